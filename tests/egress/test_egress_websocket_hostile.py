@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import re
+import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import anyio
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import given
+from hypothesis import strategies as st
 
-from aileron.egress.messages import Closed
+from aileron.egress import Meter
+from aileron.egress.dial import Wire
+from aileron.egress.messages import Closed, Opened, Part, WebSocket
 from aileron.egress.scrub import Needles
-from aileron.model.failure import FailureClass
+from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import CANARY, HOST, World, use
@@ -220,3 +227,56 @@ async def test_who_is_cancelled_while_it_says_nothing_leaves_a_row(
         over.set()
     assert (world.journal.last.status, world.journal.last.failure) == (101 if is_open else None, FailureClass.CANCELLED)
     assert world.vault.out == 0
+
+
+heads = st.sampled_from([0x01, TEXT, 0x02, BINARY, CONTINUATION, 0x80, CLOSING, PING, 0x8A, 0x83, 0xC1]) | st.integers(
+    0, 255
+)
+payloads = st.binary(max_size=130) | st.sampled_from([b"\x03\xe8", b"\x03\xed", "€".encode()[:2], CANARY, bytes(3000)])
+frames = st.builds(frame, heads, payloads) | st.builds(
+    frame, heads, payloads, length=st.integers(0, 200), mask=st.sampled_from([b"", b"abcd"])
+)
+
+
+@pytest.fixture(scope="module")
+def portal() -> Iterator[BlockingPortal]:
+    """One event loop for all examples."""
+    with start_blocking_portal() as running:
+        yield running
+
+
+@given(data=st.lists(frames | st.binary(max_size=20), max_size=8).map(b"".join), was_closed=st.booleans())
+def test_whatever_a_service_sends_is_messages_or_an_end(portal: BlockingPortal, data: bytes, was_closed: bool) -> None:
+    """A failure of the network in words of ours, if it is one; and never the secret. Also of what is sent to who has closed."""
+    got, failure = portal.call(heard, data, was_closed)
+    assert CANARY not in got
+    assert failure is None or failure.failure_class is FailureClass.NETWORK_ERROR
+    assert failure is None or failure.message.isprintable()
+
+
+async def heard(data: bytes, was_closed: bool) -> tuple[bytes, Failure | None]:
+    """What of these bytes is given out, and how it ended."""
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.sendall(data)
+    far.shutdown(socket.SHUT_WR)
+    needles, wire, meter, deadline = Needles([CANARY]), Wire(near), Meter(Budget()), anyio.current_time() + 5
+    websocket = WebSocket(wire, wire, Opened((), None), HostPort(HOST, 443), meter, deadline, lambda: needles)
+    got, failures = bytearray(), []
+
+    async def attend() -> None:
+        try:
+            await websocket.attend()
+        except AileronError as error:
+            failures.append(error.failure)
+
+    if was_closed:
+        await websocket.close(1000, "")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(attend)
+        with contextlib.suppress(anyio.EndOfStream):
+            while isinstance(part := await websocket.receive(), Part):
+                got += part.data + b"|" * part.is_last
+    websocket.end()
+    far.close()
+    return bytes(got), failures[0] if failures else None
