@@ -105,7 +105,7 @@ def test_a_handshake_has_nothing_but_what_was_checked(
 
 FLOODS: Final = {
     "large messages that nobody reads": (
-        'send(websocket(1, "/hold/x")); receive()\nd = said(1, bytes(1 << 20), text=False)\nwhile True: send(d)'
+        'send(websocket(1, "/deaf/x")); receive()\nd = said(1, bytes(1 << 20), text=False)\nwhile True: send(d)'
     ),
     "a message without an end": (
         'send(websocket(1, "/echo/x")); receive()\nd = said(1, b"x" * 60000, more=True)\nwhile True: send(d)'

@@ -154,6 +154,10 @@ class WebSocketServer:
         """What it was asked with, and close."""
         await connection.send("\n".join(f"{name}: {value}" for name, value in asked.headers.raw_items()))
 
+    async def _deaf(self, connection: ServerConnection, asked: Asked) -> None:
+        """Reads nothing, so that the client has to wait."""
+        await connection.wait_closed()
+
     async def _cut(self, connection: ServerConnection, asked: Asked) -> None:
         """Its connection, without a word, once something came."""
         await connection.recv()
