@@ -99,20 +99,21 @@ _IN_FILES = {
 }
 """What such a file has in it."""
 _MEANING = {
-    "basic": "a user name and a password, stored in the vault",
-    "api_key": "a key or token, stored in the vault",
-    "login": "a user name and a password, stored in the vault",
-    "ssh": "a user name and a private key, stored in the vault; and the public key of the server",
-    "digest": "a user name and a password, stored in the vault",
-    "hmac": "a secret that signs requests, stored in the vault",
-    "aws_sigv4": "an access key ID and a secret access key that signs requests, stored in the vault",
-    "mtls": "a client certificate and its private key, stored in the vault",
-    "client_secret": "a client ID and its secret, stored in the vault, with which Aileron gets tokens",
-    "private_key": "a client ID and a private key, or a service account's key file, stored in the vault, with which Aileron gets "
+    "basic": "a user name and a password{stored}",
+    "api_key": "a key or token{stored}",
+    "login": "a user name and a password{stored}",
+    "ssh": "a user name and a private key{stored}; and the public key of the server",
+    "digest": "a user name and a password{stored}",
+    "hmac": "a secret that signs requests{stored}",
+    "aws_sigv4": "an access key ID and a secret access key that signs requests{stored}",
+    "mtls": "a client certificate and its private key{stored}",
+    "client_secret": "a client ID and its secret{stored}, with which Aileron gets tokens",
+    "private_key": "a client ID and a private key, or a service account's key file{stored}, with which Aileron gets "
     "tokens",
-    "token": "a token, stored in the vault, which Aileron exchanges for others",
-    "client_secret_and_token": "a client ID, its secret and a token, stored in the vault, which Aileron exchanges for others",
+    "token": "a token{stored}, which Aileron exchanges for others",
+    "client_secret_and_token": "a client ID, its secret and a token{stored}, which Aileron exchanges for others",
 }
+"""`{stored}` is where it is, if that is the vault."""
 SOURCE_S = 15.0
 """For a secret to be fetched from where it is kept: the daemon gives it 10 s."""
 _HAVE_DATABASES = frozenset({"postgres", "mysql"})
@@ -201,8 +202,10 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
 def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, Any]]:
     """What is wanted, in words; `is_here`: of a secret that the vault will have."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
-    meaning = _MEANING.get(wanted.stored, f"you sign in{where}; Aileron never sees your password")
-    meaning = meaning if is_here else meaning.replace(", stored in the vault", "")
+    if wanted.stored in _MEANING:
+        meaning = _MEANING[wanted.stored].format(stored=", stored in the vault" if is_here else "")
+    else:
+        meaning = f"you sign in{where}; Aileron never sees your password"
     return [
         ("wants", f"{wanted.kind}: {meaning}"),
         ("for", wanted.scope),
@@ -306,12 +309,10 @@ def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
 
 def keep_at(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
     """Approve the secret of a binding as it is now where it is kept, or where it is kept from now on; the exit code."""
-    known = shown.elsewhere or None
-    if given.source is not None:
-        body = SetSecret(reference=given.source, token=given.token)
+    if given.source is None and shown.elsewhere:
+        body = SetSecret(reference=shown.elsewhere.reference, token=shown.elsewhere.token)
     else:
-        assert known is not None
-        body = SetSecret(reference=known.reference, token=known.token)
+        body = SetSecret(reference=given.source, token=given.token)
     supervisor.open_vault()
     answer = supervisor.change(SecretStored, "PUT", path_of("v1", "secrets", shown.secret), body, wait_s=SOURCE_S)
 
