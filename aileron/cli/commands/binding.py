@@ -218,27 +218,38 @@ def rebind(
     )
     _warn(details)
     is_new = print_new(shown.connector, shown.suspended)
+    _check_changed_here(shown, secret, source)
+    if is_new and can_ask() and not yes and not as_json and not _is_yes("Approve all of this? [y/N] "):
+        output.note("nothing changed")
+        raise typer.Exit(UNFINISHED)
+    raise typer.Exit(_bound_anew(supervisor, shown, given, as_json=as_json))
+
+
+def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | None) -> None:
+    """Return unless it is a sign-in, and what is wanted is the provider's to give. Problem."""
     if source is not None and shown.grant:
         raise Problem.usage(
-            f"{name} is a sign-in, whose tokens are kept in the vault", fix=f"aileron binding revoke {name}"
+            f"{shown.name} is a sign-in, whose tokens are kept in the vault",
+            fix=f"aileron binding revoke {shown.name}",
         )
     if secret is None and shown.grant and _needs_provider(shown):
         raise Problem(
             "only the provider can grant this",
             exit_code=4,
             name="binding_failed",
-            fix=f"aileron binding reauthorize {name}",
+            fix=f"aileron binding reauthorize {shown.name}",
         )
-    if is_new and can_ask() and not yes and not as_json and not _is_yes("Approve all of this? [y/N] "):
-        output.note("nothing changed")
-        raise typer.Exit(UNFINISHED)
-    if source is not None or (shown.elsewhere and secret is None):
+
+
+def _bound_anew(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
+    """The secret first, where it is kept elsewhere and is to stay so; then the binding, if more of it changes; the exit code."""
+    if given.source is not None or (shown.elsewhere and given.secret is None):
         rest = given._replace(source=None, token=None, yes=False, how=How())
-        is_all = not shown.suspended and rest == BindOptions(name)
+        is_all = not shown.suspended and rest == BindOptions(shown.name)
         code = keep_at(supervisor, shown, given, as_json=as_json and is_all)
         if code != OK or is_all:
-            raise typer.Exit(code)
-    raise typer.Exit(bind_anew(supervisor, name, given))
+            return code
+    return bind_anew(supervisor, shown.name, given)
 
 
 def reauthorize(
