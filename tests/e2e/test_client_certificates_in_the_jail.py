@@ -9,12 +9,8 @@ Under a daemon of whoever runs the tests and, as root, under an ordinary user's 
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import shutil
-import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +20,11 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from aileron.model.pem import pem_blocks
 from tests.support.client_certificates import ClientAuthority
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome
+from tests.support.jailed_office import USERS, Waiting, keep_frames, office
 from tests.support.libraries import pack
-from tests.support.memories import descendants_of, memory_of, memory_unless_ended
+from tests.support.memories import memory_of
 from tests.support.nginx import Nginx, needs_nginx
-from tests.support.other_user import UID, checkout
-from tests.support.their_home import TheirHome, their_home
 from tests.support.upstream import Authority
 
 pytestmark = [pytest.mark.jail, needs_nginx]
@@ -57,7 +52,6 @@ timeout_s = 40
 memory_mb = 256
 """
 OPERATIONS: Final = {"who": ("word:string", "host:integer?"), "anonymous": (), "with_token": ()}
-WAIT_S: Final = 20.0
 
 
 class Bank:
@@ -90,35 +84,15 @@ def bank(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iter
         yield bank
 
 
-@pytest.fixture(scope="module")
-def their_python() -> Iterator[Path]:
-    """One that an ordinary user can execute, with Aileron."""
-    folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
-    yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="module", params=["own", "an_ordinary_user"])
+@pytest.fixture(scope="module", params=USERS)
 def home(request: pytest.FixtureRequest, bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
     """With the connector, bound."""
-    with contextlib.ExitStack() as undo:
-        authority = bank.authority.ca_file
-        if request.param == "own":
-            made = undo.enter_context(daemon_home())
-        elif os.geteuid() != 0:
-            pytest.skip("this is an ordinary user")
-        else:
-            theirs = undo.enter_context(their_home(UID, request.getfixturevalue("their_python")))
-            authority = theirs.given / "ca.pem"
-            shutil.copy(bank.authority.ca_file, authority)
-            authority.chmod(0o644)
-            made = theirs
-        hosts = [f"localhost:{bank.server.port}", f"localhost:{bank.server.port_1}"]
-        made.configure(f'[egress]\nprivate = {hosts}\nca_file = "{authority}"\n')
-        made.ask("GET", "/healthz")
+    hosts = [f"localhost:{bank.server.port}", f"localhost:{bank.server.port_1}"]
+    with office(request, bank.authority, *hosts) as made:
         made.unlock()
         source = tmp_path_factory.mktemp("sources") / "certificates"
         shutil.copytree(SOURCE, source)
+        keep_frames(source)
         for package in PACKED:
             pack(package, source)
         (source / "manifest.toml").write_text(MANIFEST.format(hosts=hosts), encoding="utf-8")
@@ -129,8 +103,7 @@ def home(request: pytest.FixtureRequest, bank: Bank, tmp_path_factory: pytest.Te
         made.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": BINDING, "secret": "client"})
         yield made
         done(made, "who", word="written-down")
-        where = made.folder if isinstance(made, TheirHome) else made.path
-        files = {path: path.read_bytes() for path in where.rglob("*") if path.is_file()}
+        files = {path: path.read_bytes() for path in made.folder.rglob("*") if path.is_file()}
         assert any(b"written-down" in data for path, data in files.items() if path.name.startswith("ledger.db"))
         assert [path for path, data in files.items() if any(form in data for form in bank.forms())] == []
 
@@ -182,34 +155,15 @@ def test_a_token_of_the_connectors_own_goes_with_it(home: DaemonHome) -> None:
 def test_the_private_key_is_in_no_memory_below_the_daemon(home: DaemonHome, bank: Bank) -> None:
     """While the connection is open that was made with it. The daemon has it, and is found to have it."""
     word = "wait-and-see"
-    answers: list[Any] = []
-    running = threading.Thread(target=lambda: answers.append(home.run("who", {"word": word})))
-    running.start()
-    jail = _waiting(home, word)
+    waiting = Waiting(home, "who", {"word": word})
     assert home.daemon_pid is not None
-    below = [memory_unless_ended(pid) for pid in descendants_of(home.daemon_pid)]
-    mine, daemon = memory_of(jail, mode="r"), memory_of(home.daemon_pid)
-    Path(f"/proc/{jail}/root/tmp/open").unlink()
-    running.join(WAIT_S)
+    looked, daemon = waiting.look(), memory_of(home.daemon_pid)
+    answer = waiting.go()
 
-    assert answers[0].status == 200, answers[0].body
-    assert word.encode() in mine
-    assert b"CN=mira@example.test" in mine
-    assert not any(form in memory for memory in (mine, *below) for form in bank.forms())
+    assert answer.status == 200, answer.body
+    assert b"CN=mira@example.test" in looked.memories[waiting.jail]
+    looked.check_forms(word.encode(), bank.forms())
     assert any(form in daemon for form in bank.forms()), "what is looked for was not found where it is"
-
-
-def _waiting(home: DaemonHome, word: str) -> int:
-    """The process in whose jail the operation waits."""
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
-        assert home.daemon_pid is not None
-        for pid in descendants_of(home.daemon_pid):
-            with contextlib.suppress(OSError):
-                if Path(f"/proc/{pid}/root/tmp/open").read_text(encoding="ascii") == word:
-                    return pid
-        time.sleep(0.02)
-    raise TimeoutError("no jail waits")
 
 
 def test_no_connection_outlives_the_open_vault(home: DaemonHome) -> None:

@@ -24,21 +24,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from aileron.client import DaemonUnreachable
 from tests.support.canary import scan, shapes
 from tests.support.dovecot import PASSWORD, Dovecot
+from tests.support.jailed_office import FORMS, Waiting, keep_frames
 from tests.support.libraries import pack
 from tests.support.mariadb import MariaDB
-from tests.support.memories import command_of, descendants_of, memory_of, memory_unless_ended
-from tests.support.other_user import UID, checkout
+from tests.support.memories import memory_of, memory_unless_ended
+from tests.support.other_user import UID
 from tests.support.postfix import OFFERS, Postfix
 from tests.support.postgresql import PostgreSQL
 from tests.support.redis_server import RedisServer
@@ -83,14 +81,7 @@ imports = ["log", "tcp"]
 timeout_s = 40
 memory_mb = 256
 """
-FORMS: Final = (
-    *("as it is", "first half", "second half", "reversed", "hex", "HEX", "json", "percent"),
-    *(f"base64, {before} before" for before in range(3)),
-    *("utf-16-le", "utf-16-be", "utf-32-le"),
-)
-"""Of tests/support/canary.py, in memory and frames. Files are searched for all of them."""
 CORE_PATTERN: Final = Path("/proc/sys/kernel/core_pattern").read_text(encoding="utf-8").strip()
-WAIT_S: Final = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,14 +156,6 @@ def _make_repository(path: Path) -> None:
         subprocess.run([*git, *words], check=True, capture_output=True)
 
 
-@pytest.fixture(scope="module")
-def readable_python() -> Iterator[Path]:
-    """One that an ordinary user can execute, with Aileron."""
-    folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
-    yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
-    shutil.rmtree(folder)
-
-
 @pytest.fixture(scope="module", params=["root", "an_ordinary_user"])
 def home(
     request: pytest.FixtureRequest,
@@ -204,6 +187,7 @@ def _install(home: TheirHome, sources: Path, kind: str, places: dict[str, str], 
     """With its libraries, and an action for each protocol."""
     source = sources / kind
     shutil.copytree(SOURCE, source)
+    keep_frames(source)
     for package in PACKED[kind]:
         pack(package, source)
     if importlib.util.find_spec("async_timeout") is None:
@@ -226,49 +210,11 @@ def _bind(home: TheirHome, kind: str, user: str, secret: str, details: dict[str,
     home.must("POST", "/v1/bindings", {**body, "secret": secret, "details": details})
 
 
-class LoggedIn:
-    """One invocation, whose jail waits with its stream open until it is let `go`."""
-
-    def __init__(self, home: TheirHome, servers: Servers, protocol: str, word: str, **args: Any) -> None:
-        args |= {"word": word} | ({"path": str(servers.repository)} if protocol == "ssh" else {})
-        self._answers: list[Any] = []
-        self._home = home
-        self._running = threading.Thread(target=self._run, args=(protocol, args))
-        self._running.start()
-        until = time.monotonic() + WAIT_S
-        while (jail := self._found(word)) is None:
-            assert not self._answers, self._answers[0].body
-            assert time.monotonic() < until, "no jail waits"
-            time.sleep(0.02)
-        self.jail: int = jail
-
-    def _run(self, protocol: str, args: dict[str, Any]) -> None:
-        with contextlib.suppress(DaemonUnreachable):  # where the daemon is killed
-            self._answers.append(self._home.run(protocol, args))
-
-    def _found(self, word: str) -> int | None:
-        for pid in self.processes():
-            with contextlib.suppress(OSError):  # it has ended, or is in no jail
-                if Path(f"/proc/{pid}/root/tmp/open").read_text(encoding="ascii") == word:
-                    return pid
-        return None
-
-    def processes(self) -> list[int]:
-        """All below the daemon."""
-        daemon = self._home.daemon_pid
-        assert daemon is not None
-        return descendants_of(daemon)
-
-    def logins(self) -> list[int]:
-        """Those that log in, and what forks them."""
-        found = [pid for pid in self.processes() if b"aileron.logins" in command_of(pid)]
-        return sorted({*found, *(below for pid in found for below in descendants_of(pid))})
-
-    def go(self) -> Any:
-        """What became of it."""
-        Path(f"/proc/{self.jail}/root/tmp/open").unlink()
-        self._running.join(WAIT_S)
-        return self._answers[0]
+def logged_in(home: TheirHome, servers: Servers, protocol: str, word: str, **args: Any) -> Waiting:
+    """One invocation, whose jail waits with its stream open."""
+    return Waiting(
+        home, protocol, args | {"word": word} | ({"path": str(servers.repository)} if protocol == "ssh" else {})
+    )
 
 
 def _found(forms: dict[str, bytes], data: bytes) -> list[str]:
@@ -281,7 +227,7 @@ def test_the_secret_is_in_no_memory_and_no_frame(home: TheirHome, servers: Serve
     word, forms = f"marked-{protocol}-{home.user}", servers.forms(protocol)
     if protocol == "pop3":
         servers.dovecot.deliver("mira", f"Subject: {word}\r\n\r\nhello\r\n".encode())
-    running = LoggedIn(home, servers, protocol, word)
+    running = logged_in(home, servers, protocol, word)
     logins = running.logins()
     jail = memory_of(running.jail, mode="r")
     others = [memory_unless_ended(pid) for pid in running.processes() if pid not in (*logins, running.jail)]
@@ -307,7 +253,7 @@ def test_the_secret_is_in_no_file(home: TheirHome, servers: Servers) -> None:
     """Ledger, log, sockets, connectors and the vault itself; what was said in the jail is found there."""
     words = {protocol: f"written-by-{protocol}-{home.user}" for protocol in ("imap", "ssh")}
     for protocol, word in words.items():
-        answer = LoggedIn(home, servers, protocol, word).go()
+        answer = logged_in(home, servers, protocol, word).go()
         assert answer.status == 200, answer.body
 
     assert scan([home.folder], PASSWORD.encode()) == {}
@@ -323,7 +269,7 @@ def test_the_secret_is_in_no_file(home: TheirHome, servers: Servers) -> None:
 def test_who_dies_of_a_signal_leaves_no_core(home: TheirHome, servers: Servers, whose: str) -> None:
     """Nor with the limit lifted, where root can: a program in core_pattern does not heed it. Another of that user leaves one."""
     protocol = "imap" if whose == "login" else "redis"  # redis-py logs in once more
-    running = LoggedIn(home, servers, protocol, f"dying-{whose}", **({"aborts": True} if whose == "jail" else {}))
+    running = logged_in(home, servers, protocol, f"dying-{whose}", **({"aborts": True} if whose == "jail" else {}))
     forms = servers.forms(protocol)
     (login,) = [pid for pid in running.logins() if _found(forms, memory_unless_ended(pid))]
     daemon = home.daemon_pid

@@ -32,17 +32,17 @@ import pytest
 from aileron.client import Answer, DaemonUnreachable
 from tests.support.canary import shapes
 from tests.support.home import DaemonHome, daemon_home
-from tests.support.memories import descendants_of, memory_of
+from tests.support.memories import command_of, descendants_of, memory_of, memory_unless_ended
 from tests.support.other_user import UID
 from tests.support.their_home import their_home
 from tests.support.upstream import Authority
 
-__all__ = ["USERS", "Looked", "Waiting", "forms_of", "keep_frames", "look_while", "memories_of", "office"]
+__all__ = ["FORMS", "USERS", "Looked", "Waiting", "forms_of", "keep_frames", "look_while", "office"]
 
 USERS: Final = ("own", "an_ordinary_user")
 """Whoever runs the tests; as root, somebody else as well."""
 WAIT_S: Final = 20.0
-_FORMS: Final = (
+FORMS: Final = (
     *("as it is", "first half", "second half", "reversed", "hex", "HEX", "json", "percent"),
     *(f"base64, {before} before" for before in range(3)),
     *("utf-16-le", "utf-16-be", "utf-32-le"),
@@ -74,7 +74,7 @@ def keep_frames(source: Path) -> None:
 
 def forms_of(*secrets: bytes) -> list[bytes]:
     """What each can look like in a memory or a frame."""
-    return [form for secret in secrets for name, form in shapes(secret).items() if name in _FORMS]
+    return [form for secret in secrets for name, form in shapes(secret).items() if name in FORMS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,18 +94,6 @@ class Looked:
         assert [form for memory in self.memories.values() for form in forms if form in memory] == []
 
 
-def memories_of(processes: Sequence[int], *, mode: str = "rw") -> dict[int, bytes]:
-    """What these can write (with mode `r`, read), without those that have ended meanwhile."""
-    found = {}
-    for pid in processes:
-        try:
-            found[pid] = memory_of(pid, mode=mode)
-        except (OSError, AssertionError):
-            if _command(pid):
-                raise
-    return found
-
-
 def below(home: DaemonHome) -> list[int]:
     """The processes of a daemon, but for itself."""
     daemon = home.daemon_pid
@@ -122,7 +110,7 @@ def look_while(
     with held as arrived:
         running.start()
         assert arrived.wait(WAIT_S), "no request came"
-        memories = memories_of(below(home))
+        memories = {pid: memory_unless_ended(pid) for pid in below(home)}
     running.join(WAIT_S)
     assert answers, "it did not end"
     return Looked(memories, answers[0])
@@ -160,23 +148,17 @@ class Waiting:
 
     def logins(self) -> list[int]:
         """Those that log in, and what forks them."""
-        found = [pid for pid in self.processes() if b"aileron.logins" in _command(pid)]
+        found = [pid for pid in self.processes() if b"aileron.logins" in command_of(pid)]
         return sorted({*found, *(under for pid in found for under in descendants_of(pid))})
 
     def look(self) -> Looked:
         """Into what the jail can read, and what all others can write that do not log in."""
         others = [pid for pid in self.processes() if pid not in (*self.logins(), self.jail)]
-        return Looked(memories_of([self.jail], mode="r") | memories_of(others))
+        memories = {pid: memory_unless_ended(pid) for pid in others}
+        return Looked({self.jail: memory_of(self.jail, mode="r"), **memories})
 
     def go(self) -> Answer:
         """What became of it."""
         Path(f"/proc/{self.jail}/root/tmp/open").unlink()
         self._running.join(WAIT_S)
         return self._answers[0]
-
-
-def _command(pid: int) -> bytes:
-    """Nothing, where it ended meanwhile."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""

@@ -3,37 +3,13 @@
 While its stream is open it waits: until the test has looked at its memory, and removes the file /tmp/open.
 """
 
-import base64
 import os
-import time
+
+import kept_frames
+
+from aileron_connector import hosts, op, run
 
 PLACEHOLDER = "a-password-that-is-none"
-FRAMES_IN, FRAMES_OUT = 3, 4
-heard, told = bytearray(), bytearray()
-
-
-def keep_frames():
-    """From the first on: the SDK reads and writes them by these two calls."""
-    read, writev = os.read, os.writev
-
-    def kept_read(fd, size):
-        data = read(fd, size)
-        if fd == FRAMES_IN:
-            heard.extend(data)
-        return data
-
-    def kept_writev(fd, parts):
-        written = writev(fd, parts)
-        if fd == FRAMES_OUT:
-            told.extend(b"".join(parts)[:written])
-        return written
-
-    os.read, os.writev = kept_read, kept_writev
-
-
-keep_frames()
-
-from aileron_connector import hosts, op, run  # noqa: E402
 
 
 def at(protocol):
@@ -44,22 +20,12 @@ def at(protocol):
 def wait(word):
     """With the stream open."""
     print("logged in for", word, flush=True)
-    with open("/tmp/open", "w") as file:
-        file.write(word)
-    until = time.monotonic() + 20
-    while os.path.exists("/tmp/open"):
-        if time.monotonic() > until:
-            raise TimeoutError("nobody looked")
-        time.sleep(0.01)
+    kept_frames.wait(word)
 
 
 def passed(said):
     """The result: what the service said, and the frames up to here."""
-    return {
-        "said": str(said),
-        "heard": base64.b64encode(heard).decode(),
-        "told": base64.b64encode(told).decode(),
-    }
+    return {"said": str(said), **kept_frames.passed()}
 
 
 @op
