@@ -479,6 +479,17 @@ def test_signing_in_again_is_for_the_same_name(fake: FakeDaemon, aileron: Comman
     assert (refused.code, refused.err.splitlines()[-1]) == (2, "  fix: aileron secret set pw")
 
 
+@pytest.mark.parametrize(("kind", "verb"), [("oauth2", "reauthorize"), ("oauth2_client", "rebind")])
+def test_another_scope_takes_a_sign_in_only_where_somebody_signs_in(
+    fake: FakeDaemon, aileron: Command, kind: str, verb: str
+):
+    """Tokens that Aileron gets by itself have none to do again: agreeing to it is enough."""
+    fake.bindings[NAME] = {**BOUND, "kind": kind, "suspended": ["scope mail.delete"], "state": "suspended"}
+    shown = aileron("binding", "inspect", NAME)
+
+    assert f"fix: aileron binding {verb} {NAME}" in shown.out + shown.err
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [
