@@ -123,16 +123,17 @@ class ConnectorProcess:
         self.send(first)
 
     def send(self, message: Message, body: bytes = b"") -> None:
-        """Send one frame. ProtocolError if a host may not."""
+        """Send one frame. ProtocolError if a host may not. A connector that has ended hears no more, and `receive` says so."""
         self._session.sending(message)
         self.send_raw(b"".join(bytes(part) for part in encode(message, body)))
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that need not be a frame."""
         self.given += data
-        while data:
-            self._wait([], [self._to])
-            data = data[os.write(self._to, data) :]
+        with contextlib.suppress(BrokenPipeError):
+            while data:
+                self._wait([], [self._to])
+                data = data[os.write(self._to, data) :]
 
     def receive(self) -> Frame:
         """The next frame; EOFError if the process ends instead."""
@@ -257,8 +258,7 @@ class _Streams:
                 data = b""
                 with contextlib.suppress(OSError):
                     data = sock.recv(1 << 16)
-                with contextlib.suppress(BrokenPipeError):  # it has said its last word, which is on its way
-                    self._connector.send(Chunk(id=stream_id, end=not data), data)
+                self._connector.send(Chunk(id=stream_id, end=not data), data)
                 if not data:
                     self._sockets.pop(stream_id).close()
         return found
@@ -285,8 +285,7 @@ class _Streams:
 
     def refuse(self, stream_id: int, failure_class: str, words: str) -> None:
         """It is not opened, or over."""
-        with contextlib.suppress(BrokenPipeError):
-            self._connector.send(Refused(id=stream_id, error=FrameFailure(failure_class=failure_class, message=words)))
+        self._connector.send(Refused(id=stream_id, error=FrameFailure(failure_class=failure_class, message=words)))
 
     def __enter__(self) -> Self:
         return self
@@ -397,11 +396,10 @@ class PlainHost:
             failure = FrameFailure(failure_class="network_error", message=f"{url.netloc}: {error}")
             connector.send(Refused(id=request.id, error=failure))
             return
-        with contextlib.suppress(BrokenPipeError):  # it has heard enough, and said its last word
-            connector.send(HttpHead(id=request.id, status=status, headers=headers))
-            for at in range(0, len(answer), 1 << 18):
-                connector.send(Chunk(id=request.id), answer[at : at + (1 << 18)])
-            connector.send(Chunk(id=request.id, end=True))
+        connector.send(HttpHead(id=request.id, status=status, headers=headers))
+        for at in range(0, len(answer), 1 << 18):
+            connector.send(Chunk(id=request.id), answer[at : at + (1 << 18)])
+        connector.send(Chunk(id=request.id, end=True))
 
     def _send(
         self, request: HttpRequest, url: urllib.parse.SplitResult, host: GrantedHost, body: bytes | None
