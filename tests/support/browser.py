@@ -46,6 +46,7 @@ PATIENCE_S: Final = 15.0
 """For an element, a page, an address: many times what a loaded machine takes."""
 _START_S: Final = 60.0
 _COMMAND_S: Final = 60.0
+_TRIES: Final = 5  # for a port: with other tests beside it one in hundreds is taken
 _NEEDED: Final = {"chromium": "chromium", "chromedriver": "chromium-driver"}
 MISSING: Final = "; ".join(
     f"{program} is not installed: apt-get install {package}"
@@ -109,17 +110,9 @@ class Browser:
 
     def __enter__(self) -> Self:
         home = Path(self._folder.name)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "DBUS_"))}
-        self._driver = subprocess.Popen(
-            [*self.program, "chromedriver", "--port=0"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**environment, "HOME": str(home), "TMPDIR": str(home)},
-            start_new_session=True,
-        )
+        self._driver = self._started_driver(home)
         try:
-            self._wire = _Wire(self._connect, self._heard_port())
+            self._wire = _Wire(self._connect, self._heard_port(home))
             begun = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": self._capabilities(home)}})
             self._session = f"/session/{begun['sessionId']}"
         except BaseException:
@@ -298,16 +291,31 @@ class Browser:
             "webauthn:virtualAuthenticators": True,
         }
 
-    def _heard_port(self) -> int:
-        assert self._driver.stdout is not None
-        said, until = b"", time.monotonic() + _START_S
+    def _started_driver(self, home: Path) -> subprocess.Popen[bytes]:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "DBUS_"))}
+        return subprocess.Popen(
+            [*self.program, "chromedriver", "--port=0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**environment, "HOME": str(home), "TMPDIR": str(home)},
+            start_new_session=True,
+        )
+
+    def _heard_port(self, home: Path) -> int:
+        """Where the driver listens. It takes a port that is free for IPv6 and ends where another program has that for IPv4."""
+        said, tries, until = b"", 1, time.monotonic() + _START_S
         while (found := re.search(rb"started successfully on port (\d+)", said)) is None:
+            assert self._driver.stdout is not None
             left = until - time.monotonic()
             ready = left > 0 and select.select([self._driver.stdout], [], [], left)[0]
             more = os.read(self._driver.stdout.fileno(), 4096) if ready else b""
-            if not more:
-                raise BrowserError(f"the driver did not start: {said!r}")
             said += more
+            if not more and b"port not available" in said and tries < _TRIES:
+                self._driver.communicate()
+                said, tries, self._driver = b"", tries + 1, self._started_driver(home)
+            elif not more:
+                raise BrowserError(f"the driver did not start: {said!r}")
         return int(found[1])
 
     def _of(self, css: str, method: str, what: str, body: Mapping[str, Any] | None = None) -> Any:
