@@ -85,7 +85,7 @@ conformance: $(VENV)/.dev
 
 browser: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.install
-	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BROWSER_TESTS)
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BY_FILE) $(BROWSER_TESTS)
 
 documents: $(VENV)/.dev
 	$(BIN)/python -m tests.documents.install
