@@ -24,9 +24,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from aileron.actions.summary import is_same_name
-from aileron.model.consent import GrantConsent
+from aileron.model.consent import GrantConsent, SecretConsent
 from aileron.model.plan import Plan
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
@@ -244,6 +245,12 @@ def _asked_by(question: Question) -> Iterator[Line]:
         yield Line(f"request {question.asked_today:,} of this agent session today", Tone.SOFT)
 
 
+def _withdrawn(kind: str, subject: Subject) -> str:
+    if isinstance(subject, SecretConsent) and subject.token_to is not UNSET:
+        return "no: who has got the token keeps it until it is revoked there"
+    return _WITHDRAWN[kind]
+
+
 def _of_consent(question: Question, subject: Subject, when: Callable[[str | None], str]) -> Card:
     named = ((_SHORT.get(name, name), value) for name, value in subject_facts(subject, None, when))
     granted = granted_action(subject, question.granted_text or None) if isinstance(subject, GrantConsent) else None
@@ -256,7 +263,7 @@ def _of_consent(question: Question, subject: Subject, when: Callable[[str | None
     more = len(alarms) - _MOST_ALARMS
     essentials = (
         *(fact for fact in facts if fact.name in _OF_CONSENT),
-        _fact("undo", _WITHDRAWN[question.kind]),
+        _fact("undo", _withdrawn(question.kind, subject)),
         Fact("asked by", (_theirs(asker_of(question)),)),
         Fact("compared", compared),
     )
