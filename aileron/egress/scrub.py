@@ -209,14 +209,37 @@ ENCODINGS: Final[tuple[tuple[str, Callable[[bytes], Iterable[bytes]]], ...]] = (
 punctuation or wrapped lines between its letters and digits, make no difference.
 """
 
+_ESCAPED_IN_BASE64: Final = (  # what is escaped of its three characters that are no letters or digits, and how
+    ("%%%02X", "+/="),  # Python quote_plus, encodeURIComponent, forms
+    ("%%%02X", "+="),  # Python quote
+    ("%%%02X", "/"),  # Go, RFC 3986: a segment of a path
+    ("\\u%04X", "+"),  # .NET
+    ("\\u%04X", "="),  # Gson
+    ("&#x%X;", "/"),  # OWASP, Handlebars, Mustache, .NET: as `_MORE_IN_HTML`
+    ("&#x%X;", "="),
+    ("&#x%X;", "/="),
+    ("&#x%X;", "+"),
+)
+
+
+def _escaped_base64_forms(data: bytes) -> Iterator[bytes]:
+    """What `_percent_forms`, `_json_forms` and `_html_forms` make of base64, without looking at each character."""
+    for form, characters in () if _PLAIN.fullmatch(data) else _ESCAPED_IN_BASE64:
+        escaped = data
+        for character in characters:
+            escaped = escaped.replace(character.encode(), (form % ord(character)).encode())
+        yield escaped
+
+
 _OF_ONE_REQUEST: Final[tuple[Callable[[bytes], Iterable[bytes]], ...]] = (
     lambda data: (data, data.hex().encode()),
     lambda data: _base64_forms(data, base64.b64encode),
     _percent_full_forms,
+    _escaped_base64_forms,
     lambda data: (data.decode("latin-1").encode("utf-16-le"), data.decode("latin-1").encode("utf-16-be")),
 )
-"""Literal, hex, base64, percent and UTF-16: those that take some microseconds. Of letters and digits, they are the forms of
-base64url, JSON and HTML too, where only what must be is encoded."""
+"""Literal, hex, base64, percent, JSON, HTML and UTF-16: those that take some microseconds. A signature is hex or base64; of these
+they are base64url too, and what is escaped where only what must be is."""
 
 _MIN_REACH: Final = 1 << 10  # 1 KiB: all secrets of up to 120 characters look alike
 _SPREAD: Final = 8  # bytes for each of a secret's in its widest form; `&#x41;` and `0x41, ` have six

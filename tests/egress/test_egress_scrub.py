@@ -335,3 +335,15 @@ def test_what_one_request_was_sent_with_is_found_beside_the_others(bound: int) -
     for other in others:
         assert Scrubber(with_it).scrub_whole(b"x=" + other) == (b"x=" + b"*" * len(other), 1)
     assert set(needles.all) <= set(with_it.all)
+
+
+@pytest.mark.parametrize("encoding", ["percent, where needed", "json, where needed", "html", "base64url"])
+def test_a_signature_in_base64_is_found_where_its_other_characters_are_escaped(encoding: str) -> None:
+    """In each form that a secret has there: a URL or a page that shows the signature again escapes `+`, `/` and `=`."""
+    signature = b"napcf88voDKymaHYPcHZ6R4IDVWOv/+imOhbWMR38WM="
+    needles = Needles([b"another-secret-of-this-host"]).and_once([signature])
+    (forms,) = (encode(signature) for name, encode in ENCODINGS if name == encoding)
+    for form in set(forms):
+        masked, hits = Scrubber(needles).scrub_whole(b'<a href="?s=' + form + b'&t=1">')
+        assert hits == 1, form
+        assert form.strip(b"=")[:40] not in masked, form
