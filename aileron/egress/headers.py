@@ -10,8 +10,8 @@ Rules
 - Dropped from requests: hop-by-hop fields and those that `Connection` names, `Host`, what describes the sender or the
   path (`Forwarded`, `X-Forwarded-*`), `Expect`, `Accept-Encoding`. The engine writes its own `Host`, framing and
   `Accept-Encoding: identity`. The credential is added after this, so no `Connection` option can take it off.
-- Beside a credential, a connector's own `Authorization` or the field the credential uses is refused, however it is
-  spelled: `_` counts as `-`, because CGI and WSGI servers make them one.
+- Beside a credential, a connector's own `Authorization` or the field the credential uses is refused. Here and above a field is
+  the same however it is spelled: `_` counts as `-`, because CGI and WSGI servers make them one.
 - Of an answer in HTTP/1.1, a line of the head ends with CR LF and with nothing else, and none continues another.
 - Of a host that some secret could have been sent to, no part of an answer is asked for, and none comes in: a secret that is cut
   where the connector says is found in neither half. RFC 9110 section 14.2 lets a server ignore `Range`, so a client bears it.
@@ -139,11 +139,11 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
                 Reason.UPGRADE,
                 f"header field {name} belongs to the handshake of a WebSocket; leave it out, and name subprotocols as such",
             )
-    dropped = _DROPPED_FROM_REQUESTS | _connection_options(trimmed)
+    dropped = _DROPPED_FROM_REQUESTS | frozenset(map(field_key, _connection_options(trimmed)))
     return tuple(
         (name, value)
         for name, value in trimmed
-        if name.lower() not in dropped and not name.lower().startswith(_DROPPED_PREFIXES)
+        if field_key(name) not in dropped and not field_key(name).startswith(_DROPPED_PREFIXES)
     )
 
 

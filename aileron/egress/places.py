@@ -35,7 +35,7 @@ from urllib.parse import quote, quote_plus, unquote_plus
 import msgspec
 from msgspec import UNSET
 
-from aileron.egress.headers import Field
+from aileron.egress.headers import Field, field_key
 from aileron.egress.held import KEYED_BYTES, too_long
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.url import Url, has_dot_segment
@@ -173,14 +173,14 @@ def _no_place(problem: str) -> RefusedError:
 
 
 def _check_type(fields: Sequence[Field], expected: re.Pattern[str], form: str) -> None:
-    said = [value.lower() for name, value in fields if name.lower() == "content-type"]
+    said = [value.lower() for name, value in fields if field_key(name) == "content-type"]
     cure = f"send Content-Type: application/{'json' if form == 'json' else 'x-www-form-urlencoded'}"
     if len(said) != 1:
         raise _no_place(f"{len(said) or 'no'} Content-Type fields; {cure}" if said else f"no Content-Type; {cure}")
     kind, *parameters = (part.strip(" \t") for part in said[0].split(";"))
     if not expected.fullmatch(kind) or not all(_UTF_8.fullmatch(one) for one in parameters):
         raise _no_place(f"another Content-Type, or one with another charset than UTF-8; {cure}")
-    if any(name.lower() == "content-encoding" for name, _value in fields):
+    if any(field_key(name) == "content-encoding" for name, _value in fields):
         raise _no_place("a Content-Encoding, inside which Aileron cannot put the key; send it as it is")
 
 

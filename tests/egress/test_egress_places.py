@@ -221,6 +221,8 @@ async def test_a_form_without_the_place_is_refused(world: World, tls_upstream: M
         ("json", (("Content-Type", "application/json; charset=utf-16"),), ("content-type", "Application/JSON; charset=UTF-8")),
         ("json", (("Content-Type", "text/json"),), ("Content-Type", "application/vnd.api+json")),
         ("json", (JSON, ("Content-Encoding", "identity")), JSON),
+        ("json", (JSON, ("Content_Type", "text/plain")), JSON),
+        ("json", (JSON, ("content_encoding", "gzip")), JSON),
         ("form", (JSON,), FORM),
         ("form", (("Content-Type", "multipart/form-data; boundary=x"),), ("Content-Type", f"{FORM[1]};charset=utf-8")),
     ],
