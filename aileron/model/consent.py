@@ -231,6 +231,13 @@ class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind",
     reference: str | UnsetType = UNSET
     token_to: str | UnsetType = UNSET
     """Who gets the token: a program's path, or a server's HOST:PORT."""
+    token: str | UnsetType = UNSET
+    """The name of the secret that is sent there. There is one exactly when there is `token_to`."""
+
+    def __post_init__(self) -> None:
+        """ValueError where only one of `token` and `token_to` is said: a person is shown both, or is not asked."""
+        if (self.token is UNSET) != (self.token_to is UNSET):
+            raise ValueError("of `token` and `token_to` there are both, or neither")
 
 
 Operator = Literal["equals", "one_of", "prefix", "at_most", "absent"]

@@ -82,7 +82,7 @@ _ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "NO LIMIT: ", "LOOKS LIKE ", 
 _MOST_ALARMS: Final = 3
 """Lines of a consent that are lifted above what scrolls; all of them stand below as well."""
 _SHORT: Final = {"credential": "account"}
-_OF_CONSENT: Final = frozenset({"account", "goes to"})
+_OF_CONSENT: Final = frozenset({"account", "goes to", "token goes to"})
 """Facts of a consent that are never scrolled away."""
 _PROOF: Final = frozenset(
     {"hash", "commitment", "limits", "algorithm", "model", "action file", "accepted", "compared with"}

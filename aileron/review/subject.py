@@ -116,8 +116,9 @@ def _said(subject: Subject) -> Iterator[str | tuple[str]]:
             yield from ("Let ", (subject.connector,), " use the secret ", (subject.secret,))
             if subject.account or subject.username:
                 yield from (" as ", (subject.account or str(subject.username),))
-        case SecretConsent() if subject.token_to is not UNSET:
-            yield from ("Fetch the secret ", (subject.name,), " with a token that is sent to ", (subject.token_to,))
+        case SecretConsent() if subject.token is not UNSET and subject.token_to is not UNSET:
+            yield from ("Send the secret ", (subject.token,), " to ", (subject.token_to,))
+            yield from (", to fetch ", (subject.name,), " with it")
         case SecretConsent():
             yield from ("Replace the value of the secret ", (subject.name,))
         case TrustedKeyConsent():
@@ -236,7 +237,10 @@ def _of_secret(subject: SecretConsent) -> Iterator[FactRow]:
         yield "secret", f"{subject.name} gets a new value"
     else:
         yield "secret", f"{subject.name} gets the value that is there when you approve"
-        yield "token goes to", f"{subject.token_to}, for the first time; approve only if it was issued for that"
+        yield (
+            "token goes to",
+            f"{subject.token_to}, which has not had {subject.token} yet; approve only if it was issued for that",
+        )
     yield "kept at", subject.reference or None
     yield "used by", list(subject.bindings) or "nothing yet"
     if subject.token_to is UNSET:

@@ -340,7 +340,7 @@ def test_no_secret_is_sent_as_a_token_before_that_is_approved(unbound: Signed) -
     seen = len(store.seen)
     answer = unbound.keep_at(theirs, token="mail-password")
     subject = unbound.asked(answer)
-    assert subject["token_to"] == f"127.0.0.1:{store.server.port}"
+    assert (subject["token"], subject["token_to"]) == ("mail-password", f"127.0.0.1:{store.server.port}")
     assert subject["reference"] == f"{theirs}, with the token mail-password"
     assert len(store.seen) == seen
     assert "kept" not in [one["name"] for one in home.must("GET", "/v1/secrets")["secrets"]]

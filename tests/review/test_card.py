@@ -123,8 +123,9 @@ def test_every_consent_lasts_takes_a_word_and_says_how_it_is_undone(kind: str) -
 
 def test_a_token_that_was_sent_is_not_taken_back() -> None:
     """Nor is anything overwritten by it, which is said of a new value."""
-    asked = msgspec.structs.replace(SUBJECTS["secret"], token_to="vault.example:8200")  # type: ignore[type-var]
+    asked = msgspec.structs.replace(SUBJECTS["secret"], token_to="vault.example:8200", token="pw")  # type: ignore[type-var]
     assert "the token" in essential(card(subject_question(asked)), "undo")[0]
+    assert "vault.example:8200" in essential(card(subject_question(asked)), "token goes to")[0]
     assert "overwritten" in essential(card(subject_question(SUBJECTS["secret"])), "undo")[0]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from aileron.model.consent import SecretConsent
 from aileron.review.subject import consent_headline, subject_facts
 
@@ -12,6 +15,7 @@ ASKED = SecretConsent(
     commitment="ef" * 32,
     reference=f"vault://{THERE}/secret/mail#password, with the token store-token",
     token_to=THERE,
+    token="store-token",
 )
 
 
@@ -24,10 +28,22 @@ def words(subject: SecretConsent) -> tuple[str, dict[str, object]]:
 def test_who_gets_the_token_is_in_the_sentence_and_the_facts() -> None:
     """With the token's name, and what the secret is for so far."""
     said, facts = words(ASKED)
-    assert said == f"Fetch the secret “mail” with a token that is sent to “{THERE}”"
-    assert str(facts["token goes to"]).startswith(f"{THERE}, for the first time")
+    assert said == f"Send the secret “store-token” to “{THERE}”, to fetch “mail” with it"
+    assert str(facts["token goes to"]).startswith(f"{THERE}, which has not had store-token yet")
     assert str(facts["kept at"]).endswith("with the token store-token")
     assert (facts["used by"], "value" in facts) == ("nothing yet", False)
+
+
+def test_who_is_asked_about_a_token_is_told_which_one_and_where_it_goes() -> None:
+    """A question that says only one of the two is none."""
+    for missing in ("token", "token_to"):
+        with pytest.raises(ValueError, match="both, or neither"):
+            msgspec.structs.replace(ASKED, **{missing: msgspec.UNSET})  # type: ignore[type-var]
+        raw = msgspec.to_builtins(ASKED)
+        del raw[missing]
+        with pytest.raises(msgspec.ValidationError, match="both, or neither"):
+            msgspec.convert(raw, SecretConsent)
+    assert msgspec.convert(msgspec.to_builtins(ASKED), SecretConsent) == ASKED
 
 
 def test_an_exchange_says_nothing_of_a_token() -> None:

@@ -605,7 +605,8 @@ class ConsentService:
         held = self._released(subject, subject.commitment, f"the new value of {subject.name}", again)
         if held.elsewhere is None:
             return await self.put_secret(subject.name, held.value)
-        if subject.reference != held.elsewhere.words or (subject.token_to is UNSET) != (held.fetch is None):
+        to, token = (UNSET, UNSET) if held.fetch is None else (held.elsewhere.place, held.elsewhere.token or UNSET)
+        if (subject.reference, subject.token_to, subject.token) != (held.elsewhere.words, to, token):
             raise AileronError(FailureClass.INTERNAL_ERROR, f"{subject.name} is kept elsewhere than was said: {again}")
         value = held.value if held.fetch is None else await held.fetch()
         return await self.put_reference(subject.name, held.elsewhere, value)

@@ -7,8 +7,8 @@ Rules
   names which waits: that would be another credential than the one that is approved.
 - There, no secret of the vault leaves it as a token before a person has approved who gets it: whoever can ask for a reference
   names both.
- Not here: what is done with them (credentials.py,
-lending.py), the file they lie in (vault/).
+
+Source: docs/reference/bindings.md. Not here: what is done with them (credentials.py, lending.py), the file they lie in (vault/).
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class SecretStore:
                 commitment=commitment,
                 reference=elsewhere.words,
                 token_to=elsewhere.place,
+                token=elsewhere.token or UNSET,
             )
         )
 
