@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 import anyio.to_thread
 import msgspec
@@ -146,6 +147,29 @@ CarriedOut = (
 """What the route that asked would have answered, by what was agreed to."""
 
 
+class ToFetch(NamedTuple):
+    """An approved secret whose token may be sent now; its decision is used up."""
+
+    approval_id: str
+    subject: SecretConsent
+    elsewhere: Elsewhere
+    fetch: Callable[[], Awaitable[Secret]]
+
+    async def value(self) -> Secret:
+        """What is there now. Whoever keeps it decides how long that takes: not to be awaited while `changing` is held.
+
+        AileronError as SecretsElsewhere.found; it says how to ask again, since this approval counts no more.
+        """
+        try:
+            return await self.fetch()
+        except AileronError as error:
+            failure = error.failure
+            token = "" if self.elsewhere.token is None else f" --from-token {self.elsewhere.token}"
+            again = f"aileron secret set {self.subject.name} --from {shlex.quote(self.elsewhere.reference)}{token}"
+            message = f"{failure.message}; this approval is used up, so ask again: {again}"
+            raise AileronError.of(msgspec.structs.replace(failure, message=message, retriable=False)) from None
+
+
 class ConsentService:
     """One for each daemon. Its holder sees that one change is made at a time (`changing`)."""
 
@@ -259,9 +283,9 @@ class ConsentService:
         if (subject := self._agreements.settings_consent()) is not None:
             await self.ask(subject, SETTINGS_WAIT_S)
 
-    async def carry_out(self, approval_id: str) -> CarriedOut | None:
+    async def carry_out(self, approval_id: str) -> CarriedOut | ToFetch | None:
         """Do what was agreed to, once: the decision is used up before anything changes. None where the others of its group are
-        not agreed to yet. AileronError says why it was not done.
+        not agreed to yet; what has to be fetched first is done with `put_fetched`. AileronError says why it was not done.
         """
         row, subject = await self._audit.consent(approval_id)
         if (group := group_of(subject)) is not None:
@@ -528,7 +552,7 @@ class ConsentService:
         await self._audit.note(events.SecretSet(name=name, reference=elsewhere.reference))
         return SecretStored(name=name)
 
-    async def _do(self, subject: Subject, row: ApprovalRow) -> CarriedOut:
+    async def _do(self, subject: Subject, row: ApprovalRow) -> CarriedOut | ToFetch:
         approval_id = row.id
         match subject:
             case ActionFileConsent():
@@ -538,7 +562,7 @@ class ConsentService:
             case BindingConsent():
                 return await self._binding(subject, approval_id)
             case SecretConsent():
-                return await self._secret(subject)
+                return await self._secret(subject, approval_id)
             case GrantConsent():
                 return await self._grant(subject, approval_id)
             case TrustedKeyConsent():
@@ -600,7 +624,13 @@ class ConsentService:
         await self._agree(ConsentKind.BINDING, subject.name, subject_digest(subject), approval_id)
         return result
 
-    async def _secret(self, subject: SecretConsent) -> SecretStored:
+    async def put_fetched(self, fetched: ToFetch, value: Secret) -> SecretStored:
+        """Store an approved reference with its value. What changed meanwhile counts: AileronError as `carry_out`."""
+        if not await anyio.to_thread.run_sync(self._is_so, fetched.subject):
+            raise _not_so(fetched.approval_id)
+        return await self.put_reference(fetched.subject.name, fetched.elsewhere, value)
+
+    async def _secret(self, subject: SecretConsent, approval_id: str) -> SecretStored | ToFetch:
         again = f"aileron secret set {subject.name}"
         held = self._released(subject, subject.commitment, f"the new value of {subject.name}", again)
         if held.elsewhere is None:
@@ -608,8 +638,9 @@ class ConsentService:
         to, token = (UNSET, UNSET) if held.fetch is None else (held.elsewhere.place, held.elsewhere.token or UNSET)
         if (subject.reference, subject.token_to, subject.token) != (held.elsewhere.words, to, token):
             raise AileronError(FailureClass.INTERNAL_ERROR, f"{subject.name} is kept elsewhere than was said: {again}")
-        value = held.value if held.fetch is None else await held.fetch()
-        return await self.put_reference(subject.name, held.elsewhere, value)
+        if held.fetch is not None:
+            return ToFetch(approval_id, subject, held.elsewhere, held.fetch)
+        return await self.put_reference(subject.name, held.elsewhere, held.value)
 
     async def _grant(self, subject: GrantConsent, approval_id: str) -> GrantMade:
         grant = StandingGrant(

@@ -43,7 +43,7 @@ from aileron.audit.frozen import Question
 from aileron.audit.log import Audit
 from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
 from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.decisions.consents import ConsentService, ToFetch
 from aileron.daemon.decisions.previews import PreviewRegistry
 from aileron.ledger import CandidateRow
 from aileron.model.consent import ConsentKind
@@ -87,9 +87,10 @@ class DecisionService:
         not count.
         """
         async with self._changing:
-            return await self._decide(approval_id, decision, surface)
+            settled, to_fetch = await self._decide(approval_id, decision, surface)
+        return settled if to_fetch is None else await self._fetched(settled, to_fetch)
 
-    async def _decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
+    async def _decide(self, approval_id: str, decision: Decision, surface: str) -> tuple[Settled, ToFetch | None]:
         try:
             question = await self._audit.check_decidable(approval_id)
         except AileronError as error:
@@ -123,14 +124,14 @@ class DecisionService:
             self._consents.forget(row.digest)
             if not is_run:
                 await self._consents.end_group(row.id, surface, self._approver.spend_decision)
-            return settled
+            return settled, None
         if not is_run:
             return await self._carried_out(settled)
         self._begin(approval_id)
         if not hold_s:
-            return settled
+            return settled, None
         until = held_until((row.decided_us or 0) / 1_000_000, row.signed_at, hold_s)
-        return msgspec.structs.replace(settled, held_until=utc(until))
+        return msgspec.structs.replace(settled, held_until=utc(until)), None
 
     def _check_digest(self, decision: Decision, question: Question) -> CandidateRow:
         """What it is about, which could be shown of this question; a yes, to what the newest preview showed. NotCounted."""
@@ -190,18 +191,32 @@ class DecisionService:
         return SealedPreview(sealed=base64.b64encode(sealed).decode())
 
     async def carry_out_agreed(self) -> None:
-        """Do what was agreed to before the daemon ended in between, and may still be done. The caller holds `changing`."""
+        """Do what was agreed to before the daemon ended in between, and may still be done. The caller holds `changing`.
+
+        Nothing is fetched here: what would be was kept in memory for its question, and a person asks for it again.
+        """
         for approval_id in await self._audit.approved_consents():
             await self._carried_out(Settled(status=RunStatus.APPROVED, approval_id=approval_id, audit_id=None))
 
-    async def _carried_out(self, settled: Settled) -> Settled:
+    async def _carried_out(self, settled: Settled) -> tuple[Settled, ToFetch | None]:
         try:
             result = await self._consents.carry_out(settled.approval_id)
         except AileronError as error:
-            failed = ErrorBody.of(error.failure, None)
-            return msgspec.structs.replace(settled, status=RunStatus.FAILED, error=failed)
+            return _failed(settled, error), None
+        if isinstance(result, ToFetch):
+            return settled, result
         if result is None:  # the others of its group are not agreed to yet
-            return settled
+            return settled, None
+        return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result), None
+
+    async def _fetched(self, settled: Settled, to_fetch: ToFetch) -> Settled:
+        """Fetch it while others change what they like, then store it."""
+        try:
+            value = await to_fetch.value()
+            async with self._changing:
+                result = await self._consents.put_fetched(to_fetch, value)
+        except AileronError as error:
+            return _failed(settled, error)
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result)
 
     def _counted(self, decision: Decision, approval_id: str, kind: str) -> Signature | None:
@@ -259,3 +274,7 @@ class DecisionService:
         if error.failure.failure_class is FailureClass.INVALID_REQUEST and not isinstance(error, NotCounted):
             why = "signature"
         await self._audit.refuse(approval_id, what, why, surface, key_id)
+
+
+def _failed(settled: Settled, error: AileronError) -> Settled:
+    return msgspec.structs.replace(settled, status=RunStatus.FAILED, error=ErrorBody.of(error.failure, None))
