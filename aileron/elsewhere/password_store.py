@@ -61,7 +61,7 @@ def _is_entry(entry: str, environment: Mapping[str, str]) -> bool:
 
 
 def _where(entry: str, environment: Mapping[str, str]) -> str:
-    """What helps. Where the store lies is not said: the connector is told this too."""
+    """What helps. Where the store lies is not said: whoever began the run is told this too."""
     cure = f"add it with `pass insert '{entry}'`, or name another"
     if environment.get("PASSWORD_STORE_DIR"):
         return cure

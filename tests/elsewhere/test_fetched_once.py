@@ -271,6 +271,7 @@ async def test_who_is_cancelled_holds_nobody_up(world: World) -> None:
             await world.begins(2)
             gate.open()
     assert (got, world.record.begun) == (["ok"], 2)
+    assert events.SecretFetchFailed(name="mail", code="cancelled") in [event for event, _ in world.record.notes]
 
 
 async def test_what_takes_too_long_is_told_in_time(world: World) -> None:

@@ -3,9 +3,10 @@
 Runs in the daemon. What was fetched is the vault's to keep (vault/references.py), and nobody else has it.
 
 Rules
-- What will be fetched is on record before it is, and so is that it could not be.
+- What will be fetched is on record before it is, and so is that it could not be, or that nobody waited for it to the end.
 - One fetch at a time for each secret. Whoever waited while one failed gets its failure, and does not begin another.
 - What a request needs is fetched at once, MOST_AT_ONCE of it; one that cannot be fetched refuses the request, and ends the rest.
+- A connector learns the name of a secret that its request waits for, and not where that is kept.
 - A value is lent for FRESH_S after it was fetched. It is searched for in answers for as long as the vault is open.
 - A request to a host to which such a secret could have been sent waits until it is known, with a credential or without: else what
   comes back could not be searched for it. Where it cannot be fetched, the request is refused.
@@ -83,7 +84,7 @@ class SecretsElsewhere:
                     async with room:
                         await self._fetched_once(name, binding, until)
                 except AileronError as error:
-                    failed.append(error)
+                    failed.append(_for_connector(name, error))
                     fetching.cancel_scope.cancel()
 
             for name in self._to_fetch(use, destination):
@@ -161,8 +162,15 @@ class SecretsElsewhere:
                 name=name, reference=elsewhere.reference, binding=None if binding is None else str(binding)
             )
         )
-        with anyio.CancelScope(deadline=until - _TOLD_S / 2):  # for what does not keep the other, and so says no more
-            return await self.fetcher.fetch(elsewhere, token, until - _TOLD_S)
+        try:
+            with anyio.CancelScope(
+                deadline=until - _TOLD_S / 2
+            ):  # for what does not keep the other, and so says no more
+                return await self.fetcher.fetch(elsewhere, token, until - _TOLD_S)
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(_TOLD_S, shield=True):
+                await self._audit.note(events.SecretFetchFailed(name=name, code=FailureClass.CANCELLED.value))
+            raise
         raise self._late(name)
 
     def _late(self, name: str) -> AileronError:
@@ -173,6 +181,20 @@ class SecretsElsewhere:
             retriable=True,
             details={"code": "timed_out"},
         )
+
+
+def _for_connector(name: str, error: AileronError) -> AileronError:
+    """What is not the run's end is told to its connector (executor/broker.py): a server that was not reached."""
+    failure = error.failure
+    if failure.failure_class is not FailureClass.NETWORK_ERROR:
+        return error
+    return AileronError(
+        failure.failure_class,
+        f"the secret {name!r} cannot be fetched now: the server that keeps it was not reached (see `aileron secret list`)",
+        boundary=failure.boundary,
+        retriable=failure.retriable,
+        details={"secret": name, "code": _code(error)},
+    )
 
 
 def _code(error: AileronError) -> str:
