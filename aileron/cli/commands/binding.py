@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from aileron.api.bindings import BindingDetail, BindingEntry, BindingList, RevokedBinding
+from aileron.api.secrets import VaultState
 from aileron.cli import output
 from aileron.cli.bind import BindOptions, bind, bind_request_of, check_source, facts_of, keep_at, print_new
 from aileron.cli.bind import reauthorize as sign_in_anew
@@ -74,7 +75,7 @@ _STATES = {
     "suspended": "its connector asks for more than you approved",
     "expired": "its sign-in has expired and cannot be renewed",
     "failed": "the provider no longer renews it",
-    "unknown": "its client certificate cannot be seen until the vault is unlocked and has the secret",
+    "unknown": "its client certificate cannot be seen until the vault is unlocked and the secret was fetched",
 }
 
 
@@ -127,7 +128,8 @@ def setup(
 
 def list_(as_json: AsJson = False) -> None:
     """List bindings."""
-    found = Supervisor().fetch(BindingList, "GET", "/v1/bindings")
+    supervisor = Supervisor()
+    found = supervisor.fetch(BindingList, "GET", "/v1/bindings")
     if as_json:
         output.print_json(found)
         return
@@ -138,12 +140,13 @@ def list_(as_json: AsJson = False) -> None:
     )
     if output.is_terminal():
         for entry in found.bindings:
-            _note_state(entry)
+            _note_state(supervisor, entry)
 
 
 def inspect(name: _Name, as_json: AsJson = False) -> None:
     """Show a binding: its access, account, state and uses."""
-    shown = Supervisor().fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
+    supervisor = Supervisor()
+    shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     if as_json:
         output.print_json(shown)
         return
@@ -173,7 +176,7 @@ def inspect(name: _Name, as_json: AsJson = False) -> None:
         ],
         column=COLUMN,
     )
-    _note_state(shown)
+    _note_state(supervisor, shown)
 
 
 def rebind(
@@ -362,12 +365,14 @@ def _certificate(shown: BindingDetail) -> list[tuple[str, str | None]]:
     return [("certificate", found.subject or "without a name"), ("issued by", found.issuer or "without a name")]
 
 
-def _note_state(entry: BindingEntry) -> None:
+def _note_state(supervisor: Supervisor, entry: BindingEntry) -> None:
     if entry.state not in _STATES:
         return
     name = visible(entry.name)
     if entry.state == "unknown":
-        output.note(f"{name} may be expired: {_STATES[entry.state]}\n  fix: aileron vault unlock")
+        is_locked = supervisor.fetch(VaultState, "GET", "/v1/vault/status").locked
+        how = "\n  fix: aileron vault unlock" if is_locked else ": that is, with the next run that uses it"
+        output.note(f"{name} may be expired: {_STATES[entry.state]}{how}")
         return
     verb = _FIXES[entry.state]
     if entry.state == "expired" and entry.kind == "mtls":
