@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from aileron.api.approvals import ConsentAnswer
+from aileron.api.approvals import ApprovalList, ConsentAnswer
 from aileron.api.bindings import AddBinding, BindingDetail, BindingEntry, BindingList, ChangeBinding
 from aileron.api.connectors import ConnectorList
 from aileron.api.daemon import Removed
@@ -593,10 +593,9 @@ def _bind_stored(
     kept = supervisor.change(SecretStored, "PUT", path, secret, wait_s=SOURCE_S)
     if isinstance(kept, ConsentAnswer):  # its token is asked about first
         code = carry_through(supervisor, kept, _tell_nothing, yes=given.yes, as_json=given.how.as_json)
+        if code in (UNFINISHED, INTERRUPTED):
+            output.note(f"once it is approved, bind it\n  fix: {_to_bind(binding, stored)}")
         if code != OK:
-            output.note(
-                f"then bind it: aileron binding setup {binding.connector} --name {binding.name} --secret {stored}"
-            )
             return code
     try:
         answer = _post(supervisor, msgspec.structs.replace(binding, secret=stored))
@@ -608,6 +607,22 @@ def _bind_stored(
         with contextlib.suppress(Problem):  # somebody else may have approved it meanwhile: then it is in use
             supervisor.fetch(Removed, "DELETE", path)
     return code
+
+
+def _to_bind(binding: AddBinding, secret: str) -> str:
+    """The command that binds this secret as was said, on one line for a shell."""
+    details = binding.details or LoginDetails()
+    options = {
+        "--name": binding.name,
+        "--username": binding.username,
+        "--secret": secret,
+        "--database": details.database,
+        "--host-key": details.host_key,
+        "--allow-password-form": details.weak_password,
+    }
+    said = [word for option, value in options.items() if value is not None for word in (option, value)]
+    said += ["--read-only"] if details.read_only else []
+    return shlex.join(["aileron", "binding", "setup", binding.connector, *said])
 
 
 def _tell_nothing(_result: msgspec.Struct) -> None:
@@ -624,8 +639,10 @@ def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:
 
 
 def _free_name(supervisor: Supervisor, binding: str) -> str:
-    """A name for the secret, after the binding's; none that is taken, so that nothing is overwritten."""
+    """A name for the secret, after the binding's; none that is taken or asked about, so that nothing is overwritten."""
     taken = {entry.name for entry in supervisor.fetch(SecretList, "GET", "/v1/secrets").secrets}
+    asked = supervisor.fetch(ApprovalList, "GET", "/v1/action-approvals").approvals
+    taken |= {entry.name for entry in asked if entry.kind == "secret" and isinstance(entry.name, str)}
     base = _as_name(binding.partition("/")[2].replace("/", "-"))[:_MAX_NAME]
     for name in (base, *(f"{base}-{number}" for number in range(2, _MOST_NAMES))):
         if name not in taken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -368,11 +369,16 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
     given = ("--name", BOUND, "--username", "mira", "--from", reference, "--from-token", "new-token")
     said = unbound.command("binding", "setup", PROBE, *given)
     assert said.code == 75, said
-    assert f"then bind it: aileron binding setup {PROBE} --name {BOUND} --secret probe-me" in " ".join(said.err.split())
+    how = next(line for line in said.err.splitlines() if "fix: aileron binding setup" in line).partition(
+        "fix: aileron "
+    )[2]
+    assert how == f"binding setup {PROBE} --name {BOUND} --username mira --secret probe-me"
     subject = unbound.approver.shown(home, said.out.strip())["subject"]
     assert (subject["name"], subject["token_to"]) == ("probe-me", f"127.0.0.1:{unbound.store.server.port}")
     assert unbound.approver.decide(home, said.out.strip()).status == 200
-    unbound.agree(unbound.bind("probe-me"))
+    bound = unbound.command(*shlex.split(how))
+    assert bound.code == 75, bound
+    assert unbound.approver.decide(home, bound.out.strip()).status == 200
     assert word(unbound.fetch()) == "ok"
     home.must("DELETE", f"/v1/bindings/{BOUND}")
     home.must("DELETE", "/v1/secrets/probe-me")
