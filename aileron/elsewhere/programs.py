@@ -9,7 +9,7 @@ Rules
 - No shell; nothing on standard input; no descriptor of the daemon's; an environment that names what is in it, one by one.
 - What it prints is read up to MAX_OUTPUT_BYTES. When it has ended, at the deadline, and for more than that, its whole process
   group is killed, before the program itself is reaped: until then the number is nobody else's. What has left the group, as
-  gpg-agent(1) does, goes on.
+  gpg-agent(1) does, goes on; whoever still has its pipes then is not waited for.
 - What it says on standard error is looked through for words that tell what is wrong, and goes nowhere.
 
 Source: execve(2), setsid(2), kill(2), pidfd_open(2). Not here: which program (password_store.py, one_password.py).
@@ -87,18 +87,16 @@ class Programs:
         """
         with anyio.CancelScope(deadline=deadline):
             try:
-                process = await anyio.to_thread.run_sync(self._start, command, environment, reference)
+                started = await anyio.to_thread.run_sync(self._start, command, environment, reference)
             except OSError as error:
                 what = f"{command[0]} does not start ({error.strerror})"
                 raise unfetched(reference, "not_installed", what, "see that it runs in a terminal") from None
-            async with _Running(process) as running:
+            async with started as running:
                 return await _ended(running, reference)
         what = f"{command[0]} did not answer in time and was ended"
         raise unfetched(reference, "timed_out", what, f"see that `{_shown(command)}` answers", retriable=True)
 
-    def _start(
-        self, command: tuple[str, ...], environment: Mapping[str, str], reference: str
-    ) -> subprocess.Popen[bytes]:
+    def _start(self, command: tuple[str, ...], environment: Mapping[str, str], reference: str) -> _Running:
         """Start it, if the pinned program is still there and still the system's. AileronError(binding_failed), OSError.
 
         Waits for the disk, and is not cancelled halfway: what was started then would be nobody's.
@@ -111,7 +109,7 @@ class Programs:
                 "that `aileron secret list` shows"
             )
             raise unfetched(reference, "not_installed", what, cure)
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             bufsize=0,
             stdin=subprocess.DEVNULL,
@@ -121,6 +119,14 @@ class Programs:
             env=environment,
             start_new_session=True,
         )
+        try:
+            return _Running(process)
+        except OSError:  # no descriptor is left to watch it by; it has the token
+            _kill_group(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILLED_S)
+            _close_pipes(process)
+            raise
 
     def _is_usable(self, path: str) -> bool:
         """Whether it is a program that nobody but the system can have put there."""
@@ -138,57 +144,87 @@ def chosen(environment: Mapping[str, str], *names: str) -> dict[str, str]:
 
 
 class _Running:
-    """A program that was started, which is at an end when the block is: with its group, and reaped."""
+    """A program that was started, which is at an end when the block is: with its group, and reaped.
+
+    OSError where it cannot be watched; then it is still to be ended.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process: Final = process
-        self._pidfd: Final = os.pidfd_open(process.pid)
         assert process.stdout is not None
         assert process.stderr is not None
         self.out: Final = process.stdout.fileno()
         self.said: Final = process.stderr.fileno()
+        for pipe in (self.out, self.said):
+            os.set_blocking(pipe, False)
+        self._pidfd: Final = os.pidfd_open(process.pid)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill_group()
         with anyio.move_on_after(_KILLED_S, shield=True):
-            await anyio.wait_readable(self._pidfd)
+            await self.end()
         self._process.poll()  # what hangs is reaped by subprocess, when another is started
         os.close(self._pidfd)
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            pipe.close()
+        _close_pipes(self._process)
 
-    async def status(self) -> int:
-        """Its status once it has ended, which is not reaped by this; of one that was killed, the signal, negated."""
+    async def end(self) -> None:
+        """Return when it has ended. It is not reaped by this."""
         await anyio.wait_readable(self._pidfd)
-        ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - it has ended
-        assert ended is not None, "a pidfd is readable once its process has ended"
+
+    def kill_group(self) -> None:
+        """It, and what it started that is still in its group."""
+        _kill_group(self._process)
+
+    @property
+    def status(self) -> int:
+        """After its end, what it ended with; of one that was killed, the signal, negated. It is not reaped by this."""
+        ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
+        assert ended is not None, "it has ended"
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Of a program that is not reaped yet: the number is nobody else's."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
 
 
 async def _ended(running: _Running, reference: str) -> Ended:
     """What became of it. AileronError(binding_failed) for one that prints too much, of which no more is read."""
     printed, said = bytearray(), bytearray()
 
+    async def collect() -> None:
+        async for piece in _pieces(running.out):
+            printed.extend(piece)
+            if len(printed) > MAX_OUTPUT_BYTES:
+                reading.cancel_scope.cancel()
+
     async def listen() -> None:
         async for piece in _pieces(running.said):  # to its end, so that it never waits for us
             said.extend(piece[: _MAX_SAID_BYTES - len(said)])
 
-    async with anyio.create_task_group() as listening:
-        listening.start_soon(listen)
-        async for piece in _pieces(running.out):
-            printed.extend(piece)
-            if len(printed) > MAX_OUTPUT_BYTES:
-                listening.cancel_scope.cancel()
-                break
+    async with anyio.create_task_group() as reading:
+        reading.start_soon(collect)
+        reading.start_soon(listen)
+        await running.end()
+        reading.cancel_scope.cancel()  # whoever else has its pipes may keep them open for ever
+    if len(printed) <= MAX_OUTPUT_BYTES:
+        running.kill_group()
+        _drain(running.out, printed, MAX_OUTPUT_BYTES + 1)
+        _drain(running.said, said, _MAX_SAID_BYTES)
     if len(printed) > MAX_OUTPUT_BYTES:
         what = f"it prints more than {MAX_OUTPUT_BYTES >> 10} KiB"
         raise unfetched(reference, "too_large", what, "name another secret")
-    return Ended(await running.status(), bytes(printed), bytes(said))
+    return Ended(running.status, bytes(printed), bytes(said))
 
 
 async def _pieces(pipe: int) -> AsyncIterator[bytes]:
@@ -199,6 +235,13 @@ async def _pieces(pipe: int) -> AsyncIterator[bytes]:
         if not piece:
             return
         yield piece
+
+
+def _drain(pipe: int, into: bytearray, most: int) -> None:
+    """What is in a pipe now, until `into` has `most` bytes: all that a program that has ended wrote to it."""
+    with contextlib.suppress(BlockingIOError):
+        while len(into) < most and (piece := os.read(pipe, _PIECE_BYTES)):
+            into.extend(piece[: most - len(into)])
 
 
 def _shown(command: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -104,32 +105,24 @@ async def test_whoever_is_cancelled_leaves_no_program(directory: Path, tmp_path:
         await ended(int(pid))
 
 
-@pytest.mark.parametrize(
-    ("starts", "gives"),
-    [
-        ("sleep 60 >/dev/null 2>&1 &", VALUE),
-        ("sleep 60 &", None),
-    ],
-    ids=["in-silence", "at-its-pipe"],
-)
-async def test_what_it_leaves_behind_is_ended(
-    directory: Path, tmp_path: Path, starts: str, gives: bytes | None
-) -> None:
-    """It has ended itself by then, well or not: what has its pipe would have its value read on for ever."""
+HOLDS = {"in-silence": ">/dev/null 2>&1", "at-its-output": "2>/dev/null", "at-its-errors": ">/dev/null", "at-both": ""}
+"""What a program that stays behind has of the pipes of the one that started it."""
+
+
+@pytest.mark.parametrize("holds", HOLDS)
+async def test_what_it_leaves_behind_is_ended(directory: Path, tmp_path: Path, holds: str) -> None:
+    """Once it has ended itself, with a value that is whole: what has its pipes is not waited for."""
     pid = tmp_path / "pid"
-    lines = (starts, f"echo $! > {pid}", f"printf {VALUE.decode()}")
-    if gives is None:
-        with unfetched("timed_out", "did not answer in time"):
-            await answer_of(directory, *lines, within_s=0.5)
-    else:
-        assert await answer_of(directory, *lines) == gives
+    lines = (f"sleep 60 {HOLDS[holds]} &", f"echo $! > {pid}", f"printf {VALUE.decode()}")
+    assert await answer_of(directory, *lines) == VALUE
     await ended(int(pid.read_text()))
 
 
-async def test_what_has_left_its_group_goes_on(directory: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("holds", HOLDS)
+async def test_what_has_left_its_group_goes_on(directory: Path, tmp_path: Path, holds: str) -> None:
     """As gpg-agent does, which others use too."""
     pid = tmp_path / "pid"
-    starts = f"setsid sh -c 'echo $$ > {pid}; exec sleep 60' >/dev/null 2>&1 &"
+    starts = f"setsid sh -c 'echo $$ > {pid}; exec sleep 60' {HOLDS[holds]} &"
     given = f"until [ -s {pid} ]; do sleep 0.02; done"
     assert await answer_of(directory, starts, given, f"printf {VALUE.decode()}") == VALUE
     agent = os.pidfd_open(int(pid.read_text()))
@@ -138,6 +131,21 @@ async def test_what_has_left_its_group_goes_on(directory: Path, tmp_path: Path) 
         signal.pidfd_send_signal(agent, signal.SIGKILL)
     finally:
         os.close(agent)
+
+
+async def test_what_cannot_be_watched_does_not_go_on(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was started when no descriptor was left, with the token in its environment."""
+    started: list[int] = []
+
+    def none_left(pid: int, _flags: int = 0) -> int:
+        started.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+    with unfetched("not_installed", "op does not start (Too many open files)"):
+        await answer_of(directory, "sleep 60", token=TOKEN)
+    assert len(started) == 1
+    assert not Path(f"/proc/{started[0]}").exists()
 
 
 async def test_a_program_is_reaped(directory: Path, tmp_path: Path) -> None:
