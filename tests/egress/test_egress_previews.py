@@ -84,7 +84,7 @@ async def test_a_preview_names_no_operation_of_aws(
         grant = world.grant_for(upstream, credential=use("aws_sigv4", aws=AwsScope(region="eu-1", service=service)))
         error = await world.refusal(upstream, f"/?{query}", grant=reading(grant), credential="aws_sigv4")
         assert reason_of(error) == "read_only"
-        assert "Action names an operation" in error.failure.message
+        assert "Action could name an operation of an AWS query API" in error.failure.message
         assert (world.vault.lent, upstream.connections) == (0, 0)
 
         assert (await world.ask(upstream, f"/?{query}", grant=grant, credential="aws_sigv4")).body == b"ok"

@@ -32,8 +32,8 @@ def check_operation(url: Url, service: str, *, is_read_only: bool) -> None:
     if is_read_only and "action" in names:
         raise RefusedError(
             Reason.READ_ONLY,
-            "a preview can only read: the query parameter Action names an operation of an AWS query API, which may change "
-            "something by GET too",
+            "a preview can only read: the query parameter Action could name an operation of an AWS query API, which may "
+            "change something by GET too",
         )
     if is_s3(service) and "session" in names:
         raise RefusedError(
