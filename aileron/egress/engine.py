@@ -43,10 +43,10 @@ from aileron.config import Settings
 from aileron.egress.challenged import Challenged, Prepare, Rounds
 from aileron.egress.client_certificate import certificate_tag, context_with
 from aileron.egress.decode import decoder_for
-from aileron.egress.exchange import RENEWABLE, HttpPassage
+from aileron.egress.exchange import HttpPassage
 from aileron.egress.headers import Field, check_whole, frame_body, read_response_head, without_parts
 from aileron.egress.held import PLACES, too_long
-from aileron.egress.inject import KINDS, Lender, inject
+from aileron.egress.inject import KINDS, RENEWABLE, Lender, inject
 from aileron.egress.journal import Journal, RequestIntent, RequestReport
 from aileron.egress.login import LoginDoor
 from aileron.egress.lookup import Resolver, SystemResolver

@@ -16,7 +16,7 @@ import httpcore2
 
 from aileron.egress.client_certificate import certificate_refused
 from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
-from aileron.egress.inject import RENEWABLE, Lender
+from aileron.egress.inject import Lender
 from aileron.egress.journal import Journal, RequestDenial
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
@@ -32,7 +32,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 from aileron.model.secret import Secret
 
-__all__ = ["HEAD_BYTES", "RENEWABLE", "Asked", "HttpPassage", "Ways"]
+__all__ = ["HEAD_BYTES", "Asked", "HttpPassage", "Ways"]
 
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
 

@@ -4,7 +4,8 @@ The vault lends one secret for one request; `inject` puts it into the request as
 the wire. Runs in the daemon, after all checks. Nothing is kept, and nothing is read but the time of day.
 
 Rules
-- Each kind is in `KINDS`, and nowhere else in egress is it told apart by its name.
+- Each kind is in `KINDS`, and what is asked of HTTP tells it apart by nothing else. A login (login.py) asks by name whether its
+  secret is a token of a sign-in, which ends by itself, or a password.
 - Beside a credential the connector has no field or parameter of its own that a server could take for it.
 - What was checked of the declaration (rules.py) is checked again with the loan, where the credential would be left out otherwise.
 

@@ -36,10 +36,10 @@ import httpcore2
 
 from aileron.egress.client_certificate import certificate_tag, context_with
 from aileron.egress.decode import decoder_for
-from aileron.egress.exchange import RENEWABLE, HttpPassage
+from aileron.egress.exchange import HttpPassage
 from aileron.egress.failures import ConnectionProblem, unreachable
 from aileron.egress.headers import TOKEN, Field, check_whole, read_response_head, without_parts
-from aileron.egress.inject import KINDS, Lender, inject
+from aileron.egress.inject import KINDS, RENEWABLE, Lender, inject
 from aileron.egress.journal import Journal, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver
 from aileron.egress.messages import Opened, Part, WebSocket
