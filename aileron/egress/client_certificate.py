@@ -57,14 +57,18 @@ def certificate_tag(certificate: Secret | None) -> bytes | None:
 
 
 async def context_with(
-    certificate: Secret, use: CredentialUse, ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1")
+    certificate: Secret,
+    use: CredentialUse,
+    stored: Stored | None,
+    ca_pem: str | None,
+    protocols: Sequence[str] = ("h2", "http/1.1"),
 ) -> ssl.SSLContext:
     """The settings of one connection, as `tls.client_context`. AileronError(binding_failed) where OpenSSL does not take it."""
-    return await anyio.to_thread.run_sync(_context_with, certificate, use, ca_pem, protocols)
+    return await anyio.to_thread.run_sync(_context_with, certificate, use, stored, ca_pem, protocols)
 
 
 def _context_with(
-    certificate: Secret, use: CredentialUse, ca_pem: str | None, protocols: Sequence[str]
+    certificate: Secret, use: CredentialUse, stored: Stored | None, ca_pem: str | None, protocols: Sequence[str]
 ) -> ssl.SSLContext:
     context = client_context(ca_pem, protocols)
     try:
@@ -76,7 +80,7 @@ def _context_with(
     except ssl.SSLError as error:
         word = (error.reason or "unknown reason").lower().replace("_", " ")
         problem = CertificateError(f"has a certificate that OpenSSL does not take: {word}", "get another one")
-    raise unusable_certificate(use, problem)
+    raise unusable_certificate(use, problem, stored)
 
 
 @contextlib.contextmanager
@@ -98,16 +102,16 @@ def _no_passphrase() -> bytes:
     return b""
 
 
-def unusable_certificate(use: CredentialUse, problem: CertificateError, stored: Stored | None = None) -> AileronError:
+def unusable_certificate(use: CredentialUse, problem: CertificateError, stored: Stored | None) -> AileronError:
     """`binding_failed`, with what mends it."""
     message = f"the secret of {use.binding} {problem.what}: {problem.cure}; {cure_for(use.binding, stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
 
-def certificate_refused(use: CredentialUse | None, error: Exception) -> AileronError | None:
-    """`binding_failed` if this is a server's alert about the certificate that `use` sent; None if it is not, or none was sent."""
+def certificate_refused(use: CredentialUse, stored: Stored | None, error: Exception) -> AileronError | None:
+    """`binding_failed` if this is a server's alert about the certificate that `use` sent; None if it is not."""
     alert = error.reason if isinstance(error, ssl.SSLError | TlsAlertError) else None
-    if use is None or use.need.kind != "mtls" or alert is None or "_ALERT_" not in alert:
+    if alert is None or "_ALERT_" not in alert:
         return None
     said = next((words for name, words in _REFUSALS.items() if alert.endswith(name)), None)
     if said is None:
@@ -115,6 +119,6 @@ def certificate_refused(use: CredentialUse | None, error: Exception) -> AileronE
     message = (
         f"the server refused the client certificate of {use.binding}: it says that the certificate {said} "
         f"({alert.lower().replace('_', ' ')}). Ask whoever runs the server which authority it accepts; "
-        f"{cure_for(use.binding)}"
+        f"{cure_for(use.binding, stored)}"
     )
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

@@ -263,6 +263,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         lent = self._stack.enter_context(self._egress.lender.lend(use))
         if self._prepare_lent is not None:
             lent = self._prepare_lent(lent, admitted.url.destination)
+        self.stored = lent.stored
         self.token = lent.secret if use.need.kind in RENEWABLE else None
         return inject(use, lent, request)
 
@@ -272,8 +273,9 @@ class _Exchange(HttpPassage[EgressResponse]):
         if certificate is not None:
             assert use is not None
             assert not key.plain, "rules.py: there is no TLS to carry it"
-            ca_pem, lent = self._egress.ca_pem, certificate
-            tls = await within(self._deadline, "connect", key.destination, lambda: context_with(lent, use, ca_pem))
+            ca_pem, lent, stored = self._egress.ca_pem, certificate, self.stored
+            make = lambda: context_with(lent, use, stored, ca_pem)  # noqa: E731
+            tls = await within(self._deadline, "connect", key.destination, make)
         wire, address = await connected(self._deadline, key.destination, addresses, tls, self._certificate_refused)
         return Connection.over(wire, address, key, certificate_tag(certificate), self._generation)
 

@@ -27,6 +27,7 @@ from aileron.egress.response import Body
 from aileron.egress.rules import AllowedRequest
 from aileron.egress.scrub import Needles
 from aileron.egress.steps import Passage, check_reachable, enter, fit_for_use, look_up, within
+from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
@@ -105,6 +106,7 @@ class HttpPassage(Passage[_T_co]):
         self._with_once: tuple[Needles, Needles] | None = None
         self._has_certificate = False
         self.token: Secret | None = None
+        self.stored: Stored | None = None  # where what was lent is, for whoever has to replace it
         self._connection: Connection | None = None
         self._answer: httpcore2.Response | None = None
         self._chunks: AsyncIterator[bytes] | None = None
@@ -160,7 +162,8 @@ class HttpPassage(Passage[_T_co]):
         return await within(self._deadline, phase, self._destination, step, refused=self._certificate_refused)
 
     def _certificate_refused(self, error: Exception) -> AileronError | None:
-        return certificate_refused(self._grant.credential if self._has_certificate else None, error)
+        use = self._grant.credential
+        return certificate_refused(use, self.stored, error) if self._has_certificate and use is not None else None
 
     def _needles(self) -> Needles:
         """What to look for, as of now."""

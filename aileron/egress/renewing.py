@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from aileron.egress.meter import Meter
+from aileron.model.cure import Stored
 from aileron.model.secret import Secret
 
 __all__ = ["HELD_BYTES", "Answer", "Exchange", "Renewing"]
@@ -56,6 +57,11 @@ class Exchange(Protocol[_T_co]):
     @property
     def token(self) -> Secret | None:
         """The one it was sent with; None if it was sent with none, and when it is over."""
+        ...
+
+    @property
+    def stored(self) -> Stored | None:
+        """Where the secret is that it was sent with, once it was entered; None if that is not known."""
         ...
 
     async def renew(self, refused: Secret) -> bool:

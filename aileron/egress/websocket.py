@@ -175,7 +175,7 @@ class _Opening(HttpPassage[Answer]):
         use, ca_pem, destination = self._grant.credential, self._websockets.ca_pem, self._destination
         assert use is not None
         self._has_certificate = True
-        make = lambda: context_with(certificate, use, ca_pem, ("http/1.1",))  # noqa: E731
+        make = lambda: context_with(certificate, use, self.stored, ca_pem, ("http/1.1",))  # noqa: E731
         return await within(self._deadline, "connect", destination, make)
 
     def _admit(self) -> AllowedRequest:
@@ -213,6 +213,7 @@ class _Opening(HttpPassage[Answer]):
         if use is None:
             return Injection(request)
         lent = self._stack.enter_context(lender.lend(use))
+        self.stored = lent.stored
         self.token = lent.secret if use.need.kind in RENEWABLE else None
         injection = inject(use, lent, request)
         self._meter.remember(injection.roots)

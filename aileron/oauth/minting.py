@@ -33,6 +33,7 @@ import anyio.to_thread
 import msgspec
 
 from aileron.model.clock import since_boot
+from aileron.model.cure import cure_for
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
@@ -293,16 +294,13 @@ def _problem(credential: ClientCredential, code: str) -> Failure:
 
 
 def _unusable(credential: ClientCredential, problem: str) -> AileronError:
-    again, secret = _cures(credential)
-    return AileronError(
-        FailureClass.BINDING_FAILED,
-        f"secret {credential.stored_as!r} {problem}; store another with `{secret}`, or bind anew with `{again}`",
-        boundary=Boundary.USER,
-    )
+    message = f"secret {credential.stored.name!r} {problem}; {cure_for(credential.name, credential.stored)}"
+    return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
 
 def _cures(credential: ClientCredential) -> tuple[str, str]:
-    return f"aileron binding rebind {credential.name}", f"aileron secret set {credential.stored_as}"
+    """The command that binds anew, and what gets another secret."""
+    return f"aileron binding rebind {credential.name}", cure_for(credential.name, credential.stored)
 
 
 def _host(credential: ClientCredential) -> str:

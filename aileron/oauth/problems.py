@@ -192,19 +192,18 @@ RENEWAL: Final[dict[str, ProviderProblem]] = {
 """What is said otherwise when a sign-in is renewed; by code."""
 
 _AT_SERVER: Final = "allow it for this client there, then try again"
-_STORE: Final = "store the current one: {secret}"
 _TELL: Final = "try again; if it fails again, tell the connector's publisher"
 MINTING: Final[dict[str, ProviderProblem]] = {
     "invalid_client": ProviderProblem(
-        "{host} does not accept the client ID, or its secret or key", f"{_STORE}; or bind another client: {{again}}"
+        "{host} does not accept the client ID, or its secret or key", "{another}; or bind another client: {again}"
     ),
     "invalid_grant": ProviderProblem(
         "{host} does not accept the assertion or the exchanged token: it was revoked, has expired, or is for another service",
-        f"check the account there, then {_STORE}",
+        "check the account there, then {another}",
     ),
     "invalid_request": ProviderProblem(
         "{host} rejected the request, or the exchanged token, as invalid",
-        f"{_STORE}; if it fails again, tell the connector's publisher",
+        "{another}; if it fails again, tell the connector's publisher",
     ),
     "clock_off": ProviderProblem(
         "{host} refused the assertion, and this machine's clock is wrong", "set the clock, then try again"
@@ -298,11 +297,11 @@ def not_renewed(error: ProviderError, host: str, again: str) -> AileronError:
     )
 
 
-def not_minted(error: ProviderError, host: str, again: str, secret: str) -> AileronError:
-    """The same of a token that nobody signed in for. `again` binds anew, `secret` stores the secret anew."""
+def not_minted(error: ProviderError, host: str, again: str, another: str) -> AileronError:
+    """The same of a token that nobody signed in for. `again` binds anew; `another`: how to get another secret (cure.py)."""
     problem = MINTING.get(error.code)
     what = error.sentence if problem is None else problem.what.format(host=host) + _detail(error, host)
-    cure = (problem or SIGN_IN[error.code]).cure.format(again=f"`{again}`", secret=f"`{secret}`")
+    cure = (problem or SIGN_IN[error.code]).cure.format(again=f"`{again}`", another=another)
     if not error.retriable:
         return _failed(f"{what}; {cure}", error, host)
     return AileronError(

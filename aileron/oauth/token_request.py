@@ -25,6 +25,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
 
+from aileron.model.cure import Stored
 from aileron.model.names import BindingName
 from aileron.model.request_signing import TokenGrant
 from aileron.model.secret import Secret
@@ -56,8 +57,8 @@ class ClientCredential:
     grant: TokenGrant
     client_id: str | None
     secret: Secret
-    stored_as: str
-    """The name of the secret, for the command that stores another."""
+    stored: Stored
+    """Where the secret is, for whoever has to replace it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)

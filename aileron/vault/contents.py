@@ -26,6 +26,7 @@ import msgspec
 from aileron.model.canonical import canonical_json
 from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach
+from aileron.model.cure import Stored
 from aileron.model.login import LoginDetails
 from aileron.model.names import BindingName
 from aileron.model.secret_reference import Elsewhere
@@ -91,6 +92,11 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         if self.elsewhere is not None:
             fields["elsewhere"] = msgspec.to_builtins(self.elsewhere)
         return _context("secret", {"vault": vault, **fields})
+
+    @property
+    def stored(self) -> Stored:
+        """What a message about its value says of where that is."""
+        return Stored(self.name, None if self.elsewhere is None else self.elsewhere.reference)
 
     def info(self) -> SecretInfo:
         """What may be shown."""

@@ -67,13 +67,12 @@ class VaultLender:
             )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
         check_login(binding, use)
-        elsewhere = self._vault.secret_entry(binding.secret).elsewhere
         yield Loan(
             binding.kind,
             secret if binding.grant is None else tokens_of(binding, secret).access,
             binding.login_name if use.need.logins else binding.username,
             binding.details,
-            Stored(binding.secret, None if elsewhere is None else elsewhere.reference),
+            self._vault.secret_entry(binding.secret).stored,
         )
 
     @contextlib.contextmanager

@@ -26,7 +26,7 @@ import msgspec
 
 from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach, TokenSet
-from aileron.model.cure import setup_options
+from aileron.model.cure import Stored, setup_options
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.pem import is_document
@@ -205,7 +205,7 @@ class Opened:
         try:
             for bound in self.bindings:
                 if bound.secret == entry.name:
-                    check_fits(bound, value, now_ms / 1000)
+                    check_fits(bound, value, entry.stored, now_ms / 1000)
         except ValueError as error:
             raise AileronError(FailureClass.BINDING_FAILED, str(error), boundary=Boundary.USER) from None
         plain = msgspec.structs.replace(entry, elsewhere=None)
@@ -356,13 +356,14 @@ class Opened:
         users = [one.name for one in self._elsewhere.values() if one.elsewhere and one.elsewhere.token == name]
         if elsewhere is not None and users:
             raise _refused(f"secret {name!r} is the token of {', '.join(users)}, and has to be a value")
+        old = self._secrets.get(name)
+        stored = old.stored if old is not None and old.elsewhere == elsewhere else Stored(name)  # else it is new there
         with _as_bad_input():
             check_secret_name(name)
             _check_value(name, value)
             for bound in self.bindings:
                 if bound.secret == name and bound.grant is None:
-                    check_fits(bound, value, now_ms / 1000)
-        old = self._secrets.get(name)
+                    check_fits(bound, value, stored, now_ms / 1000)
         if old is None and len(self._secrets) >= MAX_SECRETS:
             raise _refused(f"the vault is full ({MAX_SECRETS} secrets); remove one with `aileron secret remove`")
         entry = SecretEntry(
@@ -436,7 +437,8 @@ class Opened:
         """ValueError as `check_fits`. What is elsewhere and not fetched is checked when it is."""
         entry = self._with_fetched(binding.secret)
         if entry.elsewhere is None:
-            check_fits(binding, Secret(self._revealed(entry)), now_s)
+            stored = self._secrets[binding.secret].stored
+            check_fits(binding, Secret(self._revealed(entry)), stored, now_s)
 
     def without_binding(self, name: BindingName) -> Opened:
         """End a binding. Its secret stays, but the tokens of a sign-in go: nothing else can use them. AileronError(not_found)."""

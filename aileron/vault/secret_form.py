@@ -24,6 +24,7 @@ from typing import Final
 from aileron.model.aws_key import AwsKey
 from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.credential import hmac_template_of
+from aileron.model.cure import Stored, cure_for
 from aileron.model.pem import is_document, maybe_private_key
 from aileron.model.request_signing import hmac_key
 from aileron.model.secret import Secret
@@ -34,13 +35,16 @@ __all__ = ["check_fits"]
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 
-def check_fits(binding: Binding, value: Secret, now_s: float) -> None:
-    """Return if `binding` can use it at `now_s` (since the epoch). ValueError says what to do, and quotes nothing of it."""
+def check_fits(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
+    """Return if `binding` can use it at `now_s` (since the epoch). ValueError says what to do, and quotes nothing of it.
+
+    `stored`: where the value is, for whoever has to replace it.
+    """
     check = _FITS.get(binding.kind, _check_text)
-    check(binding, value, now_s)
+    check(binding, value, stored, now_s)
 
 
-def _check_text(binding: Binding, value: Secret, _now_s: float) -> None:
+def _check_text(binding: Binding, value: Secret, stored: Stored, _now_s: float) -> None:
     key, has_ssh = maybe_private_key(value), any(login.protocol == "ssh" for login in binding.logins)
     if key is not None and not has_ssh:
         raise ValueError(
@@ -56,45 +60,43 @@ def _check_text(binding: Binding, value: Secret, _now_s: float) -> None:
             f"secret {binding.secret!r} is a private key with a passphrase, which nobody could type: {cure}"
         )
     if key is None and binding.logins and binding.grant is None and _CONTROL.search(value.reveal()):
-        cure = f"set the password again, without it: aileron secret set {binding.secret}"
-        raise ValueError(f"secret {binding.secret!r} has a control character, which would end the login early; {cure}")
+        what = "has a control character, which would end the login early"
+        raise ValueError(f"secret {binding.secret!r} {what}; {cure_for(binding.name, stored)}")
 
 
-def _check_hmac(binding: Binding, value: Secret, now_s: float) -> None:
-    _check_text(binding, value, now_s)
+def _check_hmac(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
+    _check_text(binding, value, stored, now_s)
     try:
         template = None if binding.reach is None else hmac_template_of(binding.reach.wire)
         if template is not None:
             hmac_key(template.key, value.reveal())
     except ValueError as error:
-        cure = f"copy it again from the service's page, whole: aileron secret set {binding.secret}"
+        cure = f"copy it again from the service's page, whole; {cure_for(binding.name, stored)}"
         raise ValueError(f"secret {binding.secret!r} cannot be the key of an HMAC: it {error}; {cure}") from None
 
 
-def _check_certificate(binding: Binding, value: Secret, now_s: float) -> None:
+def _check_certificate(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
     try:
         ClientCertificate(value.reveal()).check_valid_at(now_s)
     except CertificateError as error:
         problem = error
     else:
         return
-    store = f"then `aileron secret set {binding.secret} < client.pem`"
-    raise ValueError(f"secret {binding.secret!r} {problem.what}: {problem.cure}, {store}")
+    raise ValueError(f"secret {binding.secret!r} {problem.what}: {problem.cure}; {cure_for(binding.name, stored)}")
 
 
-def _check_aws(binding: Binding, value: Secret, now_s: float) -> None:
+def _check_aws(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
     try:
         AwsKey.parse(binding.username, value).check_current(datetime.datetime.fromtimestamp(now_s, datetime.UTC))
     except ValueError as error:
-        cure = f"aileron secret set {binding.secret}"
-        raise ValueError(f"secret {binding.secret!r} {error}; set another: {cure}") from None
+        raise ValueError(f"secret {binding.secret!r} {error}; {cure_for(binding.name, stored)}") from None
 
 
-def _check_nothing(_binding: Binding, _value: Secret, _now_s: float) -> None:
+def _check_nothing(_binding: Binding, _value: Secret, _stored: Stored, _now_s: float) -> None:
     """Whoever signs with it says what is wrong with it."""
 
 
-_FITS: Final[dict[str, Callable[[Binding, Secret, float], None]]] = {
+_FITS: Final[dict[str, Callable[[Binding, Secret, Stored, float], None]]] = {
     "aws_sigv4": _check_aws,
     "hmac": _check_hmac,
     "mtls": _check_certificate,

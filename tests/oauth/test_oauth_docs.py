@@ -77,7 +77,9 @@ def test_every_sentence_of_a_token_request_does_so_too(code: str) -> None:
     """With the command that binds anew or stores the secret anew, or another word of what to do."""
     problem = MINTING.get(code) or SIGN_IN[code]
     error = ProviderError(code, problem.what.format(host="id.example"), retriable=problem.retriable)
-    sentence = str(not_minted(error, "id.example", "aileron binding rebind X", "aileron secret set Y"))
+    sentence = str(
+        not_minted(error, "id.example", "aileron binding rebind X", "store another with `aileron secret set Y`")
+    )
 
     assert re.fullmatch(r"[^{}\n]{30,400}", sentence)
     assert re.search(r"`aileron (binding rebind X|secret set Y)`|try again|expire on their own", sentence)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
@@ -347,7 +348,9 @@ async def test_a_token_that_was_forgotten_meanwhile_keeps_no_daemon_from_stoppin
 async def test_tokens_of_many_bindings_do_not_mix(world: World) -> None:
     """Each has its own."""
     clients = [
-        ClientCredential(BindingName("oauth2_client", "billing", who), world.client().grant, who, Secret(SECRET), who)
+        ClientCredential(
+            BindingName("oauth2_client", "billing", who), world.client().grant, who, Secret(SECRET), Stored(who)
+        )
         for who in ("one", "two")
     ]
     tokens = [await world.token(client) for client in clients]

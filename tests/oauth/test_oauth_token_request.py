@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aileron.model.cure import Stored
 from aileron.model.names import BindingName
 from aileron.model.request_signing import TokenGrant
 from aileron.model.secret import Secret
@@ -30,7 +31,7 @@ def credential(secret: bytes = SECRET, client_id: str | None = "a client", **gra
     """Of a binding that was agreed to this grant."""
     whole = {"grant": "client_credentials", "token_url": URL, "client_auth": "client_secret_basic", **grant}
     name = BindingName("oauth2_client", "billing", "work")
-    return ClientCredential(name, TokenGrant(**whole), client_id, Secret(secret), "billing-work")
+    return ClientCredential(name, TokenGrant(**whole), client_id, Secret(secret), Stored("billing-work"))
 
 
 def key_file(**changes: str) -> bytes:

@@ -214,7 +214,8 @@ class Credentials:
         """AileronError as Vault.check_bindable, and (binding_failed) if no token can be got with its secret."""
         self._vault.check_bindable(binding, replace=replace)
         if binding.kind == "oauth2_client":
-            check_client(binding, self._vault.reveal_secret(binding.secret), time.time())
+            stored = self._vault.secret_entry(binding.secret).stored
+            check_client(binding, self._vault.reveal_secret(binding.secret), stored, time.time())
 
     async def _taken_back(self, tokens: TokenSet) -> str:
         with anyio.move_on_after(_REVOKE_S):

@@ -24,6 +24,7 @@ from aileron.egress.refusal import RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.url import parse_url
 from aileron.gateway.upstreams import destinations
+from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
@@ -93,7 +94,8 @@ class Lending:
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
         """AileronError as VaultLender.lend, and as Minting.token."""
         if (minting := self._minting_of(use)) is not None:
-            yield LentCredential(use.need.kind, minting.token(self._credential(use)))
+            credential = self._credential(use)
+            yield LentCredential(use.need.kind, minting.token(credential), stored=credential.stored)
             return
         with self._lender.lend(use) as loan:
             renewals = self._renewals_of(use)
@@ -134,7 +136,7 @@ class Lending:
         """What a token is got with. AileronError as VaultLender.lend, and (binding_failed) if it was agreed otherwise."""
         with self._lender.lend(use) as loan:
             binding = self._vault.binding(use.binding)
-            credential = None if binding is None else _maybe_client(binding, loan.secret)
+            credential = None if binding is None else _maybe_client(binding, loan.secret, loan.stored)
         if credential is None or use.need.token is UNSET or not credential.grant.serves(use.need.token):
             message = (
                 f"{use.binding} was agreed to for tokens of another kind or from elsewhere: "
@@ -164,22 +166,23 @@ class Lending:
 
     def _client_now(self, name: BindingName) -> ClientCredential | None:
         try:
-            return _maybe_client(*self._vault.reveal(name))
+            binding, secret = self._vault.reveal(name)
+            return _maybe_client(binding, secret, self._vault.secret_entry(binding.secret).stored)
         except AileronError:
             return None
 
 
-def check_client(binding: Binding, secret: Secret, now: float) -> None:
+def check_client(binding: Binding, secret: Secret, stored: Stored, now: float) -> None:
     """Return if tokens can be got with this secret, or the binding is for none. AileronError(binding_failed)."""
-    if (credential := _maybe_client(binding, secret)) is not None:
+    if (credential := _maybe_client(binding, secret, stored)) is not None:
         check_usable(credential, now)
 
 
-def _maybe_client(binding: Binding, secret: Secret) -> ClientCredential | None:
+def _maybe_client(binding: Binding, secret: Secret, stored: Stored) -> ClientCredential | None:
     grant = None if binding.reach is None else binding.reach.token_grant
     if binding.kind != "oauth2_client" or grant is None:
         return None
-    return ClientCredential(binding.name, grant, binding.username, secret, binding.secret)
+    return ClientCredential(binding.name, grant, binding.username, secret, stored)
 
 
 def _lent_of(each: Sendable) -> tuple[LentCredential, ...]:

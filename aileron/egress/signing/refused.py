@@ -24,12 +24,12 @@ import types
 from typing import Final, Generic, TypeVar
 
 from aileron.egress.failures import ConnectionProblem, unreachable
-from aileron.egress.renewing import HELD_BYTES, Answer
+from aileron.egress.renewing import HELD_BYTES, Answer, Exchange
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.hmac_template import signs_time
 from aileron.egress.signing.time_of_day import time_of_day
 from aileron.egress.url import HTTP_SCHEMES, WEBSOCKET_SCHEMES, parse_url
-from aileron.model.cure import cure_for
+from aileron.model.cure import Stored, cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.http_date import server_time
 from aileron.model.names import HostPort
@@ -65,7 +65,7 @@ _OUT_OF_TIME: Final = re.compile(
 class RefusedSignatures(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
     """One exchange of a signed request: its response, or the failure that a refused signature is."""
 
-    def __init__(self, exchange: contextlib.AbstractAsyncContextManager[_T], url: str, use: CredentialUse) -> None:
+    def __init__(self, exchange: Exchange[_T], url: str, use: CredentialUse) -> None:
         self._exchange: Final = exchange
         self._url: Final = url
         self._use: Final = use
@@ -76,7 +76,7 @@ class RefusedSignatures(contextlib.AbstractAsyncContextManager[_T], Generic[_T])
             answer = await stack.enter_async_context(self._exchange)
             if isinstance(answer, EgressResponse) and answer.status in _LOOKED_AT and await answer.hold(HELD_BYTES):
                 destination = parse_url(self._url, HTTP_SCHEMES | WEBSOCKET_SCHEMES).destination
-                failure = failure_of(answer, destination, self._use, time_of_day())
+                failure = failure_of(answer, destination, self._use, self._exchange.stored, time_of_day())
                 if failure is not None:
                     raise failure  # in the exchange: its row in the ledger says how it ended
             self._open = stack.pop_all()
@@ -92,7 +92,11 @@ class RefusedSignatures(contextlib.AbstractAsyncContextManager[_T], Generic[_T])
 
 
 def failure_of(
-    response: EgressResponse, destination: HostPort, use: CredentialUse, now: datetime.datetime
+    response: EgressResponse,
+    destination: HostPort,
+    use: CredentialUse,
+    stored: Stored | None,
+    now: datetime.datetime,
 ) -> AileronError | None:
     """What a held answer says of the signature; None: nothing, so it is relayed."""
     fields = {name.lower(): value for name, value in response.headers}
@@ -110,7 +114,7 @@ def failure_of(
     scope = _scope(fields, body, code, response.status, use)
     if scope is not None:
         return _of_scope(destination, use, *scope)
-    return _of_key(destination, use, code) if code is not None and code in _KEY else None
+    return _of_key(destination, use, stored, code) if code is not None and code in _KEY else None
 
 
 def _code(fields: dict[str, str], body: bytes) -> str | None:
@@ -165,7 +169,7 @@ def _of_scope(destination: HostPort, use: CredentialUse, part: str, expected: st
     )
 
 
-def _of_key(destination: HostPort, use: CredentialUse, code: str) -> AileronError:
+def _of_key(destination: HostPort, use: CredentialUse, stored: Stored | None, code: str) -> AileronError:
     if code in _OF_TOKENS:
         what = "the session token has expired, or is not accepted"
     elif code in _UNKNOWN:
@@ -174,6 +178,6 @@ def _of_key(destination: HostPort, use: CredentialUse, code: str) -> AileronErro
         what = "the secret access key does not belong to the access key ID"
     return AileronError(
         FailureClass.BINDING_FAILED,
-        f"{destination}, with {use.binding}: {what}; {cure_for(use.binding)}",
+        f"{destination}, with {use.binding}: {what}; {cure_for(use.binding, stored)}",
         boundary=Boundary.USER,
     )
