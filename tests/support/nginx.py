@@ -81,16 +81,21 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Nginx:
-    """A running server: `port` speaks HTTP/2 and 1.1, `port_1` only 1.1, `open_port` asks nobody for a certificate."""
+    """A running server: `port` speaks HTTP/2 and 1.1, `port_1` only 1.1, `open_port` asks nobody for a certificate.
 
-    def __init__(self, directory: Path, authority: Authority, client_ca: Path, host: str = "localhost") -> None:
+    `verify` is what the first two do with a client's: `on`, or `optional_no_ca`, which takes whichever it is shown, or none.
+    """
+
+    def __init__(
+        self, directory: Path, authority: Authority, client_ca: Path, host: str = "localhost", verify: str = "on"
+    ) -> None:
         self._directory: Final = directory
         self.port, self.port_1, self.open_port = free_ports(3)
         key, certificate = authority.server_files(directory, host, "127.0.0.1")
-        listening = ((self.port, " http2", "on"), (self.port_1, "", "on"), (self.open_port, " http2", "off"))
+        listening = ((self.port, " http2", verify), (self.port_1, "", verify), (self.open_port, " http2", "off"))
         servers = [
-            _SERVER.format(port=port, http2=http2, verify=verify, client_ca=client_ca)
-            for port, http2, verify in listening
+            _SERVER.format(port=port, http2=http2, verify=asks, client_ca=client_ca)
+            for port, http2, asks in listening
         ]
         (directory / "nginx.conf").write_text(
             _CONFIGURATION.format(directory=directory, key=key, certificate=certificate, servers="".join(servers)),

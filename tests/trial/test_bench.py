@@ -25,6 +25,7 @@ from aileron.trial.bench import Bench, LocalUpstream, TrialReport, artifact_of
 from aileron.trial.cases import CASES, parse_cases
 from aileron.trial.made_up import MADE_UP_SECRET
 from tests.support.elf_programs import compiled
+from tests.support.nginx import Nginx, needs_nginx
 from tests.support.plain_host import ROOT
 from tests.support.upstream import Authority, Seen, Upstream, answer
 
@@ -663,12 +664,16 @@ SHOWN: Final[dict[CredentialKind, str]] = {
     "digest": 'Authorization: Digest username="test"',
     "aws_sigv4": "AWS4-HMAC-SHA256 Credential=test/",
     "hmac": "X-Signature: ",
-    "mtls": "GET /notes",  # and nothing of the certificate's
 }
-"""What a server on this machine is shown; a login is at no server of HTTP."""
+"""What a server on this machine is shown in a request's head: a certificate is not there, and a login at no server of HTTP."""
 
 
-@pytest.mark.parametrize("kind", [kind for kind in get_args(CredentialKind) if kind != "login"])
+def test_every_kind_is_among_what_is_shown() -> None:
+    """But for the two that have tests of their own."""
+    assert set(SHOWN) == set(get_args(CredentialKind)) - {"mtls", "login"}
+
+
+@pytest.mark.parametrize("kind", SHOWN)
 def test_each_kind_has_a_made_up_credential(kind: CredentialKind, tmp_path: Path) -> None:
     """Which travels as a real one: it is shown to the server, and masked where it would come back."""
     authority = Authority(tmp_path)
@@ -696,6 +701,26 @@ def test_each_kind_has_a_made_up_credential(kind: CredentialKind, tmp_path: Path
     [[status, said]] = done.output
     assert (status, SHOWN[kind] in head) == (200, True), head
     assert MADE_UP_SECRET not in said
+
+
+@needs_nginx
+def test_a_made_up_certificate_is_shown_to_a_server_that_asks(tmp_path: Path) -> None:
+    """By the connector that names it; to one that names no credential none is lent."""
+    authority = Authority(tmp_path)
+    settings = Settings(egress_ca_pem=authority.ca_pem)
+    with (
+        Nginx(tmp_path, authority, authority.ca_file, verify="optional_no_ca") as server,
+        bench_of(sources(tmp_path / "it", MANIFEST.replace('"api_key"', '"mtls"'))) as bench,
+    ):
+        there = LocalUpstream.parse(f"https://localhost:{server.port}")
+        done = [
+            bench.call("fetch", {"path": "/notes"} | credential, there, settings)
+            for credential in ({"credential": "mtls"}, {})
+        ]
+        assert [one.failure for one in done] == [None, None]
+        shown = [(one.target, one.client, one.status) for one in server.log]
+
+    assert shown == [("/notes", f"CN={MADE_UP_SECRET}", 200), ("/notes", "", 200)]
 
 
 def test_only_that_server_is_reached(bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:
