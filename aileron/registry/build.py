@@ -24,6 +24,7 @@ import msgspec
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginTarget
+from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
@@ -44,7 +45,6 @@ _CLIENT: Final = re.compile(rb"[\x20-\x7e]{1,512}")
 """RFC 6749 appendix A.1 and A.2 (VSCHAR); what providers give has less than a hundred."""
 _UNBOUND_HOSTS: Final = re.compile(rb"""["']bound-at-build["']""")
 _UNBOUND_LOGIN: Final = re.compile(rb"""["']([a-z0-9]+)://bound-at-build["']""")
-_UNBOUND_REGION: Final = re.compile(rb"""\bregion\s*=\s*["']bound-at-build["']""")
 _MAIN: Final = "__main__.py"
 _CONNECTOR_PY: Final = "connector.py"
 
@@ -180,14 +180,22 @@ def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
     if region is not None:
         place = PlaceholderSite("region", UNBOUND_BUILD, cure="--region")
         return bind(data, str(path), place, region, Boundary.CONNECTOR_MANIFEST)
-    if _UNBOUND_REGION.search(data) is not None:
+    if _is_region_unbound(data, path):
         raise _refused(path, f'region = "{UNBOUND_BUILD}" is left; add --region REGION, such as us-east-1')
     return data
 
 
-def made_up_region(manifest: bytes) -> str | None:
+def _is_region_unbound(data: bytes, path: Path) -> bool:
+    """By the parsed manifest: prose may name the placeholder."""
+    if UNBOUND_BUILD.encode() not in data:
+        return False
+    return made_up_region(parse_connector_manifest(data, file=str(path), allow_unbound=True)) is not None
+
+
+def made_up_region(manifest: ConnectorManifest) -> str | None:
     """For the placeholder of a source's region, where nobody checks a signature; None where there is none."""
-    return None if _UNBOUND_REGION.search(manifest) is None else "us-east-1"
+    need = manifest.credential
+    return "us-east-1" if need is not None and need.aws and need.aws.region == UNBOUND_BUILD else None
 
 
 def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarget, ...]:

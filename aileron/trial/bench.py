@@ -243,7 +243,7 @@ def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
     if provider is not None and provider.client_id == UNBOUND_CLIENT:
         secret = Secret(MADE_UP_SECRET.encode()) if provider.client_secret == UNBOUND_CLIENT else None
         application = Application(client_id=MADE_UP_SECRET, client_secret=secret)
-    logins, region = made_up_logins(data), made_up_region(data)
+    logins, region = made_up_logins(data), made_up_region(manifest)
     built = build(directory, () if manifest.hosts else hosts, application, logins=logins, region=region)
     return connector_of(built.archive, Trust(), file=str(directory))
 

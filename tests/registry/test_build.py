@@ -263,6 +263,25 @@ def test_a_region_is_bound_where_the_manifest_says_so(source: Path, manifest_tex
         build(source, region="eu-central-1")
 
 
+@pytest.mark.parametrize(("hint", "has_aws"), [("# region = 'bound-at-build'\n", False), ("", True)])
+def test_a_region_is_asked_for_by_the_value_alone(
+    source: Path, manifest_text: Callable[..., str], hint: str, has_aws: bool
+):
+    """A comment that names the placeholder asks for none; the value does, also as a key of an inline table."""
+    text = manifest_text(("api_key", "aws_sigv4")) if has_aws else manifest_text()
+    inline = 'aws = { service = "s3", region = "bound-at-build" }\n' if has_aws else ""
+    text = text.replace("[capabilities.credential]\n", "[capabilities.credential]\n" + inline)
+    (source / "manifest.toml").write_text(hint + text)
+
+    if has_aws:
+        assert 'region = "bound-at-build" is left; add --region REGION' in refusal(source)
+        assert b'region = "eu-central-1"' in build(source, region="eu-central-1").manifest
+    else:
+        assert build(source).manifest.startswith(hint.encode())
+        with pytest.raises(AileronError, match="--region binds exactly one"):
+            build(source, region="eu-central-1")
+
+
 OAUTH2 = """[capabilities.credential]
 kind = "oauth2"
 scope = "Send mail"
