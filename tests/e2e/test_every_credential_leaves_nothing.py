@@ -242,9 +242,11 @@ def home(
         made.unlock()
         for name, way in WAYS.items():
             _install(made, services, sources / name, way)
+        done = Waiting(made, "header", GET | {"kind": "api_key", "word": "written-down"}).go()
+        assert done.status == 200, done.body
         yield made
         made.stop()
-        assert scan([made.folder], b"a-word-of-header"), "the scan finds nothing that is there"
+        assert scan([made.folder], b"written-down"), "the scan finds nothing that is there"
         assert scan([made.folder], *services.words()) == {}
 
 
