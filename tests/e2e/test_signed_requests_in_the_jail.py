@@ -182,6 +182,9 @@ def test_the_key_is_in_no_jail_while_the_receiver_has_the_signature(office: Offi
     assert looked.answer["status"] == "completed", looked.answer
     signature = office.receiver.seen[-1].values("webhook-signature")[0].removeprefix("v1,")
     looked.check(b"a.needle_in_the_jail", KEY.encode(), signature.encode())
+    assert [
+        found for memory in looked.memories.values() if (found := find(memory, KEY.encode(), signature.encode()))
+    ] == []
 
 
 def test_the_door_opens_and_gives_nothing_away(office: Office) -> None:

@@ -47,7 +47,7 @@ FORMS: Final = (
     *(f"base64, {before} before" for before in range(3)),
     *("utf-16-le", "utf-16-be", "utf-32-le"),
 )
-"""Of tests/support/canary.py, in memory and frames. Files are searched for all of them."""
+"""Of tests/support/canary.py, for memories and frames that many tests search; others, and files, are searched for all of them."""
 _KEPT_FRAMES: Final = Path(__file__).parent / "connectors" / "kept_frames" / "kept_frames.py"
 
 
@@ -73,7 +73,7 @@ def keep_frames(source: Path) -> None:
 
 
 def forms_of(*secrets: bytes) -> list[bytes]:
-    """What each can look like in a memory or a frame."""
+    """The `FORMS` of each."""
     return [form for secret in secrets for name, form in shapes(secret).items() if name in FORMS]
 
 
@@ -85,11 +85,11 @@ class Looked:
     answer: Any = None
 
     def check(self, word: bytes, *secrets: bytes) -> None:
-        """The word is in one of them, and no form of a secret in any."""
-        self.check_forms(word, forms_of(*secrets))
+        """The word is in one of them, and no shape of a secret (canary.py) in any. What is compressed there: `find`."""
+        self.check_forms(word, [form for secret in secrets for form in shapes(secret).values()])
 
     def check_forms(self, word: bytes, forms: Sequence[bytes]) -> None:
-        """The same, of forms as they are."""
+        """The word, and none of these forms as they are: for what is searched many times."""
         assert any(word in memory for memory in self.memories.values()), "the connector's memory was not looked at"
         assert [form for memory in self.memories.values() for form in forms if form in memory] == []
 
