@@ -94,8 +94,7 @@ class Nginx:
         key, certificate = authority.server_files(directory, host, "127.0.0.1")
         listening = ((self.port, " http2", verify), (self.port_1, "", verify), (self.open_port, " http2", "off"))
         servers = [
-            _SERVER.format(port=port, http2=http2, verify=asks, client_ca=client_ca)
-            for port, http2, asks in listening
+            _SERVER.format(port=port, http2=http2, verify=asks, client_ca=client_ca) for port, http2, asks in listening
         ]
         (directory / "nginx.conf").write_text(
             _CONFIGURATION.format(directory=directory, key=key, certificate=certificate, servers="".join(servers)),
