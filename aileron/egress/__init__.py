@@ -6,7 +6,8 @@ inject.py a lent credential in, as its kind has it · credentials/ the kinds · 
 client_certificate.py one that a connection is made with · held.py which bodies have to be whole first · scrub.py, decode.py,
 unlabelled.py: it does not come back · response.py the answer · meter.py the budget ·
 journal.py what the ledger gets · refusal.py why not, a closed list · failures.py how that is told · engine.py all of it, in
-order · renewing.py once more after a token was refused · challenged.py once more with the answer to a challenge ·
+order · around.py what follows a no, by renewing.py once more after a token was refused, by challenged.py once more with the
+answer to a challenge ·
 signing/ what is made of a secret that is not sent · tcp.py streams of bytes · websocket.py, messages.py WebSockets ·
 exchange.py what requests and handshakes share · steps.py the steps that requests, streams and WebSockets share ·
 own.py what the supervisor asks for itself

@@ -27,14 +27,13 @@ import contextlib
 import dataclasses
 import math
 import time
-import types
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from aileron.egress.around import HELD_BYTES, Around, Exchange
 from aileron.egress.attempts import Account, Attempt, Attempts
 from aileron.egress.inject import LentCredential
-from aileron.egress.renewing import HELD_BYTES
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.digest import Challenge, Round, read_challenges
 from aileron.egress.steps import within
@@ -101,22 +100,12 @@ class Rounds:
             del self._kept[place]
 
 
-class Answering(Protocol):
-    """One request and its response, as engine.py has it."""
+class Answering(Exchange[EgressResponse], Protocol):
+    """An exchange of engine.py, whose request can be sent again."""
 
     @property
     def whole(self) -> bytes | None:
         """Its body, if it has one; once it was entered."""
-        ...
-
-    async def __aenter__(self) -> EgressResponse:
-        """Send it."""
-        ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None, /
-    ) -> None:
-        """End it, and write down how it ended."""
         ...
 
 
@@ -135,11 +124,12 @@ class _Lent:
     digest: bytes
 
 
-class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
+class Challenged(Around[EgressResponse]):
     """One exchange, or as many as it takes."""
 
     def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName, deadline: float) -> None:
         """`deadline` as in `anyio.current_time()`: until then another request's answer is waited for."""
+        super().__init__()
         self._begin: Final = begin
         self._rounds: Final = rounds
         self._binding: Final = binding
@@ -148,27 +138,14 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._sent: Round | None = None
         self._answers = 0
         self._body: bytes | None = None
-        self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> EgressResponse:
         try:
-            async with contextlib.AsyncExitStack() as stack:
-                response = await self._ask(stack)
-                self._open = stack.pop_all()
-            return response
+            return await super().__aenter__()
         finally:
             self._lent = None
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        await self._open.__aexit__(kind, error, trace)
-
     async def _ask(self, stack: contextlib.AsyncExitStack) -> EgressResponse:
-        """The answer to relay, which `stack` closes."""
         response = await self._send(stack, None)
         while response.status == _REFUSED:
             response = await self._try(stack, await self._asked(stack, response))

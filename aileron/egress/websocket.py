@@ -13,7 +13,7 @@ Rules
 - A step that only reads (a preview) gets none: what a message does cannot be seen.
 - A new connection each time, in HTTP/1.1: what it means after the handshake is between its two ends.
 - No extension is offered, and none accepted: what is compressed could not be searched.
-- Whoever answers with anything but a WebSocket is relayed like the answer to a request, scrubbed, of at most `REFUSAL_BYTES`.
+- Whoever answers with anything but a WebSocket is relayed like the answer to a request, scrubbed, of at most `HELD_BYTES`.
 - The first message is sent before the connector hears that the WebSocket is open, which never sees it.
 - The secret is lent until the WebSocket is closed. What is bound or lent meanwhile is looked for from then on.
 - Where 6 was reached 11 follows, cancellation included; where a rule said no, that is written down before the error rises.
@@ -34,6 +34,7 @@ from typing import Final
 import anyio
 import httpcore2
 
+from aileron.egress.around import HELD_BYTES
 from aileron.egress.client_certificate import certificate_tag, context_with
 from aileron.egress.decode import decoder_for
 from aileron.egress.exchange import HttpPassage
@@ -60,8 +61,6 @@ __all__ = ["METHOD", "Answer", "WebSocketRequest", "WebSockets", "check_subproto
 
 METHOD: Final = "WEBSOCKET"
 """What stands in the ledger for a method."""
-REFUSAL_BYTES: Final = 64 << 10
-"""64 KiB of the answer of a service that opens no WebSocket, as renewing.py holds of one that says no."""
 MAX_SUBPROTOCOLS: Final = 16  # the IANA registry has some 150 names; who speaks more than a few lists versions of one
 _ACCEPTS: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
 
@@ -250,8 +249,8 @@ class _Opening(HttpPassage[Answer]):
             self._reader(answer), self._meter, self._needles, decoder_for(head.codings), hits, self._bad_answer
         )
         response = EgressResponse(head.status, fields, self._body)
-        if not await response.hold(REFUSAL_BYTES):
-            words = f"it opened no WebSocket: status {head.status}, with a body of more than {REFUSAL_BYTES >> 10} KiB"
+        if not await response.hold(HELD_BYTES):
+            words = f"it opened no WebSocket: status {head.status}, with a body of more than {HELD_BYTES >> 10} KiB"
             raise BadAnswerError(words)
         return response
 

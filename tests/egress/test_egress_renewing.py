@@ -11,7 +11,7 @@ import pytest
 
 from aileron.egress import EgressRequest, Meter, RequestIntent, RequestReport
 from aileron.egress import engine as engine_module
-from aileron.egress.renewing import HELD_BYTES
+from aileron.egress.around import HELD_BYTES
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import Budget
 from tests.egress.conftest import HOST, Got, World, plain_url, use

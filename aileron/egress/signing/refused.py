@@ -20,11 +20,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
-import types
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
+from aileron.egress.around import HELD_BYTES, Answer, Around, Exchange
 from aileron.egress.failures import ConnectionProblem, unreachable
-from aileron.egress.renewing import HELD_BYTES, Answer, Exchange
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.hmac_template import signs_time
 from aileron.egress.signing.time_of_day import time_of_day
@@ -62,33 +61,23 @@ _OUT_OF_TIME: Final = re.compile(
 )
 
 
-class RefusedSignatures(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
+class RefusedSignatures(Around[_T]):
     """One exchange of a signed request: its response, or the failure that a refused signature is."""
 
     def __init__(self, exchange: Exchange[_T], url: str, use: CredentialUse) -> None:
+        super().__init__()
         self._exchange: Final = exchange
         self._url: Final = url
         self._use: Final = use
-        self._open = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> _T:
-        async with contextlib.AsyncExitStack() as stack:
-            answer = await stack.enter_async_context(self._exchange)
-            if isinstance(answer, EgressResponse) and answer.status in _LOOKED_AT and await answer.hold(HELD_BYTES):
-                destination = parse_url(self._url, HTTP_SCHEMES | WEBSOCKET_SCHEMES).destination
-                failure = failure_of(answer, destination, self._use, self._exchange.stored, time_of_day())
-                if failure is not None:
-                    raise failure  # in the exchange: its row in the ledger says how it ended
-            self._open = stack.pop_all()
+    async def _ask(self, stack: contextlib.AsyncExitStack) -> _T:
+        answer = await stack.enter_async_context(self._exchange)
+        if isinstance(answer, EgressResponse) and answer.status in _LOOKED_AT and await answer.hold(HELD_BYTES):
+            destination = parse_url(self._url, HTTP_SCHEMES | WEBSOCKET_SCHEMES).destination
+            failure = failure_of(answer, destination, self._use, self._exchange.stored, time_of_day())
+            if failure is not None:
+                raise failure  # in the exchange: its row in the ledger says how it ended
         return answer
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        await self._open.__aexit__(kind, error, trace)
 
 
 def failure_of(
