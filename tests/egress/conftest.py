@@ -23,6 +23,7 @@ from aileron.egress import (
 from aileron.egress.journal import EffectsReport, MailIntent, MailReport
 from aileron.egress.login import LoginDoor
 from aileron.egress.scrub import Needles
+from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.login import LoginDetails
 from aileron.model.manifest import CredentialNeed
@@ -65,6 +66,7 @@ class Vault:
         self.secret = CANARY
         self.username: str | None = None
         self.details: LoginDetails | None = None
+        self.stored: Stored | None = None
         self.locked = False
         self.lent = 0
         self.out = 0
@@ -107,7 +109,7 @@ class Vault:
         self.lent += 1
         self.out += 1
         try:
-            yield LentCredential(use.need.kind, Secret(self.secret), self.username, self.details)
+            yield LentCredential(use.need.kind, Secret(self.secret), self.username, self.details, stored=self.stored)
         finally:
             self.out -= 1
 

@@ -19,6 +19,7 @@ from aileron.egress.outgoing import Outgoing
 from aileron.egress.stream import StreamRequest
 from aileron.egress.url import parse_url
 from aileron.egress.websocket import WebSocketRequest
+from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
@@ -191,6 +192,8 @@ async def test_an_alert_is_told_as_a_binding_that_failed(
         assert (await world.ask(upstream, grant=grant, credential="mtls")).body == b"hello"
         world.vault.secret = others.issue()
         error = await world.refusal(upstream, grant=grant, credential="mtls")
+        world.vault.stored = Stored("pki", "vault://pki/home")
+        elsewhere = await world.refusal(upstream, grant=grant, credential="mtls")
 
     assert error.failure.failure_class is FailureClass.BINDING_FAILED
     assert (
@@ -198,6 +201,8 @@ async def test_an_alert_is_told_as_a_binding_that_failed(
         in str(error)
     )
     assert ROTATE in error.failure.message
+    assert "change it at vault://pki/home" in str(elsewhere)
+    assert "secret set" not in str(elsewhere)
     assert not error.failure.retriable
     assert upstream.requests[1:] == []
 

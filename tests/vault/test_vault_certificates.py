@@ -69,7 +69,7 @@ def test_what_it_cannot_use_is_refused_when_it_is_bound_and_when_it_is_replaced(
         with refused(FailureClass.BAD_INPUT) as refusal:
             vault.bind(BINDING)
         assert said in refusal.message
-        assert "then `aileron secret set client < client.pem`" in refusal.message
+        assert "store another with `aileron secret set client < client.pem`" in refusal.message
     vault.set_secret("client", Secret(clients.issue()))
     vault.bind(BINDING)
     for said, value in {**wrong, "has no private key": b"a password"}.items():
