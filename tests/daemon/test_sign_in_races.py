@@ -110,11 +110,16 @@ def test_two_accounts_that_wait_for_one_name_are_not_mixed_up(world: World, appr
 
 
 def test_a_secret_that_took_the_name_meanwhile_is_not_overwritten(world: World, approver: Approver) -> None:
-    """The question names where tokens would be stored; by the time it is agreed to, something else is there."""
+    """The question names where tokens would be stored; by the time it is agreed to, something else is there.
+
+    A person has agreed to that as well: while a question names the secret, nobody stores another one by themselves.
+    """
     approver.appoint(world.home)
     question = signed_in_as(world, "me@example.test", OWN)
     name = subject_of(world, question["approval_id"])["secret"]
-    assert store(world, name, THEIRS.encode()).body == {"name": name}
+    theirs = store(world, name, THEIRS.encode())
+    assert theirs.status == 202
+    approver.agree(world.home, theirs)
     agreed = outcome(approver.decide(world.home, question["approval_id"]))
     world.home.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": NAME, "secret": name})
 
