@@ -43,6 +43,7 @@ _MAX_CASES: Final = 500
 _STATUS: Final = range(200, 600)
 _METHOD: Final = re.compile(r"[A-Z]{1,32}")
 _JSON_TYPE: Final = ("Content-Type", "application/json")
+_HOST: Final = Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's by default")
 
 SCHEMA: Final = {
     "hosts": Field(
@@ -69,7 +70,7 @@ SCHEMA: Final = {
                         required=True,
                         says="path and query, as they are sent; a key in the path is `{key}`",
                     ),
-                    "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's by default"),
+                    "host": _HOST,
                     "credential": Field(
                         Kind.STRING, says="the kind that the request has to ask for; any or none by default"
                     ),
@@ -93,7 +94,7 @@ SCHEMA: Final = {
             "stream": Field(
                 Kind.TABLES,
                 fields={
-                    "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's by default"),
+                    "host": _HOST,
                     "talk": Field(Kind.STRINGS, required=True, says="[what is said](#what-is-said), line by line"),
                 },
             ),
@@ -105,7 +106,7 @@ SCHEMA: Final = {
                         required=True,
                         says="path and query of the handshake; a key in the path is `{key}`",
                     ),
-                    "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's by default"),
+                    "host": _HOST,
                     "credential": Field(
                         Kind.STRING, says="the kind that the handshake has to ask for; any or none by default"
                     ),
