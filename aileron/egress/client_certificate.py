@@ -61,7 +61,7 @@ async def context_with(
     use: CredentialUse,
     stored: Stored | None,
     ca_pem: str | None,
-    protocols: Sequence[str] = ("h2", "http/1.1"),
+    protocols: Sequence[str],
 ) -> ssl.SSLContext:
     """The settings of one connection, as `tls.client_context`. AileronError(binding_failed) where OpenSSL does not take it."""
     return await anyio.to_thread.run_sync(_context_with, certificate, use, stored, ca_pem, protocols)

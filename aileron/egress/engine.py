@@ -41,7 +41,7 @@ import httpcore2
 
 from aileron.config import Settings
 from aileron.egress.challenged import Challenged, Prepare, Rounds
-from aileron.egress.client_certificate import certificate_tag, context_with
+from aileron.egress.client_certificate import certificate_tag
 from aileron.egress.decode import decoder_for
 from aileron.egress.exchange import HttpPassage
 from aileron.egress.headers import Field, check_whole, frame_body, read_response_head, without_parts
@@ -59,7 +59,7 @@ from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit, other_body
 from aileron.egress.signing.refused import RefusedSignatures
-from aileron.egress.steps import connected, enter, failure_class, within
+from aileron.egress.steps import connected, enter, failure_class
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
 from aileron.egress.websocket import WebSockets
@@ -269,13 +269,10 @@ class _Exchange(HttpPassage[EgressResponse]):
 
     async def _connect(self, key: Key, addresses: tuple[str, ...], certificate: Secret | None) -> Connection:
         """Step 7."""
-        tls, use = None if key.plain else self._egress.tls, self._grant.credential
+        tls = None if key.plain else self._egress.tls
         if certificate is not None:
-            assert use is not None
             assert not key.plain, "rules.py: there is no TLS to carry it"
-            ca_pem, lent, stored = self._egress.ca_pem, certificate, self.stored
-            make = lambda: context_with(lent, use, stored, ca_pem)  # noqa: E731
-            tls = await within(self._deadline, "connect", key.destination, make)
+            tls = await self._context_with(certificate)
         wire, address = await connected(self._deadline, key.destination, addresses, tls, self._certificate_refused)
         return Connection.over(wire, address, key, certificate_tag(certificate), self._generation)
 

@@ -8,13 +8,15 @@ Source: docs/reference/egress.md. Not here: the order (engine.py, websocket.py),
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+import functools
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 import anyio
 import httpcore2
 
-from aileron.egress.client_certificate import certificate_refused
+from aileron.egress.client_certificate import certificate_refused, context_with
 from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
 from aileron.egress.inject import Lender
 from aileron.egress.journal import Journal, RequestDenial
@@ -71,6 +73,11 @@ class Ways(Protocol):
     @property
     def slots(self) -> anyio.Semaphore:
         """The places that all steps share."""
+        ...
+
+    @property
+    def ca_pem(self) -> str | None:
+        """The user's own authorities, in PEM."""
         ...
 
     @property
@@ -136,6 +143,13 @@ class HttpPassage(Passage[_T_co]):
         self._place.close()
         await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, destination, deadline))
         await enter(self._place, (self._ways.slots,), destination, deadline)
+
+    async def _context_with(self, certificate: Secret, protocols: Sequence[str] = ("h2", "http/1.1")) -> ssl.SSLContext:
+        """The settings of a connection that is made with what was lent."""
+        use = self._grant.credential
+        assert use is not None
+        make = functools.partial(context_with, certificate, use, self.stored, self._ways.ca_pem, protocols)
+        return await within(self._deadline, "connect", self._destination, make)
 
     async def _sent(
         self, connection: Connection, request: Outgoing, content: bytes | AsyncIterator[bytes] | None = None

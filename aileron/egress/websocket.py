@@ -35,7 +35,7 @@ import anyio
 import httpcore2
 
 from aileron.egress.around import HELD_BYTES
-from aileron.egress.client_certificate import certificate_tag, context_with
+from aileron.egress.client_certificate import certificate_tag
 from aileron.egress.decode import decoder_for
 from aileron.egress.exchange import HttpPassage
 from aileron.egress.failures import ConnectionProblem, unreachable
@@ -52,10 +52,9 @@ from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit
 from aileron.egress.signing.refused import RefusedSignatures
-from aileron.egress.steps import connected, enter, failure_class, within
+from aileron.egress.steps import connected, enter, failure_class
 from aileron.egress.url import WEBSOCKET_SCHEMES, parse_url
 from aileron.model.plan import Grant
-from aileron.model.secret import Secret
 
 __all__ = ["METHOD", "Answer", "WebSocketRequest", "WebSockets", "check_subprotocols"]
 
@@ -153,7 +152,8 @@ class _Opening(HttpPassage[Answer]):
         key = Key(destination, admitted.plain, admitted.private, identity)
         tls = None if admitted.plain else self._websockets.tls
         if injection.certificate is not None:
-            tls = await self._with_certificate(injection.certificate)
+            self._has_certificate = True
+            tls = await self._context_with(injection.certificate, ("http/1.1",))
         wire, address = await connected(self._deadline, destination, addresses, tls, self._certificate_refused)
         connection = self._connection = Connection.over(wire, address, key, certificate_tag(injection.certificate))
         answer = self._answer = await self._sent(connection, injection.request)
@@ -169,13 +169,6 @@ class _Opening(HttpPassage[Answer]):
                 await websocket.send(Part(injection.first_message.reveal(), is_text=True, is_last=True))
             return websocket
         raise unreachable("exchange", destination, ConnectionProblem(words, retriable=False))
-
-    async def _with_certificate(self, certificate: Secret) -> ssl.SSLContext:
-        use, ca_pem, destination = self._grant.credential, self._websockets.ca_pem, self._destination
-        assert use is not None
-        self._has_certificate = True
-        make = lambda: context_with(certificate, use, self.stored, ca_pem, ("http/1.1",))  # noqa: E731
-        return await within(self._deadline, "connect", destination, make)
 
     def _admit(self) -> AllowedRequest:
         """Step 2: parse, then every rule that needs no look-up."""

@@ -95,18 +95,22 @@ class Lender(Protocol):
 def plain_roots(lent: LentCredential) -> frozenset[bytes]:
     """What answers are searched for, of a secret that is sent as it is; nothing of one that `sendable` refuses."""
     secret = lent.secret.reveal()
-    can_be_sent = MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES and not _CONTROL.search(secret)
-    return frozenset({secret}) if can_be_sent else frozenset()
+    return frozenset({secret}) if _why_not_sent(secret) is None else frozenset()
 
 
 def sendable(use: CredentialUse, lent: LentCredential) -> bytes:
     """The secret, where it is sent as it is. AileronError(binding_failed) if it cannot be."""
     secret = lent.secret.reveal()
-    if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
-        raise unusable(use, lent, f"is not between {MIN_SECRET_BYTES} and {MAX_SECRET_BYTES} bytes long")
-    if _CONTROL.search(secret):
-        raise unusable(use, lent, "holds a control character (CR, LF, NUL or another)")
+    if (why := _why_not_sent(secret)) is not None:
+        raise unusable(use, lent, why)
     return secret
+
+
+def _why_not_sent(secret: bytes) -> str | None:
+    """What keeps it from being sent as it is, as the end of "the secret …"."""
+    if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
+        return f"is not between {MIN_SECRET_BYTES} and {MAX_SECRET_BYTES} bytes long"
+    return "holds a control character (CR, LF, NUL or another)" if _CONTROL.search(secret) else None
 
 
 def check_username_of(use: CredentialUse, lent: LentCredential) -> None:
