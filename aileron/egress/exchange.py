@@ -38,6 +38,7 @@ from aileron.model.secret import Secret
 __all__ = ["HEAD_BYTES", "Asked", "HttpPassage", "Ways"]
 
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
+_NOTHING: Final = Needles()  # made once: each has patterns of its own
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
@@ -108,7 +109,7 @@ class HttpPassage(Passage[_T_co]):
         self._method = method
         self._is_own = is_own
         self._place = contextlib.ExitStack()  # the one of those all steps share
-        self._bound = Needles(())
+        self._bound = _NOTHING
         self._once = frozenset[bytes]()
         self._with_once: tuple[Needles, Needles] | None = None
         self._has_certificate = False

@@ -56,6 +56,8 @@ _MIN_PART_BYTES: Final = 16
 """Of a key with slashes, which a service reads as several segments: shorter parts are names, such as that of a workspace."""
 _PLACEHOLDER: Final = "%7Bkey%7D"
 _KEPT_IN_A_PATH: Final = "!$&'()*+,;=:@/"  # beside the unreserved characters: RFC 3986 section 3.3, and the slash
+_IS_SENT_AS_IT_IS: Final = re.compile(rb"[A-Za-z0-9._~-]+")
+"""The unreserved characters of RFC 3986, which JSON does not escape either."""
 _INDEX: Final = re.compile(r"[\[\0]")
 _PHP: Final = str.maketrans({" ": "_", ".": "_"})
 _JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
@@ -139,6 +141,8 @@ def key_roots(key: bytes) -> frozenset[bytes]:
     The key; the key as it stands in a path, a form or JSON, since a service may encode it once more before it shows it; and their
     long parts between slashes, since a service takes a path apart and shows the segment that is wrong.
     """
+    if _IS_SENT_AS_IT_IS.fullmatch(key):
+        return frozenset({key})
     sent = {key, quote(key, safe=_KEPT_IN_A_PATH).encode(), quote_plus(key).encode()}
     with contextlib.suppress(ValueError):
         sent.add(_json_string(key)[1:-1])

@@ -288,7 +288,18 @@ class Needles:
     `all` are the forms as they are; what is searched first is what is left of them folded.
     """
 
-    __slots__ = ("__weakref__", "_alone", "_blocks", "_ends", "_first", "_folded", "_roots", "all", "reach")
+    __slots__ = (
+        "__weakref__",
+        "_alone",
+        "_blocks",
+        "_ends",
+        "_first",
+        "_folded",
+        "_roots",
+        "_shortest",
+        "all",
+        "reach",
+    )
 
     def __init__(self, roots: Iterable[bytes] = ()) -> None:
         self._roots = frozenset(roots)
@@ -302,6 +313,7 @@ class Needles:
         folded = {_fold(form) for form in self.all}.difference(map(_fold, self._alone))
         self._folded = tuple(folded)
         self._first = _without_longer(folded)
+        self._shortest = min(map(len, (*self._alone, *self._first)), default=0)
         self._blocks = _blocks_of(self._first) if len(self._first) > _FIND_UP_TO else None
         # The needles' own for secrets that are no ASCII: their UTF-16 may have some.
         own = bytes(byte for byte in _CONTROLS if any(byte in form for form in self.all))
@@ -343,6 +355,7 @@ class Needles:
         both.all = (*self.all, *more)
         both._folded = (*self._folded, *folded)
         both._first = (*self._first, *folded)
+        both._shortest = min(self._shortest, *map(len, folded))
         if both._blocks is not None or len(both._first) > _FIND_UP_TO:
             both._blocks = (
                 _blocks_of(both._first) if self._blocks is None else _and_blocks(self._blocks, _blocks_of(folded))
@@ -373,7 +386,9 @@ class Needles:
         return self._ends.search(data, at) is not None
 
     def may_be_in(self, data: bytes) -> bool:
-        """Quickly: False where no occurrence is."""
+        """Quickly: False where no occurrence is. Most of a head's values are shorter than any."""
+        if len(data) < self._shortest:
+            return False
         return any(form in data for form in self._alone) or any(map(self._is_in_folded, map(_fold, _views(data))))
 
     def occurrences(self, data: bytes) -> list[tuple[int, int]]:

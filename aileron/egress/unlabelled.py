@@ -27,6 +27,7 @@ Source: RFC 1950 to 1952. Not here: bodies that say how they are encoded (decode
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections import deque
 from collections.abc import Iterator
@@ -151,7 +152,10 @@ class Unlabelled:
         is_much = self._bytes_out > RATIO_FREE_BYTES and self._bytes_out > MAX_RATIO * self._bytes_in
         if is_much and self._needles:
             raise BadAnswerError(f"its body is compressed without saying so, and expands more than {MAX_RATIO} times")
-        self._decided += len(self._scrubber.feed(out) + (self._scrubber.finish() if is_over else b""))
+        if out:
+            self._decided += len(self._scrubber.feed(out))
+        if is_over:
+            self._decided += len(self._scrubber.finish())
         if self._scrubber.hits:
             raise BadAnswerError(
                 "its body is compressed without saying so, and contains a secret that is bound for this host"
@@ -203,15 +207,24 @@ def _pieces(stream: zlib._Decompress, data: memoryview | bytes) -> Iterator[byte
 
 
 def _up_to_the_error(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
-    """What comes of the data before what is wrong with it: in ever smaller parts, some 64 in all."""
-    for size in (_STEP_BYTES >> 4, _STEP_BYTES >> 8, _STEP_BYTES >> 12, 1):
-        for at in range(0, len(data), size):
+    """What comes of the data, which has an error, before that: in parts of some and fewer bytes, the last ones byte by byte."""
+    for size in (_STEP_BYTES >> 4, _STEP_BYTES >> 8):
+        for at in range(0, len(data), size) if len(data) > size else ():
             before = stream.copy()
             try:
                 yield from _pieces(stream, data[at : at + size])
             except zlib.error:
                 stream, data = before, data[at : at + size]
                 break
+    last = bytearray()
+    with contextlib.suppress(zlib.error):
+        for at in range(len(data)):
+            for out in _pieces(stream, data[at : at + 1]):
+                last += out
+                if len(last) >= PIECE_BYTES:
+                    yield bytes(last)
+                    last.clear()
+    yield bytes(last)
 
 
 def _behind(known: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
