@@ -72,7 +72,7 @@ class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One binding. `secret` is the name of its secret, never a value. `account` is for display only. `expires_at` and
     `refreshed_at` are about the access token of a sign-in, and `expires_at` also about a client certificate while the
     vault is unlocked; otherwise, or if they are not known, they are null. Times are in UTC. `details` are those of a
-    login, or absent.
+    login, or absent. `elsewhere` says where the secret is kept; it is absent if the vault has the value.
     """
 
     name: str
@@ -86,6 +86,7 @@ class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
     refreshed_at: str | None
     state: BindingState
     details: LoginDetails | UnsetType = UNSET
+    elsewhere: Elsewhere | UnsetType = UNSET
 
 
 class BindingList(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +111,7 @@ class BindingDetail(BindingEntry, frozen=True, kw_only=True):
     created before reaches were recorded. `grant` is null unless the binding is a sign-in. `certificate` has the public
     facts about a client certificate, and is absent for other kinds and while the vault is locked. `suspended` lists what the
     installed versions of its connector request beyond `reach`. `last_used_at` (UTC) is null if no recent request of the
-    connector used the binding. `elsewhere` says where the secret is kept; it is absent if the vault has the value.
+    connector used the binding.
     """
 
     reach: Reach | None
@@ -119,7 +120,6 @@ class BindingDetail(BindingEntry, frozen=True, kw_only=True):
     last_used_at: str | None
     used_by: list[BindingUser]
     certificate: CertificateFacts | UnsetType = UNSET
-    elsewhere: Elsewhere | UnsetType = UNSET
 
 
 class RevokedBinding(msgspec.Struct, frozen=True, kw_only=True):

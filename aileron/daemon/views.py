@@ -23,6 +23,7 @@ from aileron.model.client_certificate import ClientCertificate
 from aileron.model.credential import Reach, wire_words
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
+from aileron.model.secret_reference import Elsewhere
 from aileron.model.timestamp import utc
 from aileron.vault.bindings import Binding
 
@@ -107,10 +108,14 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
 
 
 def binding_facts(
-    binding: Binding, *, is_suspended: bool = False, certificate: ClientCertificate | None = None
+    binding: Binding,
+    *,
+    kept_at: Elsewhere | None,
+    is_suspended: bool = False,
+    certificate: ClientCertificate | None = None,
 ) -> BindingEntry:
-    """One binding; the name of its secret, never a value. `certificate` None: there is none, or it cannot be seen: the vault is
-    locked, or has not fetched it yet.
+    """One binding; the name of its secret, never a value. `kept_at`: where the value is, if not in the vault. `certificate` None:
+    there is none, or it cannot be seen: the vault is locked, or has not fetched it yet.
     """
     grant = binding.grant
     expires_at = _moment(None if grant is None else grant.expires_ms)
@@ -126,6 +131,7 @@ def binding_facts(
         refreshed_at=_moment(None if grant is None else grant.refreshed_ms),
         state=_state(binding, certificate, is_suspended=is_suspended),
         details=binding.details or UNSET,
+        elsewhere=kept_at or UNSET,
     )
 
 

@@ -19,6 +19,7 @@ import contextlib
 import dataclasses
 import hmac
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
@@ -644,11 +645,10 @@ def _not_fetched(name: str, elsewhere: Elsewhere) -> AileronError:
 def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> AileronError:
     assert entry.elsewhere is not None
     bound = next((str(one.name) for one in bindings if one.secret == entry.name), None)
-    cure = (
-        f"aileron secret set {entry.name} --from {entry.elsewhere.reference}"
-        if bound is None
-        else f"aileron binding rebind {bound}"
-    )
+    cure = f"aileron binding rebind {bound}"
+    if bound is None:
+        token = () if entry.elsewhere.token is None else ("--from-token", entry.elsewhere.token)
+        cure = shlex.join(["aileron", "secret", "set", entry.name, "--from", entry.elsewhere.reference, *token])
     message = f"the secret at {entry.elsewhere.reference} changed since you approved it: {cure}"
     details = {"secret": entry.name, "reference": entry.elsewhere.reference, "code": "changed"}
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)

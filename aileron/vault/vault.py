@@ -397,6 +397,10 @@ class Vault:
         contents = self._contents()
         return tuple(entry.info() for entry in contents.secrets) if contents else ()
 
+    def kept_at(self, secret: str) -> Elsewhere | None:
+        """Where this secret's value is, if the vault has only that; also while it is locked."""
+        return next((info.elsewhere for info in self.secrets() if info.name == secret), None)
+
     def set_secret(self, name: str, value: Secret) -> None:
         """Store a value under a name, new or in place of the one there is. AileronError(bad_input) says why not."""
         self._change(lambda current: current.with_secret(name, value, self._now_ms()))

@@ -13,6 +13,7 @@ from tests.cli.command import Command
 from tests.cli.person import at_terminal, flat
 from tests.support.client_certificates import ClientAuthority
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.key_value_store import TOKEN, KeyValueStore
 
 BANK = "github://aileron-tests/bank"
 MANIFEST = f"""\
@@ -100,7 +101,7 @@ def test_at_a_terminal_a_file_is_named(aileron: Command, clients: ClientAuthorit
     text = " ".join(shown.out.split())
     assert "certificate CN=mira@example.test" in text
     assert "issued by " in text
-    assert "store a new certificate before that: aileron secret set bank-me < client.pem" in text
+    assert "before that, store another with `aileron secret set bank-me < client.pem`" in text
     assert "a client certificate of TLS, without its private key" in text
 
 
@@ -141,8 +142,42 @@ def test_one_that_has_expired_since_is_listed_as_that(
     assert listed["mtls/bank/short"]["state"] == "expired"
     assert listed["mtls/bank/short"]["expires_at"] == before["expires_at"]
     assert "mtls/bank/short is expired: its client certificate has expired" in flat(seen)
-    assert "fix: aileron secret set short < client.pem" in flat(seen)
+    assert "fix: store another with `aileron secret set short < client.pem`" in flat(seen)
     assert (locked["state"], locked["expires_at"], "certificate" in locked) == ("unknown", None, False)
     assert "mtls/bank/short may be expired: its client certificate cannot be seen until the vault is unlocked" in flat(
+        told
+    )
+
+
+def test_of_one_that_is_kept_elsewhere_it_is_said_where_to_change_it(source: Path, clients: ClientAuthority) -> None:
+    """The vault has no certificate that `secret set` would replace. Until it is fetched, nobody knows whether it has expired."""
+    with KeyValueStore("") as store, daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["{store.address}"]\n')
+        home.ask("GET", "/healthz")
+        home.unlock()
+        home.install(source)
+        aileron = Command(home.path)
+        assert aileron("secret", "set", "store-token", given=TOKEN.decode()).code == 0
+        store.value = clients.issue_for_seconds(8).decode()
+        kept = ("--from", store.at("mail/home"), "--from-token", "store-token")
+        bound = aileron("binding", "setup", BANK, "--name", "mtls/bank/away", *kept)
+        before = aileron("binding", "inspect", "mtls/bank/away")
+        clients.wait_until_over()
+        listed = aileron("binding", "list", "--json").json["bindings"]
+        seen = [at_terminal(aileron, "binding", *words) for words in (("list",), ("inspect", "mtls/bank/away"))]
+        home.must("POST", "/v1/vault/lock")
+        home.unlock()
+        unknown = aileron("binding", "inspect", "mtls/bank/away", "--json").json["state"]
+        told = at_terminal(aileron, "binding", "inspect", "mtls/bank/away")
+
+    cure = f"change it at {store.at('mail/home')}, then approve it with `aileron binding rebind mtls/bank/away`"
+    assert bound.code == 0, bound
+    assert f"before that, {cure}" in " ".join(before.out.split())
+    assert [one["elsewhere"] for one in listed] == [{"reference": store.at("mail/home"), "token": "store-token"}]
+    for one in seen:
+        assert f"mtls/bank/away is expired: its client certificate has expired fix: {cure}" in flat(one)
+        assert "secret set" not in flat(one)
+    assert unknown == "unknown"
+    assert "until the vault is unlocked and the secret was fetched: that is, with the next run that uses it" in flat(
         told
     )

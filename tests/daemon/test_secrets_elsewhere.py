@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -219,6 +220,26 @@ def test_a_request_without_a_credential_waits_until_the_secret_is_known(world: W
     assert word(world.fetch(with_credential=False)) == "ok"
 
 
+def test_a_connector_is_not_told_where_a_secret_is_kept(world: World) -> None:
+    """A server that is not reached does not end its run: it learns the secret's name, and that it may try again."""
+    world.store.value = FIRST
+    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
+    assert word(world.bind()) == "ok"
+    world.reopen()
+    world.store.is_away = True
+    try:
+        got = world.fetch()
+    finally:
+        world.store.is_away = False
+    said = json.dumps(got.body)
+    assert word(got) == "network_error"
+    assert "the secret 'kept' cannot be fetched now: the server that keeps it was not reached" in said
+    assert world.store.address not in said
+    assert "mail/home" not in said
+    assert world.events("secret.fetch_failed")[-1]["code"] == "unreachable"
+    assert word(world.fetch()) == "ok"
+
+
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
@@ -373,6 +394,11 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
         "fix: aileron "
     )[2]
     assert how == f"binding setup {PROBE} --name {BOUND} --username mira --secret probe-me"
+    # The name is asked about by now: the secret of another binding with the same last words gets another.
+    other = f"vault://{unbound.store.address}/secret/mail/home#password"
+    also = unbound.command("binding", "setup", PROBE, *given[:4], "--from", other, "--from-token", "new-token")
+    assert unbound.approver.shown(home, also.out.strip())["subject"]["name"] == "probe-me-2"
+    assert unbound.approver.decide(home, also.out.strip(), "deny").status == 200
     subject = unbound.approver.shown(home, said.out.strip())["subject"]
     assert (subject["name"], subject["token_to"]) == ("probe-me", f"127.0.0.1:{unbound.store.server.port}")
     assert unbound.approver.decide(home, said.out.strip()).status == 200
@@ -383,6 +409,36 @@ def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed)
     home.must("DELETE", f"/v1/bindings/{BOUND}")
     home.must("DELETE", "/v1/secrets/probe-me")
     home.must("DELETE", "/v1/secrets/new-token")
+
+
+def test_nobody_waits_for_the_server_that_an_approved_token_is_sent_to(unbound: Signed) -> None:
+    """It takes its time; meanwhile other decisions are carried out, secrets are stored, and connectors run."""
+    home, store = unbound.home, unbound.store
+    value = {"value_base64": base64.b64encode(TOKEN).decode()}
+    home.must("PUT", "/v1/secrets/slow-token", value)
+    asked = unbound.keep_at(store.at("slow"), token="slow-token")
+    assert unbound.asked(asked)["token"] == "slow-token"
+    store.goes_on.clear()
+    before = len(store.seen)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            deciding = pool.submit(unbound.approver.decide, home, asked.body["approval_id"])
+            until = time.monotonic() + 10
+            while len(store.seen) == before:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            home.must("PUT", "/v1/secrets/other", value)
+            unbound.agree(unbound.bind("other"))
+            assert word(unbound.fetch()) == "ok"
+            assert not deciding.done()
+            store.goes_on.set()
+            assert deciding.result(25).status == 200
+    finally:
+        store.goes_on.set()
+    assert "kept" in [one["name"] for one in home.must("GET", "/v1/secrets")["secrets"]]
+    home.must("DELETE", f"/v1/bindings/{BOUND}")
+    for name in ("kept", "other", "slow-token"):
+        home.must("DELETE", f"/v1/secrets/{name}")
 
 
 def test_a_token_that_is_none_is_refused_before_anybody_is_asked(unbound: Signed) -> None:

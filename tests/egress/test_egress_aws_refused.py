@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from aileron.egress.journal import RequestReport
+from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import CredentialUse
 from aileron.model.request_signing import AwsScope
@@ -187,6 +188,16 @@ async def test_a_refused_key_is_the_binding_s_fault(world: World, tls_upstream: 
 
     assert (error.failure.failure_class, error.failure.boundary) == (FailureClass.BINDING_FAILED, Boundary.USER)
     assert "aileron secret set" in str(error)
+
+
+async def test_a_refused_key_that_is_kept_elsewhere_is_changed_there(world: World, tls_upstream: MakeUpstream) -> None:
+    """`secret set` would put a value in place of the reference."""
+    world.vault.stored = Stored("cloud", "vault://store.example/secret/cloud#key")
+    with tls_upstream(lambda _seen: KEY["InvalidAccessKeyId"]) as upstream:
+        error = await failure(world, upstream)
+
+    assert "change it at vault://store.example/secret/cloud#key, then approve it with" in str(error)
+    assert "secret set" not in str(error)
 
 
 RELAYED = {

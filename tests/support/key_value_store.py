@@ -37,6 +37,8 @@ class KeyValueStore:
     def __init__(self, value: str, authority: Authority | None = None) -> None:
         self.value = value
         """Of `mail/home`, and of every other path that has one."""
+        self.is_away = False
+        """Whether it closes each connection without an answer."""
         self.goes_on = threading.Event()
         self.seen: list[Seen] = []
         self.server = Upstream(self._answer, None if authority is None else authority.server_context("localhost"))
@@ -56,6 +58,8 @@ class KeyValueStore:
 
     def _answer(self, seen: Seen) -> bytes | Iterable[bytes]:
         self.seen.append(seen)
+        if self.is_away:
+            return b""
         if seen.values("X-Vault-Token") != [TOKEN.decode()]:
             return says(["permission denied"], "403 Forbidden")
         match seen.target.removeprefix("/v1/secret/data/"):

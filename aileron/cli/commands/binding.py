@@ -26,8 +26,10 @@ from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.client_certificate import CertificateFacts
 from aileron.model.credential import Reach, login_facts, wire_facts
+from aileron.model.cure import Stored, cure_for
 from aileron.model.host_key import check_host_key
 from aileron.model.login import LoginDetails, PasswordForm
+from aileron.model.names import BindingName
 from aileron.model.visible import visible
 from aileron.review.plan import host_line
 
@@ -376,11 +378,16 @@ def _note_state(supervisor: Supervisor, entry: BindingEntry) -> None:
         return
     verb = _FIXES[entry.state]
     if entry.state == "expired" and entry.kind == "mtls":
-        output.note(f"{name} is expired: {_why(entry)}\n  fix: aileron secret set {visible(entry.secret)} < client.pem")
+        output.note(f"{name} is expired: {_why(entry)}\n  fix: {_new_certificate(entry)}")
         return
     if isinstance(entry, BindingDetail) and entry.state == "suspended":
         verb = "reauthorize" if _needs_provider(entry) else "rebind"
     output.note(f"{name} is {entry.state}: {_STATES[entry.state]}\n  fix: aileron binding {verb} {name}")
+
+
+def _new_certificate(entry: BindingEntry) -> str:
+    reference = entry.elsewhere.reference if entry.elsewhere else None
+    return visible(cure_for(BindingName.parse(entry.name), Stored(entry.secret, reference)))
 
 
 def _needs_provider(shown: BindingDetail) -> bool:
@@ -393,7 +400,7 @@ def _end(shown: BindingDetail) -> str | None:
         return None
     left = output.time_left(shown.expires_at)
     if shown.kind == "mtls":
-        return f"{left}; store a new certificate before that: aileron secret set {shown.secret} < client.pem"
+        return f"{left}; before that, {_new_certificate(shown)}"
     is_renewed = shown.grant is not None and shown.grant.refreshable
     return f"{left}; renewed automatically" if is_renewed else f"{left}; sign in again after that"
 

@@ -438,7 +438,7 @@ class ConsentService:
             grant = before.grant if before is not None and before.secret == subject.secret else None
             if subject.account != (None if grant is None else grant.account):
                 return False
-            kept_at = {info.name: info.elsewhere for info in self._vault.secrets()}.get(subject.secret)
+            kept_at = self._vault.kept_at(subject.secret)
             if (subject.reference or None) != (None if kept_at is None else kept_at.words):
                 return False
         return _is_binding(self._connectors, subject)
@@ -538,7 +538,11 @@ class ConsentService:
             )
         )
         self._bound()
-        return binding_facts(binding, certificate=self._vault.certificate(binding.name))
+        return binding_facts(
+            binding,
+            kept_at=self._vault.kept_at(binding.secret),
+            certificate=self._vault.certificate(binding.name),
+        )
 
     async def put_secret(self, name: str, value: Secret) -> SecretStored:
         """Store a secret in place of what was there. AileronError as Vault.set_secret."""

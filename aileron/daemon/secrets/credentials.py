@@ -39,7 +39,6 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName, Fqn
-from aileron.model.secret_reference import Elsewhere
 from aileron.model.timestamp import utc
 from aileron.registry.content import ContentStore
 from aileron.vault.bindings import Binding
@@ -94,9 +93,11 @@ class Credentials:
         """Every binding, sorted by name."""
         bindings = self._vault.bindings()
         installed = await anyio.to_thread.run_sync(needing, self._connectors)
+        kept_at = {info.name: info.elsewhere for info in self._vault.secrets()}
         return [
             binding_facts(
                 one,
+                kept_at=kept_at.get(one.secret),
                 is_suspended=any(_widened(one, found) for found in installed.get(one.connector, [])),
                 certificate=self._vault.certificate(one.name),
             )
@@ -110,7 +111,12 @@ class Credentials:
         users = await anyio.to_thread.run_sync(self._users, binding)
         widened = {found.version: _widened(binding, found) for found in versions}
         certificate = self._vault.certificate(binding.name)
-        facts = binding_facts(binding, is_suspended=any(widened.values()), certificate=certificate)
+        facts = binding_facts(
+            binding,
+            kept_at=self._vault.kept_at(binding.secret),
+            is_suspended=any(widened.values()),
+            certificate=certificate,
+        )
         return BindingDetail(
             **msgspec.structs.asdict(facts),
             certificate=UNSET if certificate is None else certificate.facts,
@@ -118,7 +124,6 @@ class Credentials:
             grant=binding.grant,
             suspended=sorted({words for found in widened.values() for words in found}),
             last_used_at=await self._last_used(binding),
-            elsewhere=self._kept_at(binding) or UNSET,
             used_by=[
                 BindingUser(
                     connector=binding.connector,
@@ -140,7 +145,9 @@ class Credentials:
             reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(str(fqn), binding_name))
             binding = _made_now(binding_name, str(fqn), username, secret, reach, details)
             await anyio.to_thread.run_sync(lambda: self._check_usable(binding))
-            answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach, self._kept_at(binding)))
+            answer = await self._consents.maybe_ask(
+                lambda: binding_consent(binding, reach, self._vault.kept_at(binding.secret))
+            )
             return await self._consents.put_binding(binding) if answer is None else answer
 
     async def rebind(
@@ -169,7 +176,7 @@ class Credentials:
                 binding = msgspec.structs.replace(binding, grant=before.grant)
             await anyio.to_thread.run_sync(lambda: self._check_usable(binding, replace=True))
             answer = await self._consents.maybe_ask(
-                lambda: binding_consent(binding, reach, self._kept_at(binding), replaces=True)
+                lambda: binding_consent(binding, reach, self._vault.kept_at(binding.secret), replaces=True)
             )
             return await self._consents.put_binding(binding, replace=True) if answer is None else answer
 
@@ -221,10 +228,6 @@ class Credentials:
         with anyio.move_on_after(_REVOKE_S):
             return await self._revoker.revoke(tokens)
         return f"failed: no answer within {_REVOKE_S:g} s"
-
-    def _kept_at(self, binding: Binding) -> Elsewhere | None:
-        """Where its secret is kept, if not in the vault."""
-        return next((info.elsewhere for info in self._vault.secrets() if info.name == binding.secret), None)
 
     def _known(self, name: str) -> Binding:
         binding = self._vault.binding(parsed(BindingName.parse, name))

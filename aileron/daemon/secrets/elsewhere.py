@@ -97,8 +97,7 @@ class SecretsElsewhere:
 
         Of a locked vault, and a name that nothing has, whoever binds it says more.
         """
-        stored = {info.name for info in self._vault.secrets() if info.elsewhere is not None}
-        if name in stored and not self._vault.is_locked:
+        if self._vault.kept_at(name) is not None and not self._vault.is_locked:
             await self._fetched_once(name, None, anyio.current_time() + FETCH_S)
 
     async def pinned(self, reference: str, token: str | None) -> Elsewhere:
