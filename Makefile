@@ -13,6 +13,8 @@ JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/f
 COUNTED_TESTS := tests/sandbox tests/attacks
 # Of the repository's files: the same whatever Python reads them.
 FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
+# Of the console, the longest: every question in every state is the same whatever Python asks it, and the others show that it asks.
+SCREEN_TESTS := $(addprefix tests/tui/test_,contrast.py malformed_answers.py plain.py plain_several.py safety_rules.py ten_screens.py)
 # At servers of Debian's, which are not in the root with a newer Python.
 SERVER_TESTS := tests/egress/test_egress_certificates.py $(addprefix tests/connectors/test_,mail.py postgres.py) \
     $(addprefix tests/logins/test_,databases_from_a_jail.py \
@@ -73,7 +75,7 @@ fast-tests: $(VENV)/.dev
 	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(SERVER_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
 
 test-newer:
-	.ci/on-debian $(NEWER) sh -c 'make demo && HYPOTHESIS_PROFILE=few make fast-tests LEFT_OUT="$(FILE_TESTS)"'
+	.ci/on-debian $(NEWER) sh -c 'make demo && HYPOTHESIS_PROFILE=few make fast-tests LEFT_OUT="$(FILE_TESTS) $(SCREEN_TESTS)"'
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install
