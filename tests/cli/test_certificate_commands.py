@@ -177,6 +177,7 @@ def test_of_one_that_is_kept_elsewhere_it_is_said_where_to_change_it(source: Pat
     for one in seen:
         assert f"mtls/bank/away is expired: its client certificate has expired fix: {cure}" in flat(one)
         assert "secret set" not in flat(one)
+    assert "ends over used by" in flat(seen[1])
     assert unknown == "unknown"
     assert "until the vault is unlocked and the secret was fetched: that is, with the next run that uses it" in flat(
         told

@@ -400,7 +400,7 @@ def _end(shown: BindingDetail) -> str | None:
         return None
     left = output.time_left(shown.expires_at)
     if shown.kind == "mtls":
-        return f"{left}; before that, {_new_certificate(shown)}"
+        return left if shown.state == "expired" else f"{left}; before that, {_new_certificate(shown)}"
     is_renewed = shown.grant is not None and shown.grant.refreshable
     return f"{left}; renewed automatically" if is_renewed else f"{left}; sign in again after that"
 
