@@ -37,7 +37,7 @@ class Outgoing:
 
     def with_fields(self, *added: Field) -> Outgoing:
         """The same with these fields last."""
-        return Outgoing(self.method, self.url, (*self.fields, *added), self.body, self.is_streamed)
+        return dataclasses.replace(self, fields=(*self.fields, *added))
 
     def with_query(self, parameter: str) -> Outgoing:
         """The same with this parameter, percent-encoded already, last in its query."""

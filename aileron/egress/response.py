@@ -167,7 +167,7 @@ class Body(AsyncIterator[bytes]):
             self._scrubber.look_for(needles)
             self._unlabelled.look_for(needles)
             for part in self._unlabelled.feed(piece):
-                yield self._scrubber.feed(part) if part else b""
+                yield self._scrubber.feed(part)
 
     def _finish(self) -> Iterator[bytes]:
         if self._decoder is not None:

@@ -493,7 +493,9 @@ class Scrubber:
         self._needles = needles
 
     def feed(self, data: bytes) -> bytes:
-        """What can be said by now. May be empty."""
+        """What can be said by now. May be empty; is, for no data."""
+        if not data:
+            return b""
         known = len(self._held)
         self._held += data
         if self._waits(known):

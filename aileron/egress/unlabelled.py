@@ -152,10 +152,7 @@ class Unlabelled:
         is_much = self._bytes_out > RATIO_FREE_BYTES and self._bytes_out > MAX_RATIO * self._bytes_in
         if is_much and self._needles:
             raise BadAnswerError(f"its body is compressed without saying so, and expands more than {MAX_RATIO} times")
-        if out:
-            self._decided += len(self._scrubber.feed(out))
-        if is_over:
-            self._decided += len(self._scrubber.finish())
+        self._decided += len(self._scrubber.feed(out) + (self._scrubber.finish() if is_over else b""))
         if self._scrubber.hits:
             raise BadAnswerError(
                 "its body is compressed without saying so, and contains a secret that is bound for this host"
@@ -207,15 +204,22 @@ def _pieces(stream: zlib._Decompress, data: memoryview | bytes) -> Iterator[byte
 
 
 def _up_to_the_error(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
-    """What comes of the data, which has an error, before that: in parts of some and fewer bytes, the last ones byte by byte."""
+    """What comes of data that has an error, up to it: in parts that get smaller, and at last byte by byte."""
     for size in (_STEP_BYTES >> 4, _STEP_BYTES >> 8):
-        for at in range(0, len(data), size) if len(data) > size else ():
+        if len(data) <= size:
+            continue  # as one part it fails, that is known
+        for at in range(0, len(data), size):
             before = stream.copy()
             try:
                 yield from _pieces(stream, data[at : at + size])
             except zlib.error:
                 stream, data = before, data[at : at + size]
                 break
+    yield from _byte_by_byte(stream, data)
+
+
+def _byte_by_byte(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
+    """The same of a few bytes, whose output is joined: each piece is searched by itself."""
     last = bytearray()
     with contextlib.suppress(zlib.error):
         for at in range(len(data)):
