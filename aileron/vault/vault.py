@@ -397,9 +397,13 @@ class Vault:
         contents = self._contents()
         return tuple(entry.info() for entry in contents.secrets) if contents else ()
 
+    def kept_elsewhere(self) -> dict[str, Elsewhere]:
+        """The secrets of which the vault has only where they are, by name; also while it is locked."""
+        return {info.name: info.elsewhere for info in self.secrets() if info.elsewhere is not None}
+
     def kept_at(self, secret: str) -> Elsewhere | None:
         """Where this secret's value is, if the vault has only that; also while it is locked."""
-        return next((info.elsewhere for info in self.secrets() if info.name == secret), None)
+        return self.kept_elsewhere().get(secret)
 
     def set_secret(self, name: str, value: Secret) -> None:
         """Store a value under a name, new or in place of the one there is. AileronError(bad_input) says why not."""

@@ -52,6 +52,12 @@ class World:
         body = {"connector": PROBE, "name": BOUND, "username": "mira", "secret": secret}
         return self.home.ask("POST", "/v1/bindings", body)
 
+    def keep_and_bind(self) -> None:
+        """Bind what is FIRST in the store."""
+        self.store.value = FIRST
+        assert word(self.keep_at(self.store.at("mail/home"))) == "ok"
+        assert word(self.bind()) == "ok"
+
     def reopen(self) -> None:
         """Lock the vault and unlock it."""
         self.home.must("POST", "/v1/vault/lock")
@@ -141,9 +147,7 @@ def test_a_secret_in_pass_is_lent_and_left_nowhere(world: World) -> None:
 
 def test_twenty_requests_at_once_fetch_once(world: World) -> None:
     """And those that come later ask nobody."""
-    world.store.value = FIRST
-    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
-    assert word(world.bind()) == "ok"
+    world.keep_and_bind()
     world.reopen()
     before = len(world.store.seen)
     with ThreadPoolExecutor(20) as pool:
@@ -155,9 +159,7 @@ def test_twenty_requests_at_once_fetch_once(world: World) -> None:
 
 def test_a_secret_that_changed_is_lent_only_once_that_is_approved(world: World) -> None:
     """Also where it is only looked for: the service may say what it was sent before. The command approves it."""
-    world.store.value = FIRST
-    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
-    assert word(world.bind()) == "ok"
+    world.keep_and_bind()
     world.reopen()
     world.store.value = SECOND
     sent = len(world.sent)
@@ -182,9 +184,7 @@ def test_a_secret_that_changed_is_lent_only_once_that_is_approved(world: World) 
 
 def test_what_was_lent_until_it_changed_is_still_scrubbed(world: World) -> None:
     """The value of before, which the service knows."""
-    world.store.value = FIRST
-    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
-    assert word(world.bind()) == "ok"
+    world.keep_and_bind()
     assert word(world.fetch()) == "ok"
     world.store.value = SECOND
     assert world.command("binding", "rebind", BOUND).code == 0
@@ -198,9 +198,7 @@ def test_what_was_lent_until_it_changed_is_still_scrubbed(world: World) -> None:
 
 def test_a_request_without_a_credential_waits_until_the_secret_is_known(world: World) -> None:
     """And is refused where it cannot be: its answer could not be searched. Nothing is sent then."""
-    world.store.value = FIRST
-    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
-    assert word(world.bind()) == "ok"
+    world.keep_and_bind()
     world.reopen()
     got = world.fetch(with_credential=False)
     assert word(got) == "ok"
@@ -222,9 +220,7 @@ def test_a_request_without_a_credential_waits_until_the_secret_is_known(world: W
 
 def test_a_connector_is_not_told_where_a_secret_is_kept(world: World) -> None:
     """A server that is not reached does not end its run: it learns the secret's name, and that it may try again."""
-    world.store.value = FIRST
-    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
-    assert word(world.bind()) == "ok"
+    world.keep_and_bind()
     world.reopen()
     world.store.is_away = True
     try:

@@ -229,7 +229,7 @@ class ApproverEnrollment:
         )
 
     def _look(self) -> _Seen:
-        kept_at = {info.name: info.elsewhere for info in self._vault.secrets() if info.elsewhere is not None}
+        kept_at = self._vault.kept_elsewhere()
         return _Seen(
             actions=[entry.action for entry in self._actions.list_actions() if entry.action is not None],
             bindings=[

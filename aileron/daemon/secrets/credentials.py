@@ -93,7 +93,7 @@ class Credentials:
         """Every binding, sorted by name."""
         bindings = self._vault.bindings()
         installed = await anyio.to_thread.run_sync(needing, self._connectors)
-        kept_at = {info.name: info.elsewhere for info in self._vault.secrets()}
+        kept_at = self._vault.kept_elsewhere()
         return [
             binding_facts(
                 one,
