@@ -8,6 +8,7 @@ filters.py    the seccomp allow lists, compiled ahead of time
 kernel.py     the only ctypes: numbers and structs with their man pages
 runtime.py    which files a Python program needs to see
 template/     the warm process a child is forked from
+cell/         the jail of a whole development session: a project, an agent, its tools
 frames/       how a jailed program and its host talk, as bytes
 
 Knows nothing of who uses it. This module imports nothing: a jailed program imports the frames, and must not load the jail.

@@ -197,13 +197,30 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
     ),
-    "aileron.launch": ("aileron.model", "aileron.api", "aileron.config", "aileron.files", "aileron.client"),
+    # The person's side of an agent's jail; what starts agents says what they need to see.
+    "aileron.cell": (
+        *BASE,
+        "aileron_sandbox.cell",
+        "aileron_sandbox.ending",
+        "aileron_sandbox.kernel",
+    ),
+    "aileron.launch": (
+        "aileron.model",
+        "aileron.api",
+        "aileron.config",
+        "aileron.files",
+        "aileron.client",
+        "aileron.cell",
+        "aileron_sandbox.cell",
+        "aileron_sandbox.ending",
+    ),
     # The author's offline tools (docs/adr/0010 and 0027), a verifier that trusts no daemon, and doctor.
     "aileron.cli": (
         "aileron.api",
         *BASE,
         "aileron.__version__",
         "aileron.approver",
+        "aileron.cell",
         "aileron.client",
         "aileron.extras",
         "aileron.launch",
@@ -215,6 +232,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.importing",
         "aileron.trial",
         "aileron.audit.verify",
+        "aileron_sandbox.cell.support",
+        "aileron_sandbox.ending",
         "aileron_sandbox.support",
     ),
     # The one command that begins the console.

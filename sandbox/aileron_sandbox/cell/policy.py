@@ -1,0 +1,119 @@
+"""What one cell sees, may write and may use: a frozen value, checked when built.
+
+Paths are absolute and without links, dots or doubled slashes: whoever builds the policy has resolved them. What no `Bind` names
+does not exist in the cell. Where two binds overlap the later one counts, so what is wide comes first.
+
+>>> Bind("/usr", "/usr").writable
+False
+
+Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what an agent needs (aileron/launch), how it is made (prepare.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Final
+
+__all__ = ["Bind", "CellPolicy", "Overlay"]
+
+_MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
+_MAX_BINDS: Final = 256
+"""Each is a mount; a session with many toolchains has thirty."""
+_MAX_MASKED: Final = 4096
+"""Each is a mount as well: what others cannot read in a root's /etc is twenty."""
+_MAX_FILE: Final = 1 << 16
+"""Bytes of one file that is made: a list of hosts, of users."""
+_MAX_LISTENERS: Final = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Bind:
+    """A file or directory of the host's, at `target` in the cell; with all that is mounted below it."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+    def __post_init__(self) -> None:
+        _check_path(self.source)
+        _check_path(self.target)
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlay:
+    """`lower` at `target`, with what is written there kept in `upper`; `work` is an empty directory beside it (overlayfs)."""
+
+    lower: str
+    upper: str
+    work: str
+    target: str
+
+    def __post_init__(self) -> None:
+        for path in (self.lower, self.upper, self.work, self.target):
+            _check_path(path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CellPolicy:
+    """One cell. A value outside its range is a ValueError, never clamped."""
+
+    folder: str
+    """Where the program starts: inside what a bind or the overlay shows."""
+    home: str
+    """A home directory that is empty but for what binds put there, private, writable, gone at the end."""
+    binds: tuple[Bind, ...]
+    overlay: Overlay | None = None
+    masked: tuple[str, ...] = ()
+    """Paths inside of binds, as the cell names them, that are there as an empty directory or file that cannot be read."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Symbolic links in the root, as (path, target): what `/bin` is on a merged file system."""
+    files: tuple[tuple[str, bytes], ...] = ()
+    """Files that are made, read-only, as (path, contents): they stand in front of what a bind shows there."""
+    tcp_listeners: tuple[tuple[str, int], ...] = ()
+    """(name, port): listens on both loopback addresses of the cell, and whoever started it accepts."""
+    unix_listeners: tuple[tuple[str, str], ...] = ()
+    """(name, path): the same at a path in the cell, of which the directory is made."""
+    memory_bytes: int = 8 * _GIB
+    """Of all its processes together, where the machine can bound that (cgroups.py), else watched and ended."""
+    processes: int = 4096
+    """Processes and threads (RLIMIT_NPROC, counted in its own user namespace): a parallel build with tests has hundreds."""
+    open_files: int = 65536
+    """Descriptors of one process: what watches a large project for changes takes thousands."""
+    file_bytes: int = 64 * _GIB
+    """Size of any one file (RLIMIT_FSIZE)."""
+    scratch_bytes: int = 4 * _GIB
+    """Of /tmp, and of the home, which are memory: each at most so much."""
+
+    def __post_init__(self) -> None:
+        _check_path(self.folder)
+        _check_path(self.home)
+        for path in (*self.masked, *(path for path, _ in (*self.links, *self.files, *_paths(self.unix_listeners)))):
+            _check_path(path)
+        _check_range("binds", len(self.binds), 1, _MAX_BINDS)
+        _check_range("masked", len(self.masked), 0, _MAX_MASKED)
+        _check_range("listeners", len(self.tcp_listeners) + len(self.unix_listeners), 0, _MAX_LISTENERS)
+        for _, content in self.files:
+            _check_range("bytes of a file", len(content), 0, _MAX_FILE)
+        for _, port in self.tcp_listeners:
+            _check_range("port", port, 1, 65535)
+        _check_range("memory_bytes", self.memory_bytes, 64 * _MIB, 1 << 45)
+        _check_range("processes", self.processes, 16, 1 << 20)
+        _check_range("open_files", self.open_files, 64, 1 << 20)
+        _check_range("file_bytes", self.file_bytes, _MIB, 1 << 45)
+        _check_range("scratch_bytes", self.scratch_bytes, _MIB, 1 << 45)
+
+
+def _paths(listeners: tuple[tuple[str, str], ...]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((path, b"") for _, path in listeners)
+
+
+def _check_path(path: str) -> None:
+    if not path.startswith("/") or os.path.normpath(path) != path or path.startswith("//") or "\0" in path:
+        raise ValueError(f"{path!r} is not an absolute path without dots and doubled slashes")
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}, expected {least} to {most}")

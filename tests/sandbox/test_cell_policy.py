@@ -1,0 +1,53 @@
+"""What a cell is asked for is checked when it is built: a path that could mean another, a number that means nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aileron_sandbox.cell.policy import Bind, CellPolicy, Overlay
+
+_USR = Bind("/usr", "/usr")
+
+
+def _policy(**changed: Any) -> CellPolicy:
+    return CellPolicy(**{"folder": "/work", "home": "/home/you", "binds": (_USR,), **changed})
+
+
+@pytest.mark.parametrize("path", ["", "relative", "/a/../b", "/a/./b", "/a//b", "//a", "/a/", "/a\0b"])
+def test_a_path_that_could_mean_another_is_refused(path: str) -> None:
+    """Wherever it stands."""
+    with pytest.raises(ValueError, match="absolute path"):
+        Bind(path, "/usr")
+    with pytest.raises(ValueError, match="absolute path"):
+        Overlay("/a", path, "/b", "/c")
+    for changed in (
+        {"folder": path},
+        {"masked": (path,)},
+        {"files": ((path, b""),)},
+        {"unix_listeners": (("a", path),)},
+    ):
+        with pytest.raises(ValueError, match="absolute path"):
+            _policy(**changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"binds": ()}, "binds"),
+        ({"tcp_listeners": (("web", 0),)}, "port"),
+        ({"processes": 1}, "processes"),
+        ({"memory_bytes": 1}, "memory_bytes"),
+        ({"files": (("/etc/hosts", b"x" * 70000),)}, "bytes of a file"),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused(changed: dict[str, Any], what: str) -> None:
+    """Never clamped."""
+    with pytest.raises(ValueError, match=what):
+        _policy(**changed)
+
+
+def test_what_is_plain_is_taken() -> None:
+    """The control of both."""
+    assert _policy(tcp_listeners=(("web", 20480),)).binds == (_USR,)
