@@ -173,6 +173,11 @@ class Home:
         return self.run / "agent.sock"
 
     @property
+    def cell_socket(self) -> Path:
+        """HTTP, agent scope and the gateway: for the process of a cell, known by itself."""
+        return self.run / "cell.sock"
+
+    @property
     def keyring(self) -> Path:
         """Whose signatures count."""
         return self.path / "keyring.json"

@@ -11,13 +11,23 @@ import msgspec
 
 from aileron.api.body import Body
 
-__all__ = ["EndSession", "NewSession", "OpenSession", "Session", "SessionList"]
+__all__ = ["CellFacts", "EndSession", "NewSession", "OpenSession", "Session", "SessionList"]
+
+
+class CellFacts(Body, frozen=True, kw_only=True, omit_defaults=False):
+    """What is particular to a session whose agent is in a cell: the hosts that it can reach, at most 128 patterns of the forms
+    `NAME`, `NAME:PORT`, `*.NAME` and `*.NAME:PORT` (docs/reference/sessions.md), and whether a person is asked about others.
+    """
+
+    hosts: list[str] = msgspec.field(default_factory=list)
+    ask: bool = False
 
 
 class OpenSession(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/sessions`. The session ends after `for_s` seconds (60 to 604800), or earlier if the
     process `pid` ends. Without `for_s`, it lasts 12 hours, or a week if it has a `pid`. `folder` is an absolute path.
     `only` are selectors of the actions that the session can use (docs/reference/sessions.md): without any, it can use all.
+    With `cell`, the agent is in a cell, and `pid` is the process that sends this request.
     """
 
     agent: str
@@ -25,6 +35,7 @@ class OpenSession(Body, frozen=True, kw_only=True):
     for_s: int | None = None
     pid: int | None = None
     only: list[str] = msgspec.field(default_factory=list)
+    cell: CellFacts | None = None
 
 
 class EndSession(Body, frozen=True, kw_only=True):
@@ -38,7 +49,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     `aileron launch` started, or null. `ended_at` and `reason` (`ended`, `expired` or `process gone`) are null while the
     session is open. `exit_code` is null if it is not known. Times are in UTC.
     `only` are the selectors of the actions that it can use, and `folder_only` those that the settings have for its folder;
-    either is empty if there is no limit.
+    either is empty if there is no limit. `cell` is null if the agent is in no cell.
     """
 
     id: str
@@ -54,6 +65,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
     only: list[str] = msgspec.field(default_factory=list)
     folder_only: list[str] = msgspec.field(default_factory=list)
+    cell: CellFacts | None = None
 
 
 class NewSession(Session, frozen=True, kw_only=True):

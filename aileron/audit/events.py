@@ -629,6 +629,12 @@ class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
     """The lists of selectors of the sessions in which it was opened: they hold for it too."""
     above_folders: tuple[str, ...] = ()
     """Where those work: what the settings say of these folders holds for it too."""
+    cell_hosts: tuple[str, ...] | None = None
+    """Its agent is in a cell: the patterns of the hosts that it can reach. Absent: it is in none."""
+    cell_asks: bool = False
+    """Whether a person is asked about other hosts; absent: they are refused."""
+    pid_ticks: int | None = None
+    """Of a cell's process: when it began, in clock ticks since the machine did."""
 
 
 class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):

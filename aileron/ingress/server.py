@@ -26,7 +26,6 @@ import os
 import socket
 import ssl
 import stat
-import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +40,7 @@ from hypercorn.events import Event, RawData, Updated
 from starlette.types import ASGIApp, Receive, Scope
 
 from aileron.ingress import one_at_a_time
+from aileron.ingress.peers import peer_process
 from aileron.ingress.places import ACCEPTED_AT_ONCE, BACKLOG, Bounded, Place, Places
 from aileron.ingress.request_line import KnownRequests
 from aileron.model.failure import AileronError, FailureClass
@@ -50,7 +50,6 @@ __all__ = [
     "MAX_BODY_BYTES",
     "certificate_names",
     "drained",
-    "peer_process",
     "process_of",
     "serve",
     "tls_context",
@@ -174,15 +173,6 @@ def certificate_names(certificate_pem: str) -> list[str]:
     return [name.lower() for name in names.get_values_for_type(x509.DNSName) if "*" not in name] + [
         f"[{address}]" if address.version == 6 else str(address) for address in addresses
     ]
-
-
-def peer_process(connection: socket.socket) -> int | None:
-    """Who made a connection to a socket of the home: a process, which may have gone since, as unix(7) says of SO_PEERCRED.
-
-    None where it is in no pid namespace that this one sees.
-    """
-    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return pid or None
 
 
 def process_of(scope: Scope) -> int | None:

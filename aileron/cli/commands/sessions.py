@@ -32,7 +32,7 @@ def list_(as_json: AsJson = False) -> None:
     output.print_table(
         ("ID", "AGENT", "STATUS", "STARTED", "RUNS", "FOLDER"),
         [
-            (one.id, one.agent, _status(one), output.day_or_time(one.started_at), one.runs, one.folder)
+            (one.id, _agent(one), _status(one), output.day_or_time(one.started_at), one.runs, one.folder)
             for one in found.sessions
         ],
         empty="no sessions yet; to start one: aileron launch AGENT",
@@ -118,17 +118,29 @@ def _status(entry: Session) -> str:
     return entry.status + ("" if entry.exit_code is None else f", {entry.exit_code}")
 
 
+def _agent(entry: Session) -> str:
+    """`claude, in a cell` where it is in one."""
+    return entry.agent + ("" if entry.cell is None else ", in a cell")
+
+
 def _limit(entry: Session) -> str:
     """What it can use, where that is not everything: by its own selection, and by its folder's while it is open."""
     of_folder = entry.folder_only if entry.status == "open" else []
     return " and ".join(", ".join(one) for one in (entry.only, of_folder) if one)
 
 
+def _cell(entry: Session) -> list[tuple[str, str | list[str]]]:
+    """What a cell's agent can reach; nothing for every other."""
+    if entry.cell is None:
+        return []
+    return [("hosts", entry.cell.hosts or "none"), ("other hosts", "you are asked" if entry.cell.ask else "refused")]
+
+
 def _print(entry: Session) -> None:
     output.print_facts(
         [
             ("id", entry.id),
-            ("agent", entry.agent),
+            ("agent", _agent(entry)),
             ("folder", entry.folder),
             ("status", entry.status),
             ("started", output.local_time(entry.started_at)),
@@ -138,6 +150,7 @@ def _print(entry: Session) -> None:
             ("exit code", entry.exit_code),
             ("runs", entry.runs),
             ("only", _limit(entry) or None),
+            *_cell(entry),
         ]
     )
 

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron import files
 from aileron.daemon.http.sessions import LOCAL_SESSION, Sessions
-from aileron.ingress.server import peer_process
+from aileron.ingress.peers import peer_process
 from aileron.mcp.agent_port import AgentPort
 from aileron.model.failure import AileronError
 

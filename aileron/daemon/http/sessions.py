@@ -13,6 +13,8 @@ Rules
 - A session that another started, by descent or by its token in the environment, shares with that one (model/shares.py), and stays
   so. One whose process does not descend from whoever opened it shares with all that have none: else one session could name a
   process that everybody descends from.
+- A cell's session is that of the process which opened it, and of no other: at the cell's doors that process is known by its
+  number and its beginning, and by nothing that it shows. It has one such session at a time.
 
 Source: docs/reference/sessions.md. Not here: which routes a token opens (api/, pages.py), who starts agents (launch/).
 """
@@ -24,13 +26,13 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from aileron.api.sessions import NewSession, Session
+from aileron.api.sessions import CellFacts, NewSession, Session
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
@@ -38,8 +40,10 @@ from aileron.config import McpSettings, Settings
 from aileron.daemon.http.families import UNSEEN, Families, descent_of
 from aileron.daemon.http.peer import variable_of
 from aileron.ingress.known import KnownCallers, digest_of
+from aileron.ingress.peers import PeerProcess, started_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.host_pattern import HostPattern, parse_host_patterns
 from aileron.model.invocation import Scope
 from aileron.model.selecting import Selection, parse_selectors
 from aileron.model.shares import BY_HAND
@@ -51,6 +55,7 @@ __all__ = [
     "MAX_S",
     "TOKEN_PREFIX",
     "TOKEN_VARIABLE",
+    "CellSession",
     "Sessions",
     "no_token",
     "token_shown",
@@ -94,6 +99,16 @@ class Caller(NamedTuple):
         return self.session if self.scope is Scope.AGENT else None
 
 
+class CellSession(NamedTuple):
+    """An open session whose agent is in a cell. `ask`: a person is asked about hosts that none of `hosts` means."""
+
+    id: str
+    hosts: tuple[HostPattern, ...]
+    ask: bool
+    folder: str
+    agent: str
+
+
 class _Open(msgspec.Struct, frozen=True, kw_only=True):
     """One session that is open, as its `session.started` says it."""
 
@@ -103,8 +118,12 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     pid_started: float | None = None
     party: str | None = None
+    agent: str = ""
     folder: str = ""
     only: tuple[str, ...] = ()
+    cell_hosts: tuple[str, ...] | None = None
+    cell_asks: bool = False
+    pid_ticks: int | None = None
     above_only: tuple[tuple[str, ...], ...] = ()
     """Of the sessions in which it was opened: their limits are its own, and stay when they end."""
     above_folders: tuple[str, ...] = ()
@@ -112,6 +131,7 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for texts in self.every_only:
             parse_selectors(texts)  # ValueError: what cannot be read opens nothing
+        parse_host_patterns(self.cell_hosts or ())
 
     @property
     def every_only(self) -> tuple[tuple[str, ...], ...]:
@@ -132,6 +152,13 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     def process(self) -> tuple[int | None, float | None]:
         """The one that it began with: a number is used again, a beginning with it is not."""
         return self.pid, self.pid_started
+
+    @property
+    def cell(self) -> CellSession | None:
+        """What is particular to a cell's; None for every other."""
+        if self.cell_hosts is None:
+            return None
+        return CellSession(self.id, parse_host_patterns(self.cell_hosts), self.cell_asks, self.folder, self.agent)
 
     @property
     def shares_as(self) -> str:
@@ -178,6 +205,7 @@ class Sessions:
         pid: int | None = None,
         *,
         only: Sequence[str] = (),
+        cell: CellFacts | None = None,
         opener: int | None = None,
     ) -> NewSession:
         """Begin a session for the process `opener`: its facts, and its token, which is said this once.
@@ -186,11 +214,13 @@ class Sessions:
         """
         for_s = (DEFAULT_S if pid is None else MAX_S) if for_s is None else for_s
         _check(agent, folder, for_s, only)
+        hosts = None if cell is None else _checked_hosts(cell, pid, opener)
         started = None if pid is None else await anyio.to_thread.run_sync(_start_of, pid)
         if pid is not None and started is None:
             raise AileronError(
                 FailureClass.INVALID_REQUEST, f"process {pid}, which the session should end with, does not exist"
             )
+        ticks = None if pid is None or cell is None else started_of(pid)
         party = await anyio.to_thread.run_sync(self._party_of_new, opener, pid)
         above = await anyio.to_thread.run_sync(self._above_new, opener)
         above_only = tuple(dict.fromkeys(texts for one in above for texts in one.every_only))
@@ -200,6 +230,8 @@ class Sessions:
                 raise AileronError(
                     FailureClass.BUSY, f"{MAX_OPEN} sessions are open: end one with `aileron sessions end ID`"
                 )
+            if cell is not None:
+                self._check_first_cell(pid, ticks)
             now_us = self._ledger.now_us()
             token = TOKEN_PREFIX + secrets.token_urlsafe(32)
             one = _Open(
@@ -209,8 +241,12 @@ class Sessions:
                 pid=pid,
                 pid_started=started,
                 party=party,
+                agent=agent,
                 folder=folder,
                 only=tuple(only),
+                cell_hosts=hosts,
+                cell_asks=cell is not None and cell.ask,
+                pid_ticks=ticks,
                 above_only=above_only,
                 above_folders=above_folders,
             )
@@ -227,6 +263,9 @@ class Sessions:
                     only=one.only,
                     above_only=one.above_only,
                     above_folders=one.above_folders,
+                    cell_hosts=one.cell_hosts,
+                    cell_asks=one.cell_asks,
+                    pid_ticks=one.pid_ticks,
                 )
             )
             self._add(one)
@@ -253,6 +292,38 @@ class Sessions:
         ):
             return
         raise _over()
+
+    def cell_of_process(self, process: PeerProcess) -> CellSession | None:
+        """The open session of a cell that this very process opened, while it is there; None where it opened none. Reads /proc.
+
+        What descends from the process is not it: neither the agent in the cell nor anything else.
+        """
+        one = self._cell_of(*process)
+        if one is None or one.expires_at_us <= self._ledger.now_us():
+            return None
+        is_there = started_of(process.pid) == process.started and _is_alive(one)
+        return one.cell if is_there else None
+
+    def _cell_of(self, pid: int | None, ticks: int | None) -> _Open | None:
+        return next(
+            (
+                one
+                for one in self._open.values()
+                if one.cell_hosts is not None and (one.pid, one.pid_ticks) == (pid, ticks)
+            ),
+            None,
+        )
+
+    def _check_first_cell(self, pid: int | None, ticks: int | None) -> None:
+        """Return if the process has no cell yet. AileronError(invalid_request)."""
+        if ticks is None:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"process {pid}, which the cell is of, does not exist")
+        if (other := self._cell_of(pid, ticks)) is not None:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"process {pid} has a cell, that of {other.id}: end it with `aileron sessions end {other.id}`, or open "
+                "another in a process of its own",
+            )
 
     def caller(
         self, scope: Scope, shown: list[str], *, needs_token: bool = False, process: int | None = None
@@ -474,6 +545,20 @@ def _check(agent: str, folder: str, for_s: int, only: Sequence[str]) -> None:
         raise AileronError(FailureClass.INVALID_REQUEST, f"only: {error}") from None
 
 
+def _checked_hosts(cell: CellFacts, pid: int | None, opener: int | None) -> tuple[str, ...]:
+    """The patterns of its hosts, each once, in their one spelling. AileronError(invalid_request)."""
+    if pid is None or pid != opener:
+        raise AileronError(
+            FailureClass.INVALID_REQUEST,
+            "a cell is of the process that opens its session, which its doors are for: pid is the number of the process that "
+            "sends this request",
+        )
+    try:
+        return tuple(map(str, parse_host_patterns(cell.hosts)))
+    except ValueError as error:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"cell.hosts: {error}") from None
+
+
 def _digest(token: str) -> str:
     return _SHA256 + digest_of(token.encode())
 
@@ -546,4 +631,10 @@ def _facts(snapshot: Snapshot, row: EventRow, mcp: McpSettings) -> Session:
         pid=started.get("pid"),
         only=list(started.get("only", ())),
         folder_only=[str(one) for one in of_folder or ()],
+        cell=_cell_facts(started),
     )
+
+
+def _cell_facts(started: dict[str, Any]) -> CellFacts | None:
+    hosts = started.get("cell_hosts")
+    return None if hosts is None else CellFacts(hosts=list(hosts), ask=started.get("cell_asks", False))

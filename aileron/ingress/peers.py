@@ -1,0 +1,79 @@
+"""Which process made a connection to a socket of the home, told apart from every other that had or will have its number.
+
+Runs in the daemon. SO_PEERCRED says the number that the process had when it connected; it may have ended since, and its number be
+another's. So a connection's process is its number and its beginning (proc_pid_stat(5), field 22), read while the kernel says that
+the one which connected is still there (SO_PEERPIDFD, Linux 6.5).
+
+Before Linux 6.5 the beginning is that of who has the number when the connection is accepted, microseconds after it was made: to
+be taken for another there, a process has to end in between, and its number be given out again.
+
+Source: unix(7), SO_PEERCRED; linux/include/uapi/asm-generic/socket.h, SO_PEERPIDFD; pidfd_open(2): readable once it has ended.
+Not here: descent (daemon/http/families.py), connections over TCP (daemon/http/peer.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["PeerProcess", "peer_of_connection", "peer_process", "started_of"]
+
+_SO_PEERPIDFD: Final = 77  # asm-generic/socket.h: x86-64 and arm64 have it so
+_STARTED: Final = 19  # field 22, counted from the state, which is field 3
+_PROC: Final = Path("/proc")
+
+
+class PeerProcess(NamedTuple):
+    """One process: its number, and when it began, in clock ticks since the machine did."""
+
+    pid: int
+    started: int
+
+
+def peer_process(connection: socket.socket) -> int | None:
+    """Who made a connection to a socket of the home: a process, which may have gone since, as unix(7) says of SO_PEERCRED.
+
+    None where it is in no pid namespace that this one sees.
+    """
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return pid or None
+
+
+def peer_of_connection(connection: socket.socket) -> PeerProcess | None:
+    """The process at the other end of a Unix socket; None where it has ended, or is in no pid namespace that this one sees.
+
+    To be called when the connection is accepted. Blocks for some microseconds.
+    """
+    pid = peer_process(connection)
+    started = None if pid is None else started_of(pid)
+    if pid is None or started is None or not _is_there(connection):
+        return None
+    return PeerProcess(pid, started)
+
+
+def started_of(pid: int) -> int | None:
+    """When the process of this number began, in clock ticks since the machine did; None where there is none."""
+    try:
+        line = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    return int(line.rpartition(b") ")[2].split()[_STARTED])
+
+
+def _is_there(connection: socket.socket) -> bool:
+    """Whether the very process that connected has not ended: looked at after its number was."""
+    try:
+        descriptor = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        return error.errno == errno.ENOPROTOOPT  # before Linux 6.5; whoever has gone is ESRCH, EINVAL or ENODATA
+    try:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        return not waiting.poll(0)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,106 @@
+"""Host patterns: four forms, one spelling each, and which destinations each means."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.host_pattern import MAX_HOST_PATTERNS, HostPattern, parse_host_patterns
+from aileron.model.names import HostPort
+
+_LABELS = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+NAMES = st.lists(_LABELS, min_size=2, max_size=5).map(".".join)
+PORTS = st.integers(1, 65535)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "means"),
+    [
+        ("example.com", "example.com:443", True),
+        ("example.com", "example.com:80", False),
+        ("example.com", "www.example.com:443", False),
+        ("example.com", "notexample.com:443", False),
+        ("example.com:8443", "example.com:8443", True),
+        ("example.com:8443", "example.com:443", False),
+        ("*.example.com", "www.example.com:443", True),
+        ("*.example.com", "a.b.example.com:443", True),
+        ("*.example.com", "example.com:443", False),
+        ("*.example.com", "notexample.com:443", False),
+        ("*.example.com", "www.example.com.evil.net:443", False),
+        ("*.example.com", "www.example.com:8443", False),
+        ("*.example.com:8443", "www.example.com:8443", True),
+        ("xn--bcher-kva.example", "xn--bcher-kva.example:443", True),
+        ("localhost:8443", "localhost:8443", True),
+    ],
+)
+def test_a_pattern_means_what_it_says(text: str, asked: str, means: bool) -> None:
+    """The name at its port, or every name below it at that port and not itself; each is written as it was read."""
+    pattern = HostPattern.parse(text)
+
+    assert pattern.matches(HostPort.parse(asked)) is means
+    assert str(pattern) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is not a host: expected NAME, NAME:PORT, *.NAME or *.NAME:PORT, in lower case"),
+        ("Example.com", "in lower case"),
+        ("bücher.example", "an international name as xn--"),
+        ("example.com.", "is not a host"),
+        ("https://example.com", "is not a host"),
+        ("example.com/path", "is not a host"),
+        ("example.com\n", "is not a host"),
+        ("ex ample.com", "is not a host"),
+        ("example.com:0", "the port '0' is not a number from 1 to 65535"),
+        ("example.com:65536", "the port '65536' is not a number"),
+        ("example.com:", "the port '' is not a number"),
+        ("example.com:https", "the port 'https' is not a number"),
+        ("192.0.2.1", "is an address: name the host"),
+        ("169.254.169.254:80", "is an address"),
+        ("*.192.0.2.10", "is an address"),
+        ("192.0.2", "is not a host"),
+        ("0x7f000001", "is not a host"),
+        ("[::1]:443", "is not a host"),
+        ("*", "* stands for the first labels only, as in *.example.com"),
+        ("*.", "is not a host"),
+        ("*.com", "is too wide: write at least two labels after *."),
+        ("*example.com", "* stands for the first labels only"),
+        ("www.*.com", "* stands for the first labels only"),
+        ("*.*.example.com", "* stands for the first labels only"),
+    ],
+)
+def test_what_is_no_pattern_is_refused_with_what_is(text: str, problem: str) -> None:
+    """And never mended into something that another reader would take otherwise."""
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        HostPattern.parse(text)
+
+
+@given(NAMES, PORTS, st.booleans())
+def test_a_pattern_is_read_as_it_is_written(name: str, port: int, is_wildcard: bool) -> None:
+    """Parsing what `str` writes gives the same pattern, and writing that the same text."""
+    pattern = HostPattern(name, port, is_wildcard)
+
+    assert HostPattern.parse(str(pattern)) == pattern
+
+
+@given(NAMES, NAMES, PORTS, PORTS, st.booleans())
+def test_no_pattern_means_another_name_or_port(name: str, asked: str, port: int, other: int, is_wildcard: bool) -> None:
+    """Whatever it means ends in all labels of its name, and has its port."""
+    if HostPattern(name, port, is_wildcard).matches(HostPort(asked, other)):
+        labels = name.split(".")
+        assert asked.split(".")[-len(labels) :] == labels
+        assert (port, is_wildcard) == (other, asked != name)
+
+
+def test_a_list_has_each_pattern_once_and_has_an_end() -> None:
+    """`example.com` and `example.com:443` are one. None is fine: the agent reaches nothing."""
+    assert list(map(str, parse_host_patterns(["b.com", "a.com:443", "a.com"]))) == ["b.com", "a.com"]
+    assert parse_host_patterns([]) == ()
+    most = [f"a{number}.com" for number in range(MAX_HOST_PATTERNS)]
+    assert len(parse_host_patterns(most)) == MAX_HOST_PATTERNS
+    with pytest.raises(ValueError, match="129 hosts; at most 128"):
+        parse_host_patterns([*most, "b.com"])

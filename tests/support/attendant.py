@@ -1,0 +1,183 @@
+"""A process that attends a cell, as `aileron launch` does, in the hands of a test: it opens a session and connects.
+
+    with Attendant(home.path) as attendant:
+        session = attendant.open(hosts=["example.com"])
+        attendant.ask("GET", "/v1/actions")                       # on cell.sock, as itself
+        attendant.ask("GET", "/v1/actions", by="child")           # the same of a child of its own
+
+It is a program of its own (this file, executed), so that its number, its beginning and its descent are the kernel's. It answers
+one command at a time; all it does has a deadline.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+__all__ = ["Answered", "Attendant"]
+
+_DEADLINE_S: Final = 90.0
+_HEAD: Final = b"\r\n\r\n"
+
+
+class Answered(NamedTuple):
+    """What came back: a status, the body as JSON where it is, else as text."""
+
+    status: int
+    body: Any
+
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """Status and class of a failure."""
+        return self.status, self.body["error"]["class"]
+
+    @property
+    def message(self) -> str:
+        """Of a failure."""
+        return str(self.body["error"]["message"])
+
+
+class Attendant:
+    """Running between enter and exit."""
+
+    def __init__(self, home: Path) -> None:
+        self._home: Final = home
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.attendant", str(self._home)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL, waited for."""
+        self._process.kill()
+        self._process.communicate(timeout=_DEADLINE_S)
+
+    def open(self, **cell: Any) -> dict[str, Any]:
+        """A session for a cell with these facts."""
+        answered = self.open_with(cell=cell)
+        assert answered.status == 200, answered.body
+        session: dict[str, Any] = answered.body
+        return session
+
+    def open_with(self, **facts: Any) -> Answered:
+        """What the answer is to a new session for this process, with these facts."""
+        body = {"agent": "claude", "folder": "/srv/work", "pid": self.pid, **facts}
+        return self.ask("POST", "/v1/sessions", body, at="operator.sock")
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        at: str = "cell.sock",
+        by: str = "self",
+        headers: dict[str, str] | None = None,
+    ) -> Answered:
+        """One request. `by`: `self`, its `child`, `grandchild` that was left behind, or `passed`: self, on a connection that a
+        child made and handed over before it ended.
+        """
+        self.begin(method, path, body, at=at, by=by, headers=headers)
+        return self.answered()
+
+    def begin(self, method: str, path: str, body: Any = None, **how: Any) -> None:
+        """The same, and do not wait for the answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"method": method, "path": path, "body": body, **how}) + "\n")
+        self._process.stdin.flush()
+
+    def answered(self) -> Answered:
+        """To what was begun last."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the attendant has ended"
+        return Answered(*json.loads(line))
+
+
+def _main(home: str) -> None:
+    for line in sys.stdin:
+        asked = json.loads(line)
+        by = asked.get("by", "self")
+        path = f"{home}/run/{asked.get('at', 'cell.sock')}"
+        if by in ("child", "grandchild"):
+            print(_from_child(path, asked, is_left=by == "grandchild"), flush=True)
+        else:
+            print(_request(_passed(path) if by == "passed" else _connected(path), asked), flush=True)
+
+
+def _connected(path: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(_DEADLINE_S)
+    made.connect(path)
+    return made
+
+
+def _passed(path: str) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        socket.send_fds(theirs, [b"x"], [_connected(path).fileno()])
+        os._exit(0)
+    (descriptor,) = socket.recv_fds(ours, 1, 1)[1]
+    os.waitpid(child, 0)
+    made = socket.socket(fileno=descriptor)
+    made.settimeout(_DEADLINE_S)
+    return made
+
+
+def _from_child(path: str, asked: dict[str, Any], *, is_left: bool) -> str:
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(out)
+        if is_left and os.fork() != 0:
+            os._exit(0)
+        os.write(into, _request(_connected(path), asked).encode())
+        os._exit(0)
+    os.close(into)
+    os.waitpid(child, 0)
+    with open(out, encoding="utf-8") as said:
+        return said.read()
+
+
+def _request(made: socket.socket, asked: dict[str, Any]) -> str:
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = made
+    body = None if asked.get("body") is None else json.dumps(asked["body"])
+    headers = {"Content-Type": "application/json", **(asked.get("headers") or {})}
+    try:
+        connection.request(asked["method"], asked["path"], body, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        return json.dumps([0, type(error).__name__])
+    finally:
+        made.close()
+    try:
+        return json.dumps([answer.status, json.loads(data)])
+    except ValueError:
+        return json.dumps([answer.status, data.decode("utf-8", "replace")])
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])
