@@ -589,11 +589,12 @@ class GrantRevoked(_Event, frozen=True, kw_only=True, tag="grant.revoked"):
 
 
 class CallerRefused(_Event, frozen=True, kw_only=True, tag="caller.refused"):
-    """Somebody asked for a route that the socket they came in on does not serve."""
+    """Somebody asked for a route that the socket they came in on does not serve, or is nobody whom that socket serves."""
 
     scope: str
+    """The socket's; `cell` for who is no process of an open cell."""
     route: str
-    """The caller's text, at most 200 characters."""
+    """At most 200 characters; `cell.sock` for such a caller."""
     session: str
     """Of the last of them."""
     count: int

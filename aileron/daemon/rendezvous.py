@@ -50,7 +50,8 @@ def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
         try:
             yield
         finally:
-            for path in (announcement, home.agent_socket, home.operator_socket, home.mcp_socket):
+            sockets = (home.agent_socket, home.cell_socket, home.operator_socket, home.mcp_socket)
+            for path in (announcement, *sockets):
                 path.unlink(missing_ok=True)
     finally:
         os.close(lock)

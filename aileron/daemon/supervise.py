@@ -10,6 +10,7 @@ Order: lock → log → ledger → recovery (what ran when the last daemon ended
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import logging
 import logging.handlers
@@ -320,6 +321,8 @@ class _Daemon:
             # Listening before "ready": a client that connects in between waits in the backlog.
             for scope, path in ((Scope.AGENT, self._home.agent_socket), (Scope.OPERATOR, self._home.operator_socket)):
                 servers.start_soon(serve, http.api.app(scope), [listen(path)], self._wait_stop)
+            cells = [listen(self._home.cell_socket)]
+            servers.start_soon(functools.partial(serve, http.cells, cells, self._wait_stop, tells_peers=True))
             doors = {"loopback": TcpService(self._loopback, http.loopback)}
             if self._elsewhere is not None:
                 listener, names = self._elsewhere

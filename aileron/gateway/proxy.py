@@ -1,7 +1,8 @@
 """The gateway: an agent's requests to a model's API, passed on byte for byte, and the answers as they come.
 
 An ASGI application in the daemon, behind the check of Host and Origin that every route has. It trusts neither side: not the agent
-for the key, which may have to be its session's token, not the provider for the end of an answer.
+for the key, which may have to be its session's token, not the provider for the end of an answer. Of an agent in a cell the door
+has said whose session it is (ingress/known.py): whatever it shows as a key is then a placeholder, where the vault has one.
 
     agent ⇄ Hypercorn ⇄ Gateway ⇄ httpcore2 ⇄ the provider
 
@@ -49,7 +50,7 @@ from aileron.gateway.upstreams import (
     response_fields,
     token_of,
 )
-from aileron.ingress.known import is_strangers
+from aileron.ingress.known import cell_session_of, is_strangers
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.secret import Secret
 from aileron.tls import client_context
@@ -245,7 +246,8 @@ class Gateway:
     async def _fields(self, scope: Scope, fields: Fields, to: Destination, target: bytes) -> Fields:
         key: bytes | None = None
         if to.secret is not None:
-            await self._keys.check_token(token_of(fields, to))
+            if cell_session_of(scope) is None:
+                await self._keys.check_token(token_of(fields, to))
             key = (await self._keys.upstream_key(to.secret)).reveal()
             check_key(key, to.secret)
         elif to.is_plain and scope["scheme"] == "https":

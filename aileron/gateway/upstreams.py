@@ -25,6 +25,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from aileron.config import GatewaySettings, Upstream
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.placeholder import CELL_PLACEHOLDER
 
 __all__ = [
     "PATHS",
@@ -148,7 +149,9 @@ def check_method(method: str) -> None:
 
 
 def request_fields(fields: Fields, destination: Destination, key: bytes | None = None) -> Fields:
-    """What goes upstream, in the order it came. With `key`, that stands where the first of the client's keys stood."""
+    """What goes upstream, in the order it came. With `key`, that stands where the first of the client's keys stood, and last
+    where the client sent none.
+    """
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields)
     if any(name == b"transfer-encoding" for name, _ in fields):
         dropped |= {b"content-length"}  # RFC 9112 section 6.3: two ends of one message are where a second is hidden
@@ -165,7 +168,7 @@ def request_fields(fields: Fields, destination: Destination, key: bytes | None =
             case _ if name not in dropped:
                 sent.append((name, value))
     if key is not None and not keys_seen:
-        raise AssertionError("a key is put in place of one that was checked")
+        sent.append(destination.key_field(key))  # in a cell: elsewhere a token was shown
     return sent
 
 
@@ -190,15 +193,17 @@ def token_of(fields: Fields, destination: Destination) -> str:
 
 
 def check_no_token(target: bytes, fields: Fields, destination: Destination) -> None:
-    """Return if no session's token would leave with these, in whatever encoding of a target.
+    """Return if no session's token would leave with these, in whatever encoding of a target, nor a cell's placeholder, which has
+    the form of one.
 
     AileronError(unauthorized), (invalid_request) where it is encoded so often that this cannot be said.
     """
     keys = [_bare(name, value) or b"" for name, value in fields if name in _KEYS]
     if any(key.startswith(_TOKEN_PREFIX) for key in keys) or any(map(_has_token, [target, *(v for _, v in fields)])):
+        what = "the placeholder of a cell" if CELL_PLACEHOLDER.encode() in keys else "a session's token"
         raise AileronError(
             FailureClass.UNAUTHORIZED,
-            f"a session's token is no key of {destination.provider} and is not sent there: store the key with "
+            f"{what} is no key of {destination.provider} and is not sent there: store the key with "
             f"`aileron secret set NAME` and name it in gateway.upstreams.{destination.provider}.secret, or give the agent one",
             boundary=Boundary.USER,
         )

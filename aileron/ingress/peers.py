@@ -25,6 +25,7 @@ __all__ = ["PeerProcess", "peer_of_connection", "peer_process", "started_of"]
 
 _SO_PEERPIDFD: Final = 77  # asm-generic/socket.h: x86-64 and arm64 have it so
 _STARTED: Final = 19  # field 22, counted from the state, which is field 3
+_ENDED: Final = (b"Z", b"X")  # of field 3: it does nothing any more, and its parent has not taken note
 _PROC: Final = Path("/proc")
 
 
@@ -57,12 +58,13 @@ def peer_of_connection(connection: socket.socket) -> PeerProcess | None:
 
 
 def started_of(pid: int) -> int | None:
-    """When the process of this number began, in clock ticks since the machine did; None where there is none."""
+    """When the process of this number began, in clock ticks since the machine did; None where there is none, or it has ended."""
     try:
         line = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return None
-    return int(line.rpartition(b") ")[2].split()[_STARTED])
+    fields = line.rpartition(b") ")[2].split()
+    return None if fields[0] in _ENDED else int(fields[_STARTED])
 
 
 def _is_there(connection: socket.socket) -> bool:

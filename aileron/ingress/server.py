@@ -40,7 +40,7 @@ from hypercorn.events import Event, RawData, Updated
 from starlette.types import ASGIApp, Receive, Scope
 
 from aileron.ingress import one_at_a_time
-from aileron.ingress.peers import peer_process
+from aileron.ingress.peers import PeerProcess, peer_of_connection, peer_process
 from aileron.ingress.places import ACCEPTED_AT_ONCE, BACKLOG, Bounded, Place, Places
 from aileron.ingress.request_line import KnownRequests
 from aileron.model.failure import AileronError, FailureClass
@@ -50,6 +50,7 @@ __all__ = [
     "MAX_BODY_BYTES",
     "certificate_names",
     "drained",
+    "peer_of",
     "process_of",
     "serve",
     "tls_context",
@@ -72,6 +73,7 @@ READ_AHEAD: Final = 8192
 """Bytes of a connection that are read at once, and twice as many before anybody wants them: 512 connections that send as fast
 as they can are 12 MiB."""
 _PROCESS: Final = "aileron.process"
+_PEER: Final = "aileron.peer"
 
 
 async def serve(
@@ -79,8 +81,13 @@ async def serve(
     listeners: list[socket.socket],
     stopped: Callable[[], Awaitable[None]],
     tls: ssl.SSLContext | None = None,
+    *,
+    tells_peers: bool = False,
 ) -> None:
-    """Serve `app` on the listening sockets, which are taken over, until `stopped` returns; then GRACE_S for answers under way."""
+    """Serve `app` on the listening sockets, which are taken over, until `stopped` returns; then GRACE_S for answers under way.
+
+    `tells_peers`: they are sockets of the home, and a request says which very process made its connection (`peer_of`).
+    """
     config = _config()
     context = WorkerContext(None)
     loop = asyncio.get_running_loop()
@@ -100,6 +107,8 @@ async def serve(
             writer.transport.abort()  # it was ended meanwhile
             return
         state = {_PROCESS: peer_process(accepted)} if place is None else place.state()
+        if tells_peers:
+            state = {**state, _PEER: peer_of_connection(accepted)}
         with contextlib.suppress(
             asyncio.CancelledError
         ):  # its place went to another; asyncio would say that in the log
@@ -178,6 +187,12 @@ def certificate_names(certificate_pem: str) -> list[str]:
 def process_of(scope: Scope) -> int | None:
     """The process that made the connection which a request came on, at a socket of the home; None over TCP."""
     found: int | None = scope.get("state", {}).get(_PROCESS)
+    return found
+
+
+def peer_of(scope: Scope) -> PeerProcess | None:
+    """The very process that made the connection which a request came on, where the server tells that; None where it had gone."""
+    found: PeerProcess | None = scope.get("state", {}).get(_PEER)
     return found
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.support.attendant import Attendant
-from tests.support.home import DaemonHome, asking_home
+from aileron.api.routes import ROUTES
+from aileron.ingress.known import is_strangers, of_cell
+from aileron.model.invocation import Scope
+from aileron.model.placeholder import CELL_PLACEHOLDER
+from tests.gateway.conftest import Provider
+from tests.support.attendant import Answered, Attendant
+from tests.support.home import SECRET, DaemonHome, asking_home, daemon_home
 
 pytestmark = pytest.mark.jail
 HOSTS = ["example.com", "*.example.org:8443"]
@@ -100,3 +106,375 @@ def test_a_process_has_one_cell_at_a_time(home: DaemonHome, attendant: Attendant
     assert f"`aileron sessions end {first['id']}`" in refused.message
     home.must("POST", f"/v1/sessions/{first['id']}/end", {})
     assert attendant.open()["status"] == "open"
+
+
+def test_a_cell_opened_within_a_session_shares_with_it(home: DaemonHome, attendant: Attendant) -> None:
+    """As every session does that another started: by opening a cell nobody gets a share more, nor more actions."""
+    outer = attendant.open_with(only=["give-back"]).body
+    body = {"agent": "codex", "folder": "/srv/work", "pid": "own", "cell": {}}
+
+    inner = attendant.ask("POST", "/v1/sessions", body, at="operator.sock", by="child").body
+
+    on_record = started(home, inner["id"])
+    assert (on_record["party"], on_record["above_only"]) == (outer["id"], [["give-back"]])
+    assert "party" not in started(home, outer["id"])
+
+
+# Who goes through the door
+
+RUN = "/v1/actions/give-back/run"
+
+
+def run(attendant: Attendant, **how: Any) -> Answered:
+    """The action that runs at once."""
+    return attendant.ask("POST", RUN, {"args": {"text": "x"}}, **how)
+
+
+def test_the_process_of_a_cell_is_served_as_its_session(home: DaemonHome, attendant: Attendant) -> None:
+    """Without a token: what it runs is on record as the session's, from an agent, and counts against no other's share."""
+    opened = attendant.open()
+
+    ran = run(attendant)
+
+    assert ran.status == 200, ran.body
+    requested = next(one for one in home.events(ran.body["audit_id"]) if one["type"] == "run.requested")
+    assert (requested["session"], requested["scope"]) == (opened["id"], "agent")
+    assert "party" not in requested
+
+
+@pytest.mark.parametrize("by", ["child", "grandchild", "passed"])
+def test_what_descends_from_it_is_not_served(attendant: Attendant, by: str) -> None:
+    """Nor is a connection that a child made and handed over. The process itself is, and the child is on the agent socket."""
+    attendant.open()
+    assert run(attendant).status == 200
+
+    refused = run(attendant, by=by)
+
+    assert refused.refusal == (401, "unauthorized")
+    assert "this socket answers only a process with an open cell" in refused.message
+    assert run(attendant).status == 200
+    assert run(attendant, at="agent.sock", by="child").status == 200
+
+
+def test_the_heir_of_its_connection_is_not_served(home: DaemonHome, attendant: Attendant) -> None:
+    """From the moment that the process is gone, whether or not its session was ended yet, and its parent took note of it."""
+    opened = attendant.open()
+    assert run(attendant).status == 200
+
+    refused = run(attendant, by="heir")
+
+    assert refused.refusal == (401, "unauthorized")
+    assert f"process {attendant.pid} has none" in refused.message
+    assert home.must("GET", f"/v1/sessions/{opened['id']}")["status"] == "open"
+
+
+def test_nobody_else_is_served_whatever_they_show(home: DaemonHome, attendant: Attendant) -> None:
+    """Another process of the same user, with the cell's token too, and one with a session of its own that is no cell."""
+    opened = attendant.open()
+    shown = {"Authorization": f"Bearer {opened['token']}"}
+
+    with Attendant(home.path) as other:
+        assert run(other).refusal == (401, "unauthorized")
+        assert run(other, headers=shown).refusal == (401, "unauthorized")
+        token = other.open_with().body["token"]
+        refused = run(other, headers={"Authorization": f"Bearer {token}"})
+        assert refused.refusal == (401, "unauthorized")
+        assert f"process {other.pid} has none" in refused.message
+        assert run(other, at="agent.sock", headers=shown).status == 200
+    assert run(attendant).status == 200
+    newest = home.must("GET", "/v1/audit?type=caller.refused&limit=1000")["events"]
+    assert {one["route"] for one in newest if one["scope"] == "cell"} == {"cell.sock"}
+
+
+def test_what_a_client_shows_is_not_looked_at(home: DaemonHome, attendant: Attendant) -> None:
+    """A placeholder, another session's token, nonsense: it is the cell's session, and sees what that asked and nothing else."""
+    attendant.open()
+    other = home.must("POST", "/v1/sessions", {"agent": "codex", "folder": "/srv/work"})
+    mine = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body
+    theirs = home.agent.request(
+        "POST",
+        "/v1/actions/ask-first/run",
+        {"args": {"text": "y"}},
+        headers={"Authorization": f"Bearer {other['token']}"},
+    ).body
+
+    for shown in (CELL_PLACEHOLDER, other["token"], "x y"):
+        headers = {"Authorization": f"Bearer {shown}", "x-api-key": shown}
+        found = attendant.ask("GET", f"/v1/action-approvals/{mine['approval_id']}/result", headers=headers)
+        hidden = attendant.ask("GET", f"/v1/action-approvals/{theirs['approval_id']}/result", headers=headers)
+        assert found.body["status"] == "pending_approval"
+        assert hidden.refusal == (404, "not_found")
+
+
+def test_a_cell_can_use_what_its_session_is_limited_to(attendant: Attendant) -> None:
+    """At its door as everywhere."""
+    assert attendant.open_with(cell={}, only=["give-*"]).status == 200
+
+    assert [one["name"] for one in attendant.ask("GET", "/v1/actions").body["actions"]] == ["give-back"]
+    assert attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).refusal == (404, "not_found")
+
+
+def test_nothing_of_a_person_is_there(home: DaemonHome, attendant: Attendant) -> None:
+    """Not one route that agents do not have, no page, and no protocol: each is refused by reason."""
+    opened = attendant.open()
+    persons = [route for route in ROUTES if Scope.AGENT not in route.scopes]
+
+    for route in persons:
+        path = route.path.replace("{name:path}", "x").replace("{name}", "x").replace("{id}", "x").replace("{hash}", "x")
+        refused = attendant.ask(route.method, path, {})
+        assert refused.refusal == (401, "unauthorized"), path
+        assert "is not available in a cell: a person does this outside of it" in refused.message
+    for path in ("/", "/approvals", "/static/page.css", "/mcp"):
+        assert attendant.ask("GET", path).refusal == (404, "not_found"), path
+    assert attendant.ask("GET", "/v1/status").status == 200
+    told = home.must("GET", "/v1/audit?type=caller.refused&limit=1000")["events"]
+    assert f"{persons[0].method} {persons[0].path}" in {one["route"] for one in told if one["session"] == opened["id"]}
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1:65535", "[::1]:443", "LOCALHOST"])
+def test_a_cell_calls_it_by_any_name_of_loopback(attendant: Attendant, host: str) -> None:
+    """At whatever port: the cell's loopback is its own."""
+    attendant.open()
+
+    assert attendant.ask("GET", "/v1/actions", headers={"Host": host}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"Host": "rebound.example"}, "Host is not localhost"),
+        ({"Host": "localhost.evil.example"}, "Host is not localhost"),
+        ({"Host": "127.0.0.1.nip.io"}, "Host is not localhost"),
+        ({"Origin": "https://evil.example"}, "a page in a browser"),
+        ({"Origin": "http://localhost"}, "a page in a browser"),
+        ({"Origin": "null"}, "a page in a browser"),
+        ({"Sec-Fetch-Site": "cross-site"}, "a page in a browser"),
+        ({"Sec-Fetch-Site": "same-origin"}, "a page in a browser"),
+    ],
+)
+def test_no_page_in_a_browser_of_the_cell_is_answered(
+    attendant: Attendant, fields: dict[str, str], reason: str
+) -> None:
+    """Nor a rebinding name: a page would run actions, as no token is asked for. Without those fields the same is served."""
+    attendant.open()
+
+    refused = run(attendant, headers=fields)
+
+    assert refused.refusal == (401, "unauthorized")
+    assert reason in refused.message
+    assert run(attendant, headers={"Sec-Fetch-Mode": "cors"}).status == 200  # as node's fetch sends it
+
+
+def test_one_cell_has_so_many_requests_at_once(home: DaemonHome, attendant: Attendant) -> None:
+    """One more is busy, another cell is served, and so is this one when the waits are over."""
+    attendant.open()
+    question = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body["approval_id"]
+    attendant.hold(128, f"/v1/action-approvals/{question}/result?wait=15")
+
+    until = time.monotonic() + 10
+    while (refused := attendant.ask("GET", "/v1/actions")).status == 200:
+        assert time.monotonic() < until, "128 requests under way, and one more is served"
+    assert refused.refusal == (429, "busy")
+    assert "128 requests of this cell" in refused.message
+    with Attendant(home.path) as other:
+        other.open()
+        assert other.ask("GET", "/v1/actions").status == 200
+    attendant.release()
+    until = time.monotonic() + 60
+    while attendant.ask("GET", "/v1/actions").status != 200:
+        assert time.monotonic() < until, "the places of those whose wait is over are not free"
+
+
+# The end
+
+
+def test_the_door_is_closed_when_the_session_has_ended(home: DaemonHome, attendant: Attendant) -> None:
+    """However it ends; and the process may open another."""
+    opened = attendant.open()
+    assert run(attendant).status == 200
+
+    home.must("POST", f"/v1/sessions/{opened['id']}/end", {"exit_code": 0})
+
+    assert run(attendant).refusal == (401, "unauthorized")
+    attendant.open()
+    assert run(attendant).status == 200
+
+
+def test_whoever_waits_hears_within_five_seconds_that_the_session_has_ended(
+    home: DaemonHome, attendant: Attendant
+) -> None:
+    """A wait for a person's decision, which would have gone on for a minute."""
+    opened = attendant.open()
+    question = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body["approval_id"]
+    attendant.begin("GET", f"/v1/action-approvals/{question}/result?wait=60")
+
+    home.must("POST", f"/v1/sessions/{opened['id']}/end", {"exit_code": 0})
+    since = time.monotonic()
+
+    assert attendant.answered().refusal == (401, "unauthorized")
+    assert time.monotonic() - since < 5
+    assert home.must("GET", f"/v1/action-approvals/{question}")["status"] == "pending_approval"
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_the_next_daemon_knows_the_cell(home: DaemonHome, attendant: Attendant, how: str) -> None:
+    """Which process it is of, too: that one is served, its child is not."""
+    opened = attendant.open(hosts=HOSTS, ask=True)
+    assert run(attendant).status == 200
+
+    getattr(home, how)()
+    home.unlock()
+
+    assert home.must("GET", f"/v1/sessions/{opened['id']}")["cell"] == {"hosts": HOSTS, "ask": True}
+    assert run(attendant).status == 200
+    assert run(attendant, by="child").refusal == (401, "unauthorized")
+
+
+# The gateway
+
+OK = b"HTTP/1.1 200 OK\r\nDate: then\r\nContent-Length: 4\r\n\r\n{  }"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    """Both APIs."""
+    with Provider() as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def gateway_home(provider: Provider) -> Iterator[DaemonHome]:
+    """Anthropic's key is in the vault, OpenAI's is the client's own; the vault is open."""
+    with daemon_home() as made:
+        made.configure(
+            f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}/a", secret = "pw" }}\n'
+            f'openai = {{ url = "{provider.url}/o" }}\n'
+        )
+        made.unlock()
+        yield made
+
+
+@pytest.fixture
+def client(gateway_home: DaemonHome) -> Iterator[Attendant]:
+    """A process with an open cell."""
+    with Attendant(gateway_home.path) as attendant:
+        attendant.open()
+        yield attendant
+
+
+def seen(client: Attendant, provider: Provider, path: str, headers: dict[str, str]) -> dict[bytes, list[bytes]]:
+    """The fields that the provider saw of a request, in which no placeholder is; what it answers comes back."""
+    client.begin("POST", path, "hi", headers=headers)
+    with provider.answering() as upstream:
+        head, body = upstream.message()
+        upstream.say(OK)
+    assert client.answered() == (200, {})
+    assert body == b"hi"
+    assert CELL_PLACEHOLDER.encode() not in repr(head).encode()
+    return {name: head.all(name) for name, _ in head.fields}
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"x-api-key": CELL_PLACEHOLDER},
+        {"Authorization": f"Bearer {CELL_PLACEHOLDER}"},
+        {"x-api-key": CELL_PLACEHOLDER, "Authorization": f"Bearer {CELL_PLACEHOLDER}"},
+        {"x-api-key": "sk-own"},
+        {"Authorization": "Basic eDp5"},
+        {},
+    ],
+    ids=["key", "bearer", "both", "another", "basic", "none"],
+)
+def test_the_vaults_key_is_sent_whatever_is_shown(client: Attendant, provider: Provider, shown: dict[str, str]) -> None:
+    """In place of it, once, in the field of that API."""
+    fields = seen(client, provider, "/v1/messages", shown)
+
+    assert fields[b"x-api-key"] == [SECRET]
+    assert b"authorization" not in fields
+
+
+def test_the_clients_own_key_passes_where_the_vault_has_none(client: Attendant, provider: Provider) -> None:
+    """What it logged in with by itself."""
+    fields = seen(client, provider, "/v1/responses", {"Authorization": "Bearer sk-own"})
+
+    assert fields[b"authorization"] == [b"Bearer sk-own"]
+
+
+def test_neither_placeholder_nor_token_leaves_where_the_vault_has_no_key(
+    gateway_home: DaemonHome, client: Attendant, provider: Provider
+) -> None:
+    """In no field, nor in the address, with a key beside it or not; and it says which of the two it was."""
+    other = gateway_home.must("POST", "/v1/sessions", {"agent": "codex", "folder": "/srv"})["token"]
+
+    for word, what in ((CELL_PLACEHOLDER, "the placeholder of a cell"), (other, "a session's token")):
+        refused = client.ask("POST", "/v1/responses", "hi", headers={"Authorization": f"Bearer {word}"})
+        assert refused.refusal == (401, "unauthorized")
+        assert refused.message.startswith(f"{what} is no key of openai and is not sent there: store the key with")
+        for path, headers in (
+            ("/v1/responses", {"X-Else": word}),
+            (f"/v1/responses?key={word}", {"Authorization": "Bearer sk-own"}),
+            (f"/v1/messages?key={word}", {"x-api-key": word}),
+        ):
+            assert client.ask("POST", path, "hi", headers=headers).refusal == (401, "unauthorized"), path
+    assert not provider.is_called()
+
+
+def test_the_vaults_key_is_for_cells_alone(gateway_home: DaemonHome, client: Attendant, provider: Provider) -> None:
+    """What is no cell's reaches no model here, and on the port a placeholder opens nothing."""
+    assert client.ask("POST", "/v1/messages", "hi", by="child").refusal == (401, "unauthorized")
+    with Attendant(gateway_home.path) as other:
+        assert other.ask("POST", "/v1/messages", "hi").refusal == (401, "unauthorized")
+    port = int(gateway_home.must("GET", "/v1/status")["web"].rpartition(":")[2])
+    over_tcp = {"x-api-key": CELL_PLACEHOLDER, "Host": f"localhost:{port}"}
+    assert client.ask("POST", "/v1/messages", "hi", at=f"tcp:{port}", headers=over_tcp).refusal == (401, "unauthorized")
+    assert not provider.is_called()
+    assert seen(client, provider, "/v1/messages", {})[b"x-api-key"] == [SECRET]
+
+
+def test_a_locked_vault_stops_a_cell_too(gateway_home: DaemonHome, client: Attendant, provider: Provider) -> None:
+    """Until it is open again."""
+    gateway_home.must("POST", "/v1/vault/lock")
+    assert client.ask("POST", "/v1/messages", "hi").refusal == (423, "vault_locked")
+    gateway_home.unlock()
+
+    assert seen(client, provider, "/v1/messages", {})[b"x-api-key"] == [SECRET]
+
+
+def test_an_answer_breaks_off_within_five_seconds_of_the_sessions_end(
+    gateway_home: DaemonHome, client: Attendant, provider: Provider
+) -> None:
+    """Unended, as everything that breaks off: nobody takes it for whole. Upstream it ends as well."""
+    (opened,) = [
+        one
+        for one in gateway_home.must("GET", "/v1/sessions")["sessions"]
+        if one["status"] == "open" and one["pid"] == client.pid
+    ]
+    client.begin("POST", "/v1/messages", "hi")
+    with provider.answering() as upstream:
+        upstream.message()
+        upstream.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmore\r\n")
+        gateway_home.must("POST", f"/v1/sessions/{opened['id']}/end", {"exit_code": 0})
+        since = time.monotonic()
+
+        assert upstream.is_at_end()
+        assert client.answered() == (0, "IncompleteRead")
+    assert time.monotonic() - since < 5
+
+
+def test_a_websocket_is_refused_at_once_in_a_cell_too(client: Attendant, provider: Provider) -> None:
+    """426, so that a client goes on with HTTP."""
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+
+    refused = client.ask("GET", "/v1/responses", headers={**upgrade, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
+
+    assert refused.refusal == (426, "invalid_request")
+    assert not provider.is_called()
+
+
+def test_a_cells_requests_are_no_strangers() -> None:
+    """They have the places and the patience of a caller with a session; what comes over TCP and shows none has not."""
+    over_tcp = {"type": "http", "state": {"aileron.shows_session": False}}
+
+    assert is_strangers(over_tcp)
+    assert not is_strangers(of_cell({"type": "http", "state": {}}, "ses-1"))

@@ -39,7 +39,9 @@ def test_only_the_user_reaches_the_sockets_and_nobody_attaches(bare_home: Daemon
     run = bare_home.path / "run"
 
     assert stat.S_IMODE(run.stat().st_mode) == 0o700
-    assert {stat.S_IMODE((run / name).stat().st_mode) for name in ("agent.sock", "operator.sock")} == {0o600}
+    assert {stat.S_IMODE((run / name).stat().st_mode) for name in ("agent.sock", "cell.sock", "operator.sock")} == {
+        0o600
+    }
     assert stat.S_IMODE((bare_home.path / "ledger.db").stat().st_mode) == 0o600
     # An undumpable process's /proc entries belong to root, proc_pid(5).
     assert os.stat(f"/proc/{bare_home.daemon_pid}/environ").st_uid == 0

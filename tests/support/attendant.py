@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple, Self
 __all__ = ["Answered", "Attendant"]
 
 _DEADLINE_S: Final = 90.0
-_HEAD: Final = b"\r\n\r\n"
 
 
 class Answered(NamedTuple):
@@ -94,11 +93,22 @@ class Attendant:
         by: str = "self",
         headers: dict[str, str] | None = None,
     ) -> Answered:
-        """One request. `by`: `self`, its `child`, `grandchild` that was left behind, or `passed`: self, on a connection that a
-        child made and handed over before it ended.
+        """One request; a `pid` of `own` in its body is who sends it, and a text goes as it is. `by`: `self`, its `child`, a
+        `grandchild` that was left behind, `passed`: self, on a connection that a child made and handed over before it ended, or
+        `heir`: a child, on a connection that this process made and asked on before it ended.
         """
         self.begin(method, path, body, at=at, by=by, headers=headers)
         return self.answered()
+
+    def hold(self, count: int, path: str) -> None:
+        """Make so many connections to cell.sock that each wait for the answer to a GET of `path`, until `release`."""
+        self.begin("hold", path, count)
+        assert self.answered().status == count
+
+    def release(self) -> None:
+        """Close them."""
+        self.begin("release", "")
+        self.answered()
 
     def begin(self, method: str, path: str, body: Any = None, **how: Any) -> None:
         """The same, and do not wait for the answer."""
@@ -115,17 +125,31 @@ class Attendant:
 
 
 def _main(home: str) -> None:
+    held: list[socket.socket] = []
     for line in sys.stdin:
         asked = json.loads(line)
+        if asked["method"] in ("hold", "release"):
+            while held:
+                held.pop().close()
+            for _ in range(asked["body"] or 0):
+                held.append(_connected(f"{home}/run/cell.sock"))
+                held[-1].sendall(f"GET {asked['path']} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            print(json.dumps([len(held), None]), flush=True)
+            continue
         by = asked.get("by", "self")
         path = f"{home}/run/{asked.get('at', 'cell.sock')}"
-        if by in ("child", "grandchild"):
+        if by == "heir":
+            _bequeath(_connected(path), asked)
+        elif by in ("child", "grandchild"):
             print(_from_child(path, asked, is_left=by == "grandchild"), flush=True)
         else:
             print(_request(_passed(path) if by == "passed" else _connected(path), asked), flush=True)
 
 
 def _connected(path: str) -> socket.socket:
+    port = path.rpartition("/tcp:")[2]
+    if port.isdigit():
+        return socket.create_connection(("127.0.0.1", int(port)), _DEADLINE_S)
     made = socket.socket(socket.AF_UNIX)
     made.settimeout(_DEADLINE_S)
     made.connect(path)
@@ -136,8 +160,13 @@ def _passed(path: str) -> socket.socket:
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
-        socket.send_fds(theirs, [b"x"], [_connected(path).fileno()])
-        os._exit(0)
+        try:
+            made = _connected(path)
+            socket.send_fds(theirs, [b"x"], [made.fileno()])
+        finally:
+            os._exit(0)
+    theirs.close()
+    ours.settimeout(_DEADLINE_S)
     (descriptor,) = socket.recv_fds(ours, 1, 1)[1]
     os.waitpid(child, 0)
     made = socket.socket(fileno=descriptor)
@@ -145,15 +174,30 @@ def _passed(path: str) -> socket.socket:
     return made
 
 
+def _bequeath(made: socket.socket, asked: dict[str, Any]) -> None:
+    """Ask on the connection, leave it to a child, and end; the child asks again once there is no parent of it."""
+    first = http.client.HTTPConnection("localhost")
+    first.sock = made
+    first.request("GET", "/v1/actions")
+    first.getresponse().read()
+    until_over, over = os.pipe()
+    if os.fork() == 0:
+        os.close(over)
+        os.read(until_over, 1)
+        print(_request(made, asked), flush=True)
+    os._exit(0)
+
+
 def _from_child(path: str, asked: dict[str, Any], *, is_left: bool) -> str:
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(out)
-        if is_left and os.fork() != 0:
+        try:
+            os.close(out)
+            if not (is_left and os.fork() != 0):
+                os.write(into, _request(_connected(path), asked).encode())
+        finally:
             os._exit(0)
-        os.write(into, _request(_connected(path), asked).encode())
-        os._exit(0)
     os.close(into)
     os.waitpid(child, 0)
     with open(out, encoding="utf-8") as said:
@@ -163,7 +207,10 @@ def _from_child(path: str, asked: dict[str, Any], *, is_left: bool) -> str:
 def _request(made: socket.socket, asked: dict[str, Any]) -> str:
     connection = http.client.HTTPConnection("localhost")
     connection.sock = made
-    body = None if asked.get("body") is None else json.dumps(asked["body"])
+    body = asked.get("body")
+    if isinstance(body, dict) and body.get("pid") == "own":
+        body["pid"] = os.getpid()
+    body = body if body is None or isinstance(body, str) else json.dumps(body)
     headers = {"Content-Type": "application/json", **(asked.get("headers") or {})}
     try:
         connection.request(asked["method"], asked["path"], body, headers)

@@ -24,6 +24,7 @@ from aileron.daemon.http.api.publishers import PublisherRoutes
 from aileron.daemon.http.api.routes import Api, Handlers
 from aileron.daemon.http.api.sessions import SessionRoutes
 from aileron.daemon.http.api.vault import VaultRoutes
+from aileron.daemon.http.cells import OnlyOfCells
 from aileron.daemon.http.gateway_keys import GatewayKeys
 from aileron.daemon.http.listeners import OnlyHere, Served, WithToken, loopback_names
 from aileron.daemon.http.mcp import AgentProtocol
@@ -57,6 +58,8 @@ class Http:
     gateway: Gateway
     page_sessions: PageSessions
     loopback: ASGIApp
+    cells: ASGIApp
+    """What the doors of cells lead to."""
     elsewhere: Callable[[Sequence[str]], ASGIApp]
     """What `daemon.listen` serves, by the names it is asked for by: no pages."""
 
@@ -135,6 +138,7 @@ def build_http(
             gateway=gateway,
         )
 
+    in_cells = api.app(Scope.AGENT, needs_token=True)
     names = loopback_names(base.port)
     shown = served(pages(Page(page, page_sessions, base.port, consenting.passkeys)))
     return Http(
@@ -145,6 +149,7 @@ def build_http(
         gateway=gateway,
         page_sessions=page_sessions,
         loopback=NoWorkers(OnlyHere(shown, names, [f"http://{name}" for name in names])),
+        cells=OnlyOfCells(Served(pages=None, agents=in_cells, mcp=in_cells, gateway=gateway), sessions, base.audit),
         elsewhere=lambda names: OnlyHere(served(None), names, []),
     )
 

@@ -21,7 +21,6 @@ here: the routes of the sockets (api/).
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import secrets
 import socket
@@ -37,7 +36,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aileron.config import ListenAddress
 from aileron.daemon.http.pages import harmless
 from aileron.daemon.http.responses import failure_answer
-from aileron.daemon.http.sessions import LOOK_S, Sessions
+from aileron.daemon.http.sessions import Sessions
 from aileron.gateway.upstreams import PATHS
 from aileron.ingress.server import drained
 from aileron.model.failure import AileronError, FailureClass
@@ -117,7 +116,7 @@ class OnlyHere:
 class WithToken:
     """Lets in who shows the token of an open session, and says which: `scope["state"]["session"]`.
 
-    What is still being answered when the session ends breaks off within LOOK_S: a stream may last as long as its client.
+    What is still being answered when the session ends breaks off (sessions.py): a stream may last as long as its client.
     """
 
     def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
@@ -137,16 +136,14 @@ class WithToken:
             return
         scope = {**scope, "state": {**scope.get("state", {}), "session": session}}
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._until_over, session, tasks.cancel_scope)
+
+            async def end() -> None:
+                await self._sessions.until_over(session)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(end)
             await self._app(scope, receive, send)
             tasks.cancel_scope.cancel()
-
-    async def _until_over(self, session: str, answering: anyio.CancelScope) -> None:
-        with contextlib.suppress(AileronError):
-            while True:
-                await anyio.sleep(LOOK_S)
-                self._sessions.check_open(session)
-        answering.cancel()
 
 
 def loopback_names(port: int) -> list[str]:

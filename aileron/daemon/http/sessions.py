@@ -55,6 +55,7 @@ __all__ = [
     "MAX_S",
     "TOKEN_PREFIX",
     "TOKEN_VARIABLE",
+    "Caller",
     "CellSession",
     "Sessions",
     "no_token",
@@ -75,6 +76,8 @@ DEFAULT_S: Final = 12 * 3600
 MAX_LISTED: Final = 200
 LOOK_S: Final = 5.0
 """Between two looks at the processes that sessions end with."""
+END_S: Final = 2.0
+"""Between two looks at whether the session of what is being answered has ended: within five seconds is what is said of that."""
 MAX_TOKEN: Final = 256
 """Characters of an Authorization field that are looked at; a token has 47."""
 _MIN_S: Final = 60
@@ -324,6 +327,13 @@ class Sessions:
                 f"process {pid} has a cell, that of {other.id}: end it with `aileron sessions end {other.id}`, or open "
                 "another in a process of its own",
             )
+
+    async def until_over(self, session: str) -> None:
+        """Return once the session is no longer open, at most END_S after it ended."""
+        with contextlib.suppress(AileronError):
+            while True:
+                await anyio.sleep(END_S)
+                self.check_open(session)
 
     def caller(
         self, scope: Scope, shown: list[str], *, needs_token: bool = False, process: int | None = None

@@ -6,7 +6,7 @@ nothing: runs go to the spine through the runner (the one door is `POST /v1/acti
 Rules
 - Every failure leaves as `{"error": …}` with the status of its class (responses.py); nothing foreign leaks.
 - An agent sees its own session's runs and no others: what is not its own does not exist. Its session is that of the token it
-  shows; a token that is not good is refused, and is never as none (sessions.py).
+  shows; a token that is not good is refused, and is never as none (sessions.py). In a cell it is the cell's, whatever is shown.
 
 Source: docs/reference/http-api.md. Not here: which routes there are (aileron/api/routes.py).
 """
@@ -36,7 +36,8 @@ from aileron.daemon.http.api.publishers import PublisherRoutes
 from aileron.daemon.http.api.sessions import SessionRoutes
 from aileron.daemon.http.api.vault import VaultRoutes
 from aileron.daemon.http.responses import failure_answer
-from aileron.daemon.http.sessions import Sessions
+from aileron.daemon.http.sessions import Caller, Sessions
+from aileron.ingress.known import cell_session_of
 from aileron.ingress.server import drained, process_of
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
@@ -85,17 +86,14 @@ class Api:
 
         async def guarded(request: Request) -> Response:
             try:
-                shown = request.headers.getlist("authorization")
-                caller = request.state.caller = self._sessions.caller(
-                    scope, shown, needs_token=needs_token, process=process_of(request.scope)
-                )
+                caller = request.state.caller = self._caller(request, scope, needs_token=needs_token)
             except AileronError as error:
                 await drained(request.receive)
                 return failure_answer(error.failure)
             if scope not in spec.scopes:
                 await drained(request.receive)
                 await self._audit.caller_refused(scope, f"{spec.method} {spec.path}", caller.session)
-                return failure_answer(_not_for_agents(spec).failure)
+                return failure_answer(_not_for_agents(spec, cell_session_of(request.scope) is not None).failure)
             try:
                 with self._sessions.answering(caller):
                     return await handler(request)
@@ -111,6 +109,14 @@ class Api:
 
         return Route(spec.path, guarded, methods=[spec.method], name=f"{spec.method} {spec.path}")
 
+    def _caller(self, request: Request, scope: Scope, *, needs_token: bool) -> Caller:
+        """Who asks. AileronError(unauthorized)."""
+        process, of_cell = process_of(request.scope), cell_session_of(request.scope)
+        if of_cell is not None:
+            return Caller(Scope.AGENT, of_cell, process)
+        shown = request.headers.getlist("authorization")
+        return self._sessions.caller(scope, shown, needs_token=needs_token, process=process)
+
 
 async def _no_route(request: Request, _: Exception) -> Response:
     """A path or a method that is no route's: a failure like any other."""
@@ -120,9 +126,12 @@ async def _no_route(request: Request, _: Exception) -> Response:
     )
 
 
-def _not_for_agents(spec: RouteSpec) -> AileronError:
+def _not_for_agents(spec: RouteSpec, is_in_cell: bool) -> AileronError:
+    where = (
+        "in a cell: a person does this outside of it" if is_in_cell else "on the agent socket: use the operator socket"
+    )
     return AileronError(
         FailureClass.UNAUTHORIZED,
-        f"{spec.method} {spec.path} is not available on the agent socket: use the operator socket",
+        f"{spec.method} {spec.path} is not available {where}",
         boundary=Boundary.USER,
     )

@@ -1,0 +1,141 @@
+"""`run/cell.sock`: what a cell's agent may ask over HTTP, as its session, without a token.
+
+Runs in the daemon. The agent speaks to a door of its cell; the process that attends the cell, outside of it, connects here and
+passes the bytes on. So the kernel says whose a connection is: the process that opened the cell's session, and no other of the
+same user, whatever it shows. What comes on it is the agent's, and is not trusted.
+
+    below the gateway's paths   the gateway, with the vault's key in place of whatever the client shows
+    everything else             the API, agent scope; no pages, no /mcp
+
+Rules
+- The connection's process is known when it is accepted (ingress/peers.py), and whether it still has an open cell at each request.
+  Whoever is not that process is refused and on record.
+- Authorization and x-api-key are a client's placeholder here: neither compared nor taken for a token.
+- A browser in the cell runs pages of others, and no page has any business here: Host is a name of loopback, at any port, as the
+  cell's loopback is its own; a request with Origin or Sec-Fetch-Site is refused. Programs send neither.
+- MAX_UNDER_WAY requests of one cell at once.
+- What is still being answered when the session ends breaks off (sessions.py, `until_over`).
+
+Source: docs/reference/sessions.md#cells; docs/adr/0062-the-agent-in-a-cell.md; unix(7); W3C, Fetch Metadata Request Headers. Not
+here: who passes the bytes (aileron/cell), the key (aileron/gateway).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aileron.audit.log import Audit
+from aileron.daemon.http.responses import failure_answer
+from aileron.daemon.http.sessions import LOCAL_SESSION, CellSession, Sessions
+from aileron.ingress.known import of_cell
+from aileron.ingress.peers import PeerProcess
+from aileron.ingress.server import drained, peer_of
+from aileron.model.failure import AileronError, Boundary, FailureClass
+
+__all__ = ["OnlyOfCells"]
+
+MAX_UNDER_WAY: Final = 128
+"""Of one cell: half of what the gateway has places for, so that no cell takes them all; an agent with its helpers was seen with a
+dozen."""
+_SCOPE: Final = "cell"
+"""What is on record of a refused caller, as its scope and its route: the door, as nothing of the request is looked at."""
+_ROUTE: Final = "cell.sock"
+_HOST: Final = re.compile(rb"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
+_OF_BROWSERS: Final = (b"origin", b"sec-fetch-site")
+
+
+class OnlyOfCells:
+    """Lets in the process of an open cell's session, and says whose it is (ingress/known.py)."""
+
+    def __init__(self, app: ASGIApp, sessions: Sessions, audit: Audit) -> None:
+        self._app = app
+        self._sessions = sessions
+        self._audit = audit
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        process = peer_of(scope)
+        cell = None if process is None else self._sessions.cell_of_process(process)
+        try:
+            if cell is None:
+                await self._audit.caller_refused(_SCOPE, _ROUTE, LOCAL_SESSION)
+                raise _no_cell(process)
+            _check_no_page(scope)
+            with self._place(cell):
+                await self._answer(cell, scope, receive, send)
+        except AileronError as error:
+            await drained(receive)
+            await failure_answer(error.failure)(scope, receive, send)
+
+    async def _answer(self, cell: CellSession, scope: Scope, receive: Receive, send: Send) -> None:
+        """By the application, for as long as the session is open. AileronError(unauthorized) where it ended and nothing was said
+        yet; else what was begun is left unended, which the server makes plain.
+        """
+        has_begun = is_whole = False
+
+        async def said(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        async with anyio.create_task_group() as tasks:
+
+            async def end() -> None:
+                await self._sessions.until_over(cell.id)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(end)
+            await self._app(of_cell(scope, cell.id), receive, said)
+            is_whole = True
+            tasks.cancel_scope.cancel()
+        if not (is_whole or has_begun):
+            self._sessions.check_open(cell.id)
+
+    @contextlib.contextmanager
+    def _place(self, cell: CellSession) -> Iterator[None]:
+        """One of the cell's places. AileronError(busy)."""
+        if self._under_way[cell.id] >= MAX_UNDER_WAY:
+            raise AileronError(
+                FailureClass.BUSY, f"{MAX_UNDER_WAY} requests of this cell are under way: try again", retriable=True
+            )
+        self._under_way[cell.id] += 1
+        try:
+            yield
+        finally:
+            self._under_way[cell.id] -= 1
+            if not self._under_way[cell.id]:
+                del self._under_way[cell.id]
+
+
+def _check_no_page(scope: Scope) -> None:
+    """Return if no browser sent it for a page. AileronError(unauthorized)."""
+    fields: list[tuple[bytes, bytes]] = scope["headers"]
+    hosts = [value for name, value in fields if name == b"host"]
+    if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+        raise _refused("Host is not localhost, 127.0.0.1 or [::1]: in a cell, Aileron has no other names")
+    if any(name in _OF_BROWSERS for name, _ in fields):
+        raise _refused("a page in a browser sent this (Origin, Sec-Fetch-Site), and pages are not answered in a cell")
+
+
+def _no_cell(process: PeerProcess | None) -> AileronError:
+    who = (
+        "the process that connected has ended or is in another pid namespace"
+        if process is None
+        else f"process {process.pid} has none"
+    )
+    return _refused(
+        f"this socket answers only a process with an open cell, and {who}: `aileron launch` starts an agent; agents outside of "
+        "a cell use run/agent.sock"
+    )
+
+
+def _refused(why: str) -> AileronError:
+    return AileronError(FailureClass.UNAUTHORIZED, why, boundary=Boundary.USER)
