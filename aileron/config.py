@@ -40,12 +40,14 @@ __all__ = [
     "NAMING_A_SECRET",
     "SCHEMA",
     "SETTINGS",
+    "CellSettings",
     "ForgeSettings",
     "GatewaySettings",
     "GitHubSettings",
     "GitLabSettings",
     "Home",
     "HubSettings",
+    "LaunchSettings",
     "ListenAddress",
     "McpSettings",
     "SandboxMode",
@@ -76,6 +78,15 @@ _MAX_FIND_ABOVE: Final = 1000
 """As many actions as there may be: then all are listed, always."""
 _MAX_FOLDERS: Final = 256
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
+_MAX_PLACES: Final = 64
+"""Paths in one list of what a cell shows: each is a mount, and a cell has room for 256 (aileron_sandbox/cell/policy.py)."""
+_MAX_HOSTS: Final = 256
+"""Names in the list of what a cell reaches: a person reads each of them before they sign."""
+_MAX_VARIABLES: Final = 64
+_VARIABLE: Final = re.compile(r"(?!AILERON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
+"""Those that begin with AILERON_ are Aileron's own: it makes them for the agent."""
+_PRESET: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
+"""A host without a dot has its port beside it in this list, so that the two cannot be mixed up."""
 _WEBHOOK: Final = re.compile(r"https://([a-z0-9.-]+)(?::([0-9]+))?(?:/[!-\"$-\[\]-~]*)?")
 _UPSTREAM: Final = re.compile(r"(https?)://([a-z0-9.-]+)(?::([0-9]+))?((?:/[A-Za-z0-9._~-]+)*)/?")
 """A path is plain segments: nothing in it that two programs could read differently."""
@@ -309,6 +320,70 @@ class McpSettings:
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class CellSettings:
+    """What an agent sees, reaches and may use in its cell, beside what it needs anyway and what its command says."""
+
+    allow_read: tuple[str, ...] = ()
+    """Absolute paths that it sees. Default none."""
+    allow_write: tuple[str, ...] = ()
+    """Absolute paths that it sees and changes. Default none."""
+    allow_hosts: tuple[str, ...] = ()
+    """`NAME`, `NAME:PORT`, `*.NAME` or the name of a preset. Default none."""
+    allow_env: tuple[str, ...] = ()
+    """Names of variables that it gets. Default none: variables hold credentials."""
+    ask_hosts: bool = True
+    """Whether a person is asked about another host. Default yes: refused, a tool only says that it cannot connect."""
+    memory_mb: int = 8192
+    """MiB, of all its processes together. The numbers are those of the cell's policy, with their reasons there."""
+    processes: int = 4096
+    """Processes and threads."""
+    open_files: int = 65536
+    """Descriptors of one process."""
+    file_mb: int = 65536
+    """MiB of one file."""
+    scratch_mb: int = 4096
+    """MiB of its /tmp, and of its home; both are memory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchSettings:
+    """How `aileron launch` starts agents."""
+
+    jail: bool | None = None
+    """Whether in a cell, where its command does not say. None: nobody was asked yet, and they are not."""
+    cell: CellSettings = CellSettings()
+    """What there is in it."""
+
+    def consented(self) -> dict[str, Any]:
+        """What lets an agent see, change or reach more, by its name in the file, as JSON values."""
+        return {
+            "launch.cell.allow_env": list(self.cell.allow_env),
+            "launch.cell.allow_hosts": list(self.cell.allow_hosts),
+            "launch.cell.allow_read": list(self.cell.allow_read),
+            "launch.cell.allow_write": list(self.cell.allow_write),
+            "launch.cell.ask_hosts": self.cell.ask_hosts,
+            "launch.jail": self.jail,
+        }
+
+    def limits(self) -> dict[str, Any]:
+        """The others, in the same way."""
+        return {f"launch.cell.{name}": getattr(self.cell, name) for name in _CELL_LIMITS}
+
+    def with_limits_of(self, other: LaunchSettings) -> LaunchSettings:
+        """The same with the other's limits."""
+        limits = {name: getattr(other.cell, name) for name in _CELL_LIMITS}
+        return dataclasses.replace(self, cell=dataclasses.replace(self.cell, **limits))
+
+
+_CELL_LIMITS: Final = {
+    "memory_mb": range(64, (1 << 25) + 1),
+    "processes": range(16, (1 << 20) + 1),
+    "open_files": range(64, (1 << 20) + 1),
+    "file_mb": range(1, (1 << 25) + 1),
+    "scratch_mb": range(1, (1 << 25) + 1),
+}
+"""What each may be: as the cell's policy checks it."""
 _TEXT: Final = Field(Kind.STRING)
 _TEXTS: Final = Field(Kind.STRINGS)
 _SECRET: Final = Field(Kind.STRING, pattern=_SECRET_NAME.pattern)
@@ -338,6 +413,17 @@ SCHEMA: Final = {
     ),
     "hub": _table(url=_TEXT),
     "connectors": _table(require_signature=_SWITCH),
+    "launch": _table(
+        jail=_SWITCH,
+        cell=_table(
+            allow_read=_TEXTS,
+            allow_write=_TEXTS,
+            allow_hosts=_TEXTS,
+            allow_env=_TEXTS,
+            ask_hosts=_SWITCH,
+            **{name: Field(Kind.INTEGER, bounds=bounds) for name, bounds in _CELL_LIMITS.items()},
+        ),
+    ),
     "mcp": _table(
         find_above=Field(Kind.INTEGER, bounds=range(_MAX_FIND_ABOVE + 1)), keep_listed=_TEXTS, folders=_TEXTS
     ),
@@ -350,7 +436,14 @@ FIELDS: Final = {f"{row.table[1:-1]}.{row.key}": row.field for row in rows(SCHEM
 SETTINGS: Final = tuple(FIELDS)
 """Every setting, by its name in the file, in the order of the page."""
 _NEVER_CONSENTED: Final = frozenset(
-    {"daemon.port", "mcp.find_above", "mcp.keep_listed", "notify.desktop", "vault.lock_after"}
+    {
+        "daemon.port",
+        *(f"launch.cell.{name}" for name in _CELL_LIMITS),
+        "mcp.find_above",
+        "mcp.keep_listed",
+        "notify.desktop",
+        "vault.lock_after",
+    }
 )
 _DIGESTS: Final = ("daemon.certificate_sha256", "egress.ca_file_sha256")
 """What is agreed to and stands in no file: of the certificates, what was in theirs."""
@@ -407,6 +500,8 @@ class Settings:
     """Where artifacts are published. Default: the public forges, and no Hub."""
     connectors_require_signature: bool = False
     """Whether only what is signed by a trusted key may be installed. Default no: a signature is information (seed 003)."""
+    launch: LaunchSettings = dataclasses.field(default=LaunchSettings(), metadata=_keys("launch."))
+    """How agents are started."""
     mcp: McpSettings = dataclasses.field(default=McpSettings(), metadata=_keys("mcp."))
     """What agents are shown."""
     notify_desktop: bool = True
@@ -447,6 +542,7 @@ class Settings:
             "gateway.upstreams.openai.secret": self.gateway.openai.secret,
             "gateway.upstreams.openai.url": self.gateway.openai.url,
             "hub.url": self.forges.hub.url,
+            **self.launch.consented(),
             "mcp.folders": self.mcp.as_values()["mcp.folders"],
             "notify.details": self.notify_details,
             "notify.webhook": self.notify_webhook,
@@ -461,7 +557,7 @@ class Settings:
             "notify.desktop": self.notify_desktop,
             "vault.lock_after": self.vault_lock_after_s,
         }
-        found = {**self.consented(), **mine, **self.mcp.as_values()}
+        found = {**self.consented(), **mine, **self.launch.limits(), **self.mcp.as_values()}
         return {key: found[key] for key in SETTINGS}
 
     def with_consented(self, values: dict[str, Any]) -> Settings:
@@ -483,6 +579,7 @@ class Settings:
             egress_ca_pem=_maybe_agreed_pem(self.egress_ca_pem, agreed.egress_ca_file, ca_digest),
             daemon_certificate_pem=_maybe_agreed_pem(self.daemon_certificate_pem, agreed.daemon_certificate, digest),
             daemon_port=self.daemon_port,
+            launch=agreed.launch.with_limits_of(self.launch),
             mcp=dataclasses.replace(self.mcp, folders=agreed.mcp.folders),
             notify_desktop=self.notify_desktop,
             vault_lock_after_s=self.vault_lock_after_s,
@@ -596,6 +693,7 @@ def _meaning(document: Table) -> Settings:
         gateway=_gateway(document),
         forges=_forges(document),
         connectors_require_signature=_value(document, "connectors.require_signature", _as_it_is, False),
+        launch=_launch(document),
         mcp=_mcp(document),
         notify_desktop=_value(document, "notify.desktop", _as_it_is, True),
         notify_details=_value(document, "notify.details", _as_it_is, False),
@@ -652,6 +750,62 @@ def _duration_s(text: str) -> float:
     if not 1 <= seconds <= _LONGEST_S:
         raise ValueError('is not a duration from "1s" to "24h", such as "15m" or "8h"')
     return float(seconds)
+
+
+def _launch(document: Table) -> LaunchSettings:
+    limits = {
+        name: _value(document, f"launch.cell.{name}", _as_it_is, getattr(CellSettings, name)) for name in _CELL_LIMITS
+    }
+    return LaunchSettings(
+        jail=_value(document, "launch.jail", _as_it_is, None),
+        cell=CellSettings(
+            allow_read=_value(document, "launch.cell.allow_read", _places, ()),
+            allow_write=_value(document, "launch.cell.allow_write", _places, ()),
+            allow_hosts=_value(document, "launch.cell.allow_hosts", _reached, ()),
+            allow_env=_value(document, "launch.cell.allow_env", _variables, ()),
+            ask_hosts=_value(document, "launch.cell.ask_hosts", _as_it_is, CellSettings.ask_hosts),
+            **limits,
+        ),
+    )
+
+
+def _places(values: list[str]) -> tuple[str, ...]:
+    """Sorted, like all lists of which the order means nothing."""
+    for value in values:
+        is_plain = os.path.normpath(value) == value and not value.startswith("//")  # POSIX lets // mean something else
+        if not Path(value).is_absolute() or not is_plain or len(value) > _MAX_FOLDER:
+            raise ValueError(f"{value[:80]!r} is not an absolute path without `.`, `..` and doubled slashes")
+    return _each_once(values, _MAX_PLACES)
+
+
+def _reached(values: list[str]) -> tuple[str, ...]:
+    for value in values:
+        if not _PRESET.fullmatch(value):
+            _check_reached(value)
+    return _each_once(values, _MAX_HOSTS)
+
+
+def _check_reached(value: str) -> None:
+    name, separator, port = value.removeprefix("*.").partition(":")
+    try:
+        HostPort.parse(f"{name}:{port if separator else 443}")
+    except ValueError as error:
+        raise ValueError(
+            f"{value[:80]!r} is neither NAME, NAME:PORT, *.NAME, *.NAME:PORT nor the name of a preset: {error}"
+        ) from None
+
+
+def _variables(values: list[str]) -> tuple[str, ...]:
+    for value in values:
+        if not _VARIABLE.fullmatch(value):
+            raise ValueError(f"{value[:80]!r} is not the name of a variable, or is one of Aileron's own (AILERON_…)")
+    return _each_once(values, _MAX_VARIABLES)
+
+
+def _each_once(values: list[str], most: int) -> tuple[str, ...]:
+    if len(values) > most:
+        raise ValueError(f"has {len(values)} entries; at most {most}")
+    return tuple(sorted(set(values)))
 
 
 def _mcp(document: Table) -> McpSettings:

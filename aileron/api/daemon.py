@@ -10,7 +10,16 @@ import msgspec
 from aileron.api.approver import ApproverFacts
 from aileron.api.secrets import VaultState
 
-__all__ = ["GatewayUpstream", "Health", "Jail", "Removed", "Status", "Stopping"]
+__all__ = [
+    "GatewayUpstream",
+    "Health",
+    "Jail",
+    "LaunchInForce",
+    "LaunchedCell",
+    "Removed",
+    "Status",
+    "Stopping",
+]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +53,39 @@ class GatewayUpstream(msgspec.Struct, frozen=True, kw_only=True):
     has_key: bool
 
 
+class LaunchedCell(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings under `launch.cell` that are in force (docs/reference/configuration.md). Sizes are in MiB."""
+
+    allow_read: list[str]
+    allow_write: list[str]
+    allow_hosts: list[str]
+    allow_env: list[str]
+    ask_hosts: bool
+    memory_mb: int
+    processes: int
+    open_files: int
+    file_mb: int
+    scratch_mb: int
+
+
+class LaunchInForce(msgspec.Struct, frozen=True, kw_only=True):
+    """How `aileron launch` starts agents. `jail` says whether it does so in a cell, or is null if nobody has chosen yet. It is
+    true as soon as config.toml says so, because that needs no approval. `problem` says why it is not known what was approved,
+    or is null; if it is not null, `cell` grants nothing, and `jail` is what an unverified file says.
+    """
+
+    jail: bool | None
+    cell: LaunchedCell
+    problem: str | None = None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Response body (200): what the daemon serves, since when (`started_at`, UTC), and with which layers of the jail.
     `web` is the address of the pages. `listen` is the address of `daemon.listen`, or null if it is not set. `gateway`
     is keyed by the name of the API. `actions`, `connectors` and `pending` (open questions) are numbers.
     `settings_waiting` names the settings of config.toml that wait for approval, and `settings_at_start` those that take
-    effect at the next start. `settings_problem` says why config.toml cannot be read, or is null.
+    effect at the next start. `settings_problem` says why config.toml cannot be read, or is null. `launch` has the settings of
+    `aileron launch` that are in force.
     """
 
     version: str
@@ -68,3 +104,4 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     settings_waiting: list[str]
     settings_at_start: list[str]
     settings_problem: str | None
+    launch: LaunchInForce

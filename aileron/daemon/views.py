@@ -17,8 +17,8 @@ from aileron.actions.store import Listed
 from aileron.api.actions import ActionEntry, ActionInput
 from aileron.api.bindings import BindingEntry, BindingState
 from aileron.api.connectors import ConnectorEntry, CredentialWanted
-from aileron.api.daemon import GatewayUpstream
-from aileron.config import GatewaySettings
+from aileron.api.daemon import GatewayUpstream, LaunchedCell, LaunchInForce
+from aileron.config import GatewaySettings, LaunchSettings
 from aileron.model.client_certificate import ClientCertificate
 from aileron.model.credential import Reach, wire_words
 from aileron.model.manifest import ActionFile, ConnectorManifest
@@ -32,6 +32,7 @@ __all__ = [
     "binding_facts",
     "connector_facts",
     "gateway_facts",
+    "launch_facts",
     "listed_facts",
     "review_url",
     "where_to_decide",
@@ -161,6 +162,27 @@ def gateway_facts(settings: GatewaySettings) -> dict[str, GatewayUpstream]:
         name: GatewayUpstream(url=upstream.url, has_key=upstream.secret is not None)
         for name, upstream in (("anthropic", settings.anthropic), ("openai", settings.openai))
     }
+
+
+def launch_facts(settings: LaunchSettings, problem: str | None) -> LaunchInForce:
+    """How agents are started, and why that may be less than a person agreed to."""
+    cell = settings.cell
+    return LaunchInForce(
+        jail=settings.jail,
+        cell=LaunchedCell(
+            allow_read=list(cell.allow_read),
+            allow_write=list(cell.allow_write),
+            allow_hosts=list(cell.allow_hosts),
+            allow_env=list(cell.allow_env),
+            ask_hosts=cell.ask_hosts,
+            memory_mb=cell.memory_mb,
+            processes=cell.processes,
+            open_files=cell.open_files,
+            file_mb=cell.file_mb,
+            scratch_mb=cell.scratch_mb,
+        ),
+        problem=problem,
+    )
 
 
 def review_url(review: str, approval_id: str) -> str:

@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 
 from aileron.config import (
     CONSENTED,
+    FIELDS,
     MAX_CA_BYTES,
+    CellSettings,
     ForgeSettings,
     GatewaySettings,
     GitHubSettings,
     GitLabSettings,
     HubSettings,
+    LaunchSettings,
     ListenAddress,
     McpSettings,
     Settings,
@@ -33,6 +36,7 @@ from aileron.model.canonical import canonical_json
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.selecting import parse_selectors
+from aileron_sandbox.cell.policy import Bind, CellPolicy
 
 PEM = "-----BEGIN CERTIFICATE-----\nQUFB\n-----END CERTIFICATE-----\n"
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "consents.md").read_text(encoding="utf-8")
@@ -77,6 +81,9 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         f'certificate = "{tmp_path}/own.pem"\ncertificate_key = "{tmp_path}/own.key"\n'
         '[gateway]\nrequire_vault = false\n[gateway.upstreams]\nopenai.url = "http://localhost:11434"\n'
         '[gateway.upstreams.anthropic]\nurl = "https://llm.example.com:8443/team-a/anthropic/"\nsecret = "claude"\n'
+        '[launch]\njail = false\n[launch.cell]\nallow_read = ["/srv/b", "/opt/a", "/srv/b"]\nallow_write = ["/w"]\n'
+        'allow_hosts = ["pypi", "a.example", "*.b.example", "nas:8443"]\nallow_env = ["JAVA_HOME", "A_1"]\n'
+        "ask_hosts = false\nmemory_mb = 64\nprocesses = 17\nopen_files = 65\nfile_mb = 2\nscratch_mb = 3\n"
         '[mcp]\nfind_above = 0\nkeep_listed = ["tag:mail", "list-*", "tag:mail"]\n'
         'folders = ["/w/b=x", "/w/a=tag:a", "/w/a=a-*", "/w/k=v=tag:e"]\n'
         '[notify]\ndesktop = false\nwebhook = "https://hooks.example.com:8443/x"\nwebhook_secret = "hook"\n',
@@ -97,6 +104,21 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
             anthropic=Upstream("https://llm.example.com:8443/team-a/anthropic/", "claude"),
             openai=Upstream("http://localhost:11434"),
             require_vault=False,
+        ),
+        launch=LaunchSettings(
+            jail=False,
+            cell=CellSettings(
+                allow_read=("/opt/a", "/srv/b"),
+                allow_write=("/w",),
+                allow_hosts=("*.b.example", "a.example", "nas:8443", "pypi"),
+                allow_env=("A_1", "JAVA_HOME"),
+                ask_hosts=False,
+                memory_mb=64,
+                processes=17,
+                open_files=65,
+                file_mb=2,
+                scratch_mb=3,
+            ),
         ),
         mcp=McpSettings(
             find_above=0,
@@ -139,6 +161,25 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("[mcp]\nfolders = ['w=tag:a']\n", "mcp.folders 'w=tag:a' is not FOLDER=SELECTOR"),
         ("[mcp]\nfolders = ['/w/../x=tag:a']\n", "mcp.folders '/w/../x=tag:a' is not FOLDER=SELECTOR"),
         ("[mcp]\nfolders = ['/w=tag:A']\n", "mcp.folders 'tag:A' is not a selector: use tag:NAME"),
+        ("[launch]\njail = 'yes'\n", "'jail' is a string; expected a boolean"),
+        ("[launch.jail]\nallow_read = []\n", "'jail' is a table; expected a boolean"),
+        ("[launch.cell]\nallow_read = ['~/x']\n", "launch.cell.allow_read '~/x' is not an absolute path"),
+        ("[launch.cell]\nallow_read = ['/a/../b']\n", "launch.cell.allow_read '/a/../b' is not an absolute path"),
+        ("[launch.cell]\nallow_write = ['//a']\n", "launch.cell.allow_write '//a' is not an absolute path"),
+        ("[launch.cell]\nallow_write = ['/a/']\n", "launch.cell.allow_write '/a/' is not an absolute path"),
+        ("[launch.cell]\nallow_hosts = ['*']\n", "launch.cell.allow_hosts '*' is neither NAME"),
+        ("[launch.cell]\nallow_hosts = ['a.*.example']\n", "launch.cell.allow_hosts 'a.*.example' is neither NAME"),
+        ("[launch.cell]\nallow_hosts = ['A.example']\n", "launch.cell.allow_hosts 'A.example' is neither NAME"),
+        ("[launch.cell]\nallow_hosts = ['https://a.example']\n", "'https://a.example' is neither NAME"),
+        ("[launch.cell]\nallow_hosts = ['a.example:']\n", "launch.cell.allow_hosts 'a.example:' is neither NAME"),
+        ("[launch.cell]\nallow_hosts = ['a.example:0']\n", "launch.cell.allow_hosts 'a.example:0' is neither NAME"),
+        ("[launch.cell]\nallow_env = ['A=b']\n", "launch.cell.allow_env 'A=b' is not the name of a variable"),
+        ("[launch.cell]\nallow_env = ['AILERON_HOME']\n", "is one of Aileron's own"),
+        (
+            "[launch.cell]\nallow_read = [" + ", ".join(f"'/{i}'" for i in range(65)) + "]\n",
+            "has 65 entries; at most 64",
+        ),
+        ("[launch.cell]\nmemory_mb = 63\n", "memory_mb = 63 is not between 64 and 33554432"),
         ("[daemon]\ncertificate_sha256 = 'x'\n", "unknown key 'certificate_sha256' in [daemon]"),
     ],
 )
@@ -353,6 +394,27 @@ def test_certificates_are_not_in_what_is_logged() -> None:
     assert "BEGIN" not in repr(Settings(egress_ca_pem=PEM))
 
 
+def test_a_cells_limits_are_those_of_its_policy() -> None:
+    """The defaults, and the least and the most that the settings take: what is written can be made."""
+    usual = CellPolicy(folder="/w", home="/h", binds=(Bind("/usr", "/usr"),))
+    cell = CellSettings()
+    mib = 1 << 20
+
+    assert (usual.memory_bytes, usual.file_bytes) == (cell.memory_mb * mib, cell.file_mb * mib)
+    assert usual.scratch_bytes == cell.scratch_mb * mib
+    assert (usual.processes, usual.open_files) == (cell.processes, cell.open_files)
+    for pick in (lambda bounds: bounds.start, lambda bounds: bounds[-1]):
+        limits = {key.rpartition(".")[2]: pick(FIELDS[key].bounds) for key in LaunchSettings().limits()}
+        dataclasses.replace(
+            usual,
+            memory_bytes=limits["memory_mb"] * mib,
+            processes=limits["processes"],
+            open_files=limits["open_files"],
+            file_bytes=limits["file_mb"] * mib,
+            scratch_bytes=limits["scratch_mb"] * mib,
+        )
+
+
 def test_the_innermost_folder_says_what_a_session_there_has(tmp_path: Path) -> None:
     """By whole names of folders, from the root down."""
     mcp = load(tmp_path, '[mcp]\nfolders = ["/=r", "/w/a=a", "/w/a/b=b"]\n').mcp
@@ -411,6 +473,12 @@ def test_what_a_person_agrees_to_is_json_with_the_defaults_in_it() -> None:
         "gateway.upstreams.openai.secret": None,
         "gateway.upstreams.openai.url": "https://api.openai.com",
         "hub.url": None,
+        "launch.cell.allow_env": [],
+        "launch.cell.allow_hosts": [],
+        "launch.cell.allow_read": [],
+        "launch.cell.allow_write": [],
+        "launch.cell.ask_hosts": True,
+        "launch.jail": None,
         "mcp.folders": [],
         "notify.details": False,
         "notify.webhook": None,
@@ -441,6 +509,19 @@ _forges = st.builds(
     st.builds(HubSettings, st.sampled_from([None, "https://hub.example/index"])),
 )
 _folders = st.sampled_from([(), (("/w", parse_selectors(["a-*", "tag:a"])),), (("/w/b", parse_selectors(["x"])),)])
+_launches = st.builds(
+    LaunchSettings,
+    st.sampled_from([None, True, False]),
+    st.builds(
+        CellSettings,
+        allow_read=st.sampled_from([(), ("/opt/a", "/srv/b c")]),
+        allow_write=st.sampled_from([(), ("/srv/w",)]),
+        allow_hosts=st.sampled_from([(), ("*.example.com", "nas:443", "npm")]),
+        allow_env=st.sampled_from([(), ("JAVA_HOME",)]),
+        ask_hosts=st.booleans(),
+        memory_mb=st.sampled_from([64, 8192]),
+    ),
+)
 _mcp = st.builds(McpSettings, st.integers(0, 1), st.sampled_from([(), parse_selectors(["tag:mail"])]), _folders)
 
 
@@ -464,6 +545,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         gateway=draw(_gateways),
         forges=draw(_forges),
         connectors_require_signature=draw(st.booleans()),
+        launch=draw(_launches),
         mcp=draw(_mcp),
         notify_desktop=draw(st.booleans()),
         notify_details=draw(st.booleans()),
@@ -495,6 +577,7 @@ def test_what_was_agreed_to_is_in_force_and_nothing_else(file: Settings, agreed:
     assert in_force.consented() == expected
     assert (in_force.daemon_port, in_force.notify_desktop) == (file.daemon_port, file.notify_desktop)
     assert (in_force.mcp.find_above, in_force.mcp.keep_listed) == (file.mcp.find_above, file.mcp.keep_listed)
+    assert in_force.launch.limits() == file.launch.limits()
     assert in_force.egress_ca_pem in {None, agreed.egress_ca_pem}
     assert in_force.daemon_certificate_pem in {None, agreed.daemon_certificate_pem}
 

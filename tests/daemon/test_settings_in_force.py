@@ -129,3 +129,58 @@ def test_where_somebody_signs_a_setting_waits_for_their_yes(upstream: CountingSe
         assert (agreed.body["status"], sent.status) == ("completed", 200)
         assert home.must("GET", "/v1/status")["settings_waiting"] == []
         assert home.daemon_pid == pid
+
+
+_CELL = """
+[launch]
+jail = {jail}
+
+[launch.cell]
+allow_read = ["/opt/toolchain"]
+allow_hosts = ["npm", "*.example.com"]
+memory_mb = 512
+"""
+
+
+def test_the_daemon_says_how_agents_are_started(own_home: DaemonHome) -> None:
+    """Where nobody signs: as the file says, at once; without a file nobody has chosen."""
+    before = own_home.must("GET", "/v1/status")["launch"]
+    own_home.configure(with_port(own_home, _CELL.format(jail="false")))
+    after = own_home.must("GET", "/v1/status")["launch"]
+
+    assert (before["jail"], before["problem"], before["cell"]["allow_read"]) == (None, None, [])
+    assert (before["cell"]["ask_hosts"], before["cell"]["memory_mb"]) == (True, 8192)
+    assert (after["jail"], after["problem"]) == (False, None)
+    assert after["cell"] == before["cell"] | {
+        "allow_read": ["/opt/toolchain"],
+        "allow_hosts": ["*.example.com", "npm"],
+        "memory_mb": 512,
+    }
+
+
+def test_where_somebody_signs_a_cell_is_not_widened_by_a_file() -> None:
+    """The file puts agents into cells at once, and takes them out of one, or lets them see more, once that is signed."""
+    approver = Approver()
+    with daemon_home() as home:
+        home.configure("")
+        home.unlock()
+        approver.appoint(home)
+
+        home.configure(with_port(home, _CELL.format(jail="true")))
+        asked = home.must("GET", "/v1/status")
+        (question,) = home.must("GET", "/v1/action-approvals")["approvals"]
+        assert approver.decide(home, question["approval_id"]).body["status"] == "completed"
+        agreed = home.must("GET", "/v1/status")["launch"]
+        home.configure(with_port(home, _CELL.format(jail="false").replace("/opt/toolchain", "/home")))
+        edited = home.must("GET", "/v1/status")["launch"]
+
+        assert (asked["launch"]["jail"], asked["launch"]["cell"]["allow_read"]) == (True, [])
+        assert asked["launch"]["cell"]["memory_mb"] == 512, "limits are as the file says"
+        assert asked["settings_waiting"] == ["launch.cell.allow_hosts", "launch.cell.allow_read", "launch.jail"]
+        assert (agreed["jail"], agreed["problem"], agreed["cell"]["allow_read"]) == (True, None, ["/opt/toolchain"])
+        assert edited == agreed
+
+        home.must("POST", "/v1/vault/lock")
+        locked = home.must("GET", "/v1/status")["launch"]
+        assert (locked["jail"], locked["cell"]["allow_read"], locked["cell"]["allow_hosts"]) == (True, [], [])
+        assert "the vault is locked" in locked["problem"]

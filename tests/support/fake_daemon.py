@@ -63,6 +63,17 @@ def error(name: str, status: int, message: str = "it did not work", **more: Any)
     return status, {"error": {**body, **more}}
 
 
+_CELL = {
+    **dict.fromkeys(("allow_read", "allow_write", "allow_hosts", "allow_env"), ()),
+    "ask_hosts": True,
+    "memory_mb": 8192,
+    "processes": 4096,
+    "open_files": 65536,
+    "file_mb": 65536,
+    "scratch_mb": 4096,
+}
+
+
 class FakeDaemon:
     """Listens on `run/operator.sock` and `run/agent.sock` of `home` for the length of a with block."""
 
@@ -79,6 +90,7 @@ class FakeDaemon:
         self.settings_waiting: list[str] = []
         self.settings_at_start: list[str] = []
         self.settings_problem: str | None = None
+        self.jail: bool | None = None
         self.events: list[dict[str, Any]] = []
         self.passphrase: str | None = None
         self.is_locked = True
@@ -182,6 +194,7 @@ class FakeDaemon:
             "settings_waiting": self.settings_waiting,
             "settings_at_start": self.settings_at_start,
             "settings_problem": self.settings_problem,
+            "launch": {"jail": self.jail, "cell": _CELL},
         }
 
     def _on_actions(self, seen: Seen, rest: list[str]) -> Reply:

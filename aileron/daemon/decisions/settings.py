@@ -25,7 +25,7 @@ import anyio
 import anyio.to_thread
 
 from aileron import files
-from aileron.config import SETTINGS, Settings, load_settings
+from aileron.config import SETTINGS, CellSettings, LaunchSettings, Settings, load_settings
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.model.failure import AileronError
@@ -86,6 +86,21 @@ class SettingsInForce:
         """The settings of the file that are in force when the daemon starts again."""
         now, wanted, waiting = self._now.values(), self._wanted.values(), self._agreements.settings_waiting
         return [key for key in SETTINGS if now[key] != wanted[key] and key not in waiting]
+
+    def launch(self) -> tuple[LaunchSettings, str | None]:
+        """How agents are started from now on: as was agreed to, but in a cell as soon as the file says so. That lets an agent do
+        less, and whoever has chosen it should not have to sign first.
+
+        Where nobody can tell what was agreed to, a cell shows and reaches nothing beside what it has to, and it is said why.
+        """
+        now = self._now.launch
+        jail = True if self._wanted.launch.jail else now.jail
+        try:
+            self._agreements.check_settings()
+        except AileronError as error:
+            bare = LaunchSettings(jail, CellSettings(ask_hosts=now.cell.ask_hosts))
+            return bare.with_limits_of(now), error.failure.message
+        return dataclasses.replace(now, jail=jail), None
 
     async def look(self) -> None:
         """Take the file up if it is another than was read last. Raises nothing."""

@@ -20,7 +20,7 @@ from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.settings import SettingsInForce
 from aileron.daemon.secrets.vault import VaultService
-from aileron.daemon.views import gateway_facts
+from aileron.daemon.views import gateway_facts, launch_facts
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import utc
@@ -84,6 +84,7 @@ class DaemonStatus:
             settings_waiting=self._agreements.settings_waiting,
             settings_at_start=self._in_force.at_start,
             settings_problem=self._in_force.problem,
+            launch=launch_facts(*self._in_force.launch()),
         )
 
     def _vault_facts(self) -> VaultState:
