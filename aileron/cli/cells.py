@@ -1,0 +1,85 @@
+"""Whether agents start in a cell when their command does not say: what is in force, or what a person answers once.
+
+Runs in commands. What is in force is the daemon's word (`Status.launch`), because a file can be written by an agent. The answer
+is saved like any other setting, and needs a signature where somebody signs; a yes counts at once (daemon/decisions/settings.py).
+
+Rules
+- Nobody is asked without a terminal, where this machine cannot make cells, or while an earlier answer waits for approval.
+- An answer that cannot be saved counts for this start all the same, and it is said that it was not saved.
+- No answer is no choice: nothing is saved, and the agent starts as it would have without the question.
+
+Source: docs/reference/configuration.md#launch. Not here: what a cell is made of (aileron/launch), the options of the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aileron.cli.output import note
+from aileron.cli.problem import Problem, local_work
+from aileron.cli.prompts import ask_now, can_ask
+
+if TYPE_CHECKING:
+    from aileron.api.daemon import Status
+
+__all__ = ["ask_about_cells"]
+
+_KEY: Final = "launch.jail"
+_MOST_TRIES: Final = 3
+"""Of somebody who types something else, and may not be a person at all."""
+_QUESTION: Final = (
+    "Agents can start in a cell: they see only their project and what they need to run, and reach only the\n"
+    "hosts that you allow. Your other files, keys and sockets are not there. You are asked this once;\n"
+    "--jail and --no-jail choose for a single start.\n"
+    "Start agents in a cell? [Y/n] "
+)
+_ANSWERS: Final = {"": True, "y": True, "yes": True, "n": False, "no": False}
+
+
+def ask_about_cells(config: Path, running: Status, *, is_possible: Callable[[], bool]) -> bool | None:
+    """Whether this start is in a cell, where neither --jail nor --no-jail was given; None where nobody has chosen.
+
+    `config` is the home's config.toml, `is_possible` says whether this machine can make cells, and is asked last: it tries.
+    """
+    if running.launch.jail is not None:
+        return running.launch.jail
+    if _KEY in running.settings_waiting:
+        note(f"{_KEY} is set but needs your approval: aileron approval list")
+        return None
+    if running.settings_problem or not can_ask() or not is_possible():
+        return None
+    answer = _answer()
+    if answer is None:
+        note(f"not saved; to choose later: aileron config set {_KEY} true")
+        return None
+    _save(config, answer, is_signed=running.approver.status != "none")
+    return answer
+
+
+def _answer() -> bool | None:
+    for _ in range(_MOST_TRIES):
+        typed = ask_now(_QUESTION)
+        if typed is None or (answer := _ANSWERS.get(typed.lower())) is not None:
+            return None if typed is None else answer
+        note("type y or n")
+    return None
+
+
+def _save(config: Path, answer: bool, *, is_signed: bool) -> None:
+    from aileron.cli.settings import changed, read_text, write_text
+
+    word = "true" if answer else "false"
+    try:
+        with local_work():
+            before = read_text(config)
+            write_text(config, before, changed(before, {_KEY: answer}, config))
+    except Problem as problem:
+        for line in problem.lines():
+            note(line)
+        note(f"your answer counts for this start, and was not saved: aileron config set {_KEY} {word}")
+        return
+    note(f"saved: {_KEY} = {word}; to change it: aileron config set {_KEY} {'false' if answer else 'true'}")
+    if is_signed:
+        note(f"{_KEY} needs your approval to stay so: aileron approval list")

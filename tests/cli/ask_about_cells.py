@@ -1,0 +1,16 @@
+"""Asks about cells as `aileron launch` does, with a machine that can make them, or cannot (`no`), and says what came of it."""
+
+from __future__ import annotations
+
+import sys
+
+from aileron.api.daemon import Status
+from aileron.cli.cells import ask_about_cells
+from aileron.cli.output import write
+from aileron.cli.supervisor import Supervisor
+from aileron.config import Home
+
+if __name__ == "__main__":
+    running = Supervisor().fetch(Status, "GET", "/v1/status")
+    found = ask_about_cells(Home.from_environment().config, running, is_possible=lambda: sys.argv[1:] != ["no"])
+    write(f"in a cell: {found}")
