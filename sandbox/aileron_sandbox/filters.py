@@ -52,6 +52,7 @@ __all__ = [
     "SERVER_SOME_ARGUMENTS",
     "SOME_ARGUMENTS",
     "SOME_ARGUMENTS_MORE",
+    "compile_cell",
     "compile_login",
     "compile_network",
     "compile_profile",
@@ -384,6 +385,19 @@ def compile_login(*, forks: bool) -> bytes:
     if forks:
         return _outside_a_jail(LOGIN + _FORKS, LOGIN_SOME_ARGUMENTS | _FORKS_SOME_ARGUMENTS)
     return _outside_a_jail(LOGIN, LOGIN_SOME_ARGUMENTS)
+
+
+@functools.cache
+def compile_cell() -> bytes:
+    """The deny list of a cell. OSError or ImportError where libseccomp is missing."""
+    import pyseccomp
+
+    program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    rule = _rules_of(program)
+    for name in ("mount", "unshare"):
+        rule(pyseccomp.ERRNO(errno.EPERM), name)
+    rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
+    return _exported(program)
 
 
 def _outside_a_jail(names: tuple[str, ...], some_arguments: dict[str, tuple[_Conditions, ...]]) -> bytes:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
-__all__ = ["SYSCTLS", "Machine", "fix", "is_short_of_descriptors"]
+__all__ = ["SYSCTLS", "Machine", "fix", "fix_cell", "is_short_of_descriptors"]
 
 SYSCTLS: Final = (
     "kernel.unprivileged_userns_clone",
@@ -33,6 +33,40 @@ SYSCTLS: Final = (
 _NAMESPACES: Final = frozenset({"namespaces and root", "pid namespace"})
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _MARKS_OF_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
+_FORBIDDEN: Final = frozenset({errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EINVAL, errno.ENOSYS})
+_NOT_SHOWN: Final = "check that it exists and that this user may read it, or leave it out of the cell"
+_BY_ITS_PATH: Final = "it is a symbolic link, or lies behind one: name the path that it leads to"
+_NO_PLACE: Final = "create it on the host, or show it at a path that no other directory of the host covers"
+_OF_A_CELL: Final[Mapping[str, Mapping[int, str]]] = {
+    "sources": {
+        errno.ENOENT: _NOT_SHOWN,
+        errno.EACCES: _NOT_SHOWN,
+        errno.ENOTDIR: _NOT_SHOWN,
+        errno.ELOOP: _BY_ITS_PATH,
+    },
+    "links": {errno.EEXIST: "name each link once", errno.ENOENT: _NO_PLACE, errno.ELOOP: _BY_ITS_PATH},
+    "binds": {errno.ENOENT: _NO_PLACE, errno.ENOTDIR: _NO_PLACE, errno.EISDIR: _NO_PLACE, errno.ELOOP: _BY_ITS_PATH},
+    "masked": {errno.ELOOP: _BY_ITS_PATH},
+    "files": {errno.ENOENT: _NO_PLACE, errno.ENOTDIR: _NO_PLACE, errno.ELOOP: _BY_ITS_PATH},
+    "overlay": {
+        errno.EINVAL: (
+            "keep the changes on a file system that overlayfs can write to with user attributes, such as ext4, XFS or btrfs, and "
+            "on Linux 5.11 or newer"
+        ),
+        errno.ENODEV: "load overlayfs: as root, run modprobe overlay",
+        errno.EPERM: "overlayfs in a user namespace needs Linux 5.11 or newer",
+        errno.ENOENT: _NO_PLACE,
+        errno.ELOOP: _BY_ITS_PATH,
+    },
+    "listeners": {
+        errno.EADDRINUSE: "name each port and each path of a listener once",
+        errno.EACCES: "choose a port of 1024 or above",
+    },
+    "folder": {
+        errno.ENOENT: "start in a directory that the cell shows",
+        errno.EACCES: "start in a directory that this user may enter",
+    },
+}
 _PROFILE: Final = """\
 abi <abi/4.0>,
 include <tunables/global>
@@ -77,6 +111,24 @@ def fix(step: str, number: int, machine: Machine) -> str:
     if step in _NAMESPACES:
         return _namespaces(number, machine)
     return "see the log for the details"
+
+
+def fix_cell(step: str, number: int, machine: Machine) -> str:
+    """The same for the steps of a cell (cell/init.py). What is about a path has it in what happened."""
+    if step in _OF_A_CELL and number in _OF_A_CELL[step]:
+        return _OF_A_CELL[step][number]
+    if step == "landlock" and number in (errno.ENOSYS, errno.EOPNOTSUPP):
+        return fix("landlock", number, machine)
+    if step == "proc" and number == errno.EPERM:
+        return (
+            "this machine hides parts of /proc, as containers do, and then no new one can be mounted: in Docker, run it "
+            "with --security-opt systempaths=unconfined; in Podman, with --security-opt unmask=ALL"
+        )
+    if number in _NO_DESCRIPTOR or step == "descriptors":
+        return "too many files are open: raise the limit (`ulimit -n`), or open fewer at once"
+    if step in ("namespaces and root", "pid namespace", "loopback", "mounts", "root") and number in _FORBIDDEN:
+        return _namespaces(number, machine)
+    return "report this as a bug, with `aileron doctor`"
 
 
 def is_short_of_descriptors(error: Exception) -> bool:

@@ -11,8 +11,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn, cast
+
+TYPE_CHECKING = (
+    False  # and not from `typing`, which takes longer to import than all of this: a cell is started by this module
+)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Final, NoReturn
 
 # --- numbers -----------------------------------------------------------------------------------------------------
 
@@ -24,6 +29,7 @@ _NUMBERS: Final = {
     "keyctl": (250, 219),
     "seccomp": (317, 277),
     "close_range": (436, 436),
+    "openat2": (437, 437),
     "open_tree": (428, 428),
     "move_mount": (429, 429),
     "fsopen": (430, 430),
@@ -67,7 +73,13 @@ _FSCONFIG_SET_STRING: Final = 1
 _FSCONFIG_CMD_CREATE: Final = 6
 _OPEN_TREE_CLONE: Final = 1
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 4
+_MOVE_MOUNT_T_EMPTY_PATH: Final = 0x40
 _AT_EMPTY_PATH: Final = 0x1000
+
+# openat2(2)
+RESOLVE_NO_MAGICLINKS: Final = 0x02
+RESOLVE_NO_SYMLINKS: Final = 0x04
+RESOLVE_BENEATH: Final = 0x08
 
 # prctl(2)
 PR_SET_PDEATHSIG: Final = 1
@@ -124,6 +136,10 @@ class _MountAttr(ctypes.Structure):
     )
 
 
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
 class _LandlockRuleset(ctypes.Structure):
     _fields_ = (
         ("handled_access_fs", ctypes.c_uint64),
@@ -150,7 +166,7 @@ def _declared(name: str, *arguments: type[Any]) -> Callable[..., int]:
     # Declared arguments, because converting each by hand costs five times as much, in every child.
     function = _libc[name]
     function.argtypes = arguments
-    return cast(Callable[..., int], function)
+    return function
 
 
 _word, _text, _pointer = ctypes.c_ulong, ctypes.c_char_p, ctypes.c_void_p
@@ -247,6 +263,33 @@ def move_mount(mount: int, target: str) -> None:
 def copy_mount(target: str) -> int:
     """A copy of the mount at `target` that is mounted nowhere, as a descriptor, open_tree(2)."""
     return _syscall("open_tree", _AT_FDCWD, target.encode(), _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
+
+
+def copy_tree(place: int) -> int:
+    """A copy of the mount that `place` lies on, from there downwards with all that is mounted below it, open_tree(2).
+
+    It is mounted nowhere. Without what is below it a copy may not be had in a user namespace: EINVAL, mount_namespaces(7).
+    """
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_EMPTY_PATH | AT_RECURSIVE
+    return _syscall("open_tree", place, b"", flags)
+
+
+def set_tree_attributes(mount: int, attributes: int, *, recursive: bool = True) -> None:
+    """As `set_mount_attributes`, of the mount that a descriptor is of, and of all below it."""
+    attr = _MountAttr(attr_set=attributes)
+    flags = _AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
+    _syscall("mount_setattr", mount, b"", flags, ctypes.byref(attr), ctypes.sizeof(attr))
+
+
+def move_mount_onto(mount: int, place: int) -> None:
+    """Mount what `mount` is a descriptor of on what `place` is a descriptor of, and on no other, move_mount(2)."""
+    _syscall("move_mount", mount, b"", place, b"", _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
+
+
+def open_resolved(directory: int, path: str, flags: int, resolve: int) -> int:
+    """openat2(2). A descriptor that exec closes; ELOOP for a symbolic link, EXDEV for a way out, where `resolve` forbids them."""
+    how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
+    return _syscall("openat2", directory, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
 
 
 def map_mount_ids(mount: int, namespace: int, attributes: int) -> None:

@@ -30,11 +30,17 @@ _MAX_LISTENERS: Final = 16
 
 @dataclasses.dataclass(frozen=True)
 class Bind:
-    """A file or directory of the host's, at `target` in the cell; with all that is mounted below it."""
+    """A file or directory of the host's, at `target` in the cell.
+
+    What is mounted below the source on the host is empty in the cell, whether it is writable or not: a project may have another
+    directory of the person's mounted in it, which nobody meant to show. `mounts` shows it, and is for system directories, where
+    what is mounted is the machine's own layout; a bind of its own shows one of them.
+    """
 
     source: str
     target: str
     writable: bool = False
+    mounts: bool = False
 
     def __post_init__(self) -> None:
         _check_path(self.source)

@@ -9,9 +9,12 @@ Source: landlock(7), include/uapi/linux/landlock.h; the table of ABIs below with
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from aileron_sandbox import kernel
+
+TYPE_CHECKING = False  # and not from `typing`: kernel.py
+if TYPE_CHECKING:
+    from typing import Final
 
 __all__ = ["allow_device", "allow_reading", "build_ruleset", "empty_ruleset"]
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Final
 
 from aileron_sandbox import kernel
+
+TYPE_CHECKING = False  # and not from `typing`: kernel.py
+if TYPE_CHECKING:
+    from typing import Final
 
 __all__ = ["CHILD", "INSIDE_ID", "JAIL_UIDS", "TEMPLATE", "available_jail_uid", "map_ids"]
 
@@ -36,11 +39,14 @@ CHILD: Final = (
 without even a loopback device that is up, shared because no socket can be made in it (filters.py)."""
 
 
-def map_ids(proc: int, uid: int, gid: int, inside: int = INSIDE_ID) -> None:
-    """After unshare(CLONE_NEWUSER): be `inside`, which is `uid` and `gid` of the parent namespace. user_namespaces(7)."""
+def map_ids(proc: int, uid: int, gid: int, inside: int = INSIDE_ID, inside_group: int | None = None) -> None:
+    """After unshare(CLONE_NEWUSER): be `inside`, which is `uid` and `gid` of the parent namespace. user_namespaces(7).
+
+    The group is `inside` as well, where it is not said.
+    """
     _write(proc, "self/setgroups", "deny")  # must come before gid_map for an unprivileged writer
     _write(proc, "self/uid_map", f"{inside} {uid} 1")
-    _write(proc, "self/gid_map", f"{inside} {gid} 1")
+    _write(proc, "self/gid_map", f"{inside if inside_group is None else inside_group} {gid} 1")
 
 
 def available_jail_uid(uid_map: str) -> int:

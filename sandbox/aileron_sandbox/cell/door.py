@@ -1,0 +1,422 @@
+"""The host side of a cell, and its only door: start one, begin the agent in it, hear how it ends, end it.
+
+    with Cell.start(policy, ["bash"], {"PATH": "/usr/bin"}, ("terminal", "terminal", "terminal")) as cell:
+        cell.begin()
+        select.select([cell.control, cell.terminal], [], [])
+        event = cell.event()
+
+Owns the stub process, the control socket, the listeners and the host's ends of the streams. Blocks while it starts (40 ms) and in
+`connect`; everything else returns at once. Trusts the first process of the cell to be ours; trusts nothing that comes out of a
+stream, a listener or a connection.
+
+Rules
+- A cell is over when `event` says `Ended` or `NotStarted`: of the agent by then nothing runs but what is being killed.
+- `close` kills everything and waits for it. A host that dies does the same, in the kernel: the stub dies with the thread that
+  started it (PR_SET_PDEATHSIG, prctl(2)), and the first process with the stub.
+- Not thread-safe: one thread or one event loop owns a cell.
+
+Not here: what the streams mean to a terminal, who answers at a listener (aileron/cell).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Final, Literal, Self
+
+from aileron_sandbox.cell import messages
+from aileron_sandbox.cell.messages import Preparation
+from aileron_sandbox.cell.policy import CellPolicy
+from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.filters import compile_cell
+from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
+
+__all__ = ["Cell", "Continued", "Ended", "Event", "Kind", "NotStarted", "Stopped", "Streams"]
+
+Kind = Literal["terminal", "pipe"]
+Streams = tuple[Kind, Kind, Kind]
+"""Of 0, 1 and 2. All that are the terminal share one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopped:
+    """The agent was stopped, by Ctrl-Z for one. It goes on with `signal(SIGCONT)`."""
+
+    signal: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Continued:
+    """It goes on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """The agent has ended, and all of the cell with it: by `code` or by `signal`. `why`: if that was not its own doing."""
+
+    code: int | None
+    signal: int | None
+    why: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class NotStarted:
+    """The agent's program could not be executed, and the cell is over."""
+
+    errno: int
+
+
+Event = Stopped | Continued | Ended | NotStarted
+
+_START_DEADLINE_S: Final = 20.0  # 40 ms measured; a machine that is starting up may take a hundred times that
+_STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
+_CONNECT_DEADLINE_S: Final = 5.0  # of the cell's own loopback, where who does not accept lets others wait
+_ANSWER_DEADLINE_S: Final = 5.0
+_MAX_EVENTS: Final = 1024
+"""Events that wait while an answer is waited for. An agent that stops and goes on by itself, all the time, makes many."""
+_LAYERS: Final = (
+    "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
+    "no-capabilities", "no-new-privs", "rlimits",
+)  # fmt: skip
+_BOOT: Final = (
+    "import sys; sys.path[:0] = [sys.argv[1]]; "
+    "from aileron_sandbox.cell.prepare import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+class Cell:
+    """One cell. Make it with `start`."""
+
+    def __init__(self) -> None:
+        self.listeners: Mapping[str, tuple[socket.socket, ...]] = MappingProxyType({})
+        """By name; made inside, to be accepted on here."""
+        self.terminal: int | None = None
+        """The master of the cell's terminal, where a stream is one."""
+        self.pipes: tuple[int | None, int | None, int | None] = (None, None, None)
+        """Our ends: 0 is written to, 1 and 2 are read from."""
+        self.layers: tuple[str, ...] = ()
+        """What is in force, as doctor and the audit list it."""
+        self._undo = contextlib.ExitStack()
+        self._pidfd = -1
+        self._filter = b""
+        self._has_begun = False
+        self._is_over = False
+        self._events: deque[bytes] = deque()
+
+    @classmethod
+    def start(
+        cls, policy: CellPolicy, command: Sequence[str], environment: Mapping[str, str], streams: Streams
+    ) -> Self:
+        """Prepare a cell; the agent is not executed yet. JailUnavailable says which step this machine refuses, and the fix."""
+        if not command:
+            raise ValueError("there is no command to execute")
+        if any("\0" in text for text in (*command, *environment.keys(), *environment.values())):
+            raise ValueError("a NUL in the command or its environment")
+        if any("=" in name or not name for name in environment):
+            raise ValueError("a name in the environment is empty, or has a '='")
+        cell = cls()
+        try:
+            cell._start(policy, command, environment, streams)
+        except OSError as error:
+            cell.close()
+            step = "descriptors" if is_short_of_descriptors(error) else "the host"
+            raise _unavailable(step, error.errno or 0, str(error)) from error
+        except BaseException:
+            cell.close()
+            raise
+        return cell
+
+    def _start(
+        self, policy: CellPolicy, command: Sequence[str], environment: Mapping[str, str], streams: Streams
+    ) -> None:
+        with contextlib.ExitStack() as theirs:
+            ends = [self._pipe(number, theirs) if kind == "pipe" else -1 for number, kind in enumerate(streams)]
+            preparation = _preparation(policy, command, environment, streams, (ends[0], ends[1], ends[2]))
+            self._control = self._exec(preparation, [end for end in ends if end >= 0])
+        self._filter = _compiled()  # while the interpreter starts and reads what it is to do
+        self._send(messages.GO)
+        self._control.settimeout(_START_DEADLINE_S)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, messages.MAX_DATAGRAM, messages.MAX_DESCRIPTORS)
+        except TimeoutError as error:
+            raise _unavailable("start", errno.ETIMEDOUT, f"no answer after {_START_DEADLINE_S:.0f} s") from error
+        except ConnectionError as error:
+            raise _unavailable("start", errno.EPIPE, "the cell's first process ended") from error
+        self._control.setblocking(False)
+        if data[:1] == messages.FAILED:
+            raise _unavailable(*_failure(data))
+        if data[:1] != messages.READY:
+            raise _unavailable("start", errno.EPIPE, "the cell's first process ended")
+        self._take_over(policy, streams, messages.unpack_numbers(data), fds)
+
+    def _take_over(self, policy: CellPolicy, streams: Streams, numbers: tuple[int, ...], fds: list[int]) -> None:
+        """What came with `Ready`: descriptors in the order in which init.py sends them."""
+        abi, *counts = numbers
+        rest = deque(fds)
+        names = [name for name, _ in (*policy.tcp_listeners, *policy.unix_listeners)]
+        if len(counts) != len(names) or len(fds) != 1 + ("terminal" in streams) + sum(counts):
+            for fd in fds:
+                os.close(fd)
+            raise _unavailable("descriptors", errno.EMFILE, "not all descriptors of the cell arrived")
+        self._pidfd = rest.popleft()  # closed by `_end`
+        if "terminal" in streams:
+            self.terminal = rest.popleft()
+            self._undo.callback(os.close, self.terminal)
+        self.listeners = MappingProxyType(
+            {
+                name: tuple(_listener(rest.popleft()) for _ in range(count))
+                for name, count in zip(names, counts, strict=True)
+            }
+        )
+        for made in self.listeners.values():
+            for listener in made:
+                self._undo.callback(listener.close)
+        self.layers = (*_LAYERS, f"landlock:{abi}", "seccomp:cell")
+
+    @property
+    def control(self) -> int:
+        """Readable when `event` has something to say, epoll(7) or poll(2)."""
+        return self._control.fileno()
+
+    def begin(self) -> None:
+        """Execute the agent. What comes of it, `event` says."""
+        if self._has_begun:
+            raise ValueError("the agent was begun before")
+        self._has_begun = True
+        self._send(messages.BEGIN + self._filter)
+
+    def event(self) -> Event | None:
+        """What has happened, one thing at a time; None where there is nothing new. Does not block."""
+        while not self._is_over:
+            data = self._events.popleft() if self._events else self._maybe_datagram()
+            if data is None:
+                return None
+            event = self._event_of(data)
+            if event is not None:
+                self._is_over = isinstance(event, Ended | NotStarted)
+                return event
+        return None
+
+    def signal(self, number: int) -> None:
+        """To the agent's foreground job; SIGCONT to the agent itself, in the foreground again. Nothing where it has ended."""
+        self._send(messages.pack_number(messages.SIGNAL, number))
+
+    def connect(self, port: int) -> socket.socket:
+        """A connection to a port of the cell's own loopback, IPv4 before IPv6. OSError as connect(2) has it, TimeoutError."""
+        if not 1 <= port <= 65535:
+            raise ValueError(f"port is {port}, expected 1 to 65535")
+        self._send(messages.pack_number(messages.CONNECT, port))
+        number, fds = self._answer()
+        with contextlib.ExitStack() as undo:
+            made = [undo.enter_context(socket.socket(fileno=fd)) for fd in fds]
+            for candidate in made:
+                number = _connected(candidate)
+                if number == 0:
+                    kept = socket.socket(fileno=candidate.detach())
+                    kept.setblocking(True)
+                    return kept
+        raise OSError(number, f"port {port} of the cell: {os.strerror(number)}")
+
+    def close(self) -> None:
+        """Kill everything in the cell, wait for that, and give back every descriptor. Idempotent."""
+        self._is_over = True
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Starting
+
+    def _pipe(self, number: int, theirs: contextlib.ExitStack) -> int:
+        """The agent's end of a pipe, and ours is kept."""
+        read, write = os.pipe2(os.O_CLOEXEC)
+        their, our = (read, write) if number == 0 else (write, read)
+        theirs.callback(os.close, their)
+        self._undo.callback(os.close, our)
+        pipes = list(self.pipes)
+        pipes[number] = our
+        self.pipes = (pipes[0], pipes[1], pipes[2])
+        return their
+
+    def _exec(self, preparation: Preparation, pipes: list[int]) -> socket.socket:
+        here = str(Path(__file__).resolve().parent.parent.parent)
+        with contextlib.ExitStack() as theirs:
+            file = theirs.enter_context(open(os.memfd_create("cell", os.MFD_CLOEXEC), "w+b"))
+            file.write(preparation.encode())
+            file.seek(0)
+            ours, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._undo.callback(ours.close)
+            theirs.callback(control.close)
+            arguments = [here, str(control.fileno()), str(file.fileno())]
+            # A session of its own, or Ctrl-C in the host's terminal would end the cell before anybody has decided to.
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *arguments],
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[control.fileno(), file.fileno(), *pipes],
+                start_new_session=True,
+            )
+        self._undo.callback(self._end, process)
+        return ours
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """By the first process, with which everything goes; the stub returns when it has."""
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        else:
+            process.kill()
+        try:
+            process.wait(_STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_STOP_DEADLINE_S)
+        finally:
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+                self._pidfd = -1
+
+    # Talking
+
+    def _send(self, data: bytes) -> None:
+        with contextlib.suppress(ConnectionError):  # it has ended, which is heard as an event
+            self._control.send(data)
+
+    def _maybe_datagram(self) -> bytes | None:
+        """None where there is none; empty where there will be none."""
+        try:
+            return self._control.recv(messages.MAX_DATAGRAM)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            return b""
+
+    def _answer(self) -> tuple[int, list[int]]:
+        """The answer to `Connect`; events that come before it are kept for `event`."""
+        until = time.monotonic() + _ANSWER_DEADLINE_S
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        while (left := until - time.monotonic()) > 0 and len(self._events) < _MAX_EVENTS:
+            if not poll.poll(left * 1000):
+                continue
+            data, fds, _, _ = socket.recv_fds(self._control, messages.MAX_DATAGRAM, messages.MAX_DESCRIPTORS)
+            if data[:1] == messages.CONNECTED:
+                return messages.number_of(data), list(fds)
+            self._events.append(data)
+            if not data:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "the cell has ended")
+        raise TimeoutError(errno.ETIMEDOUT, f"the cell did not answer within {_ANSWER_DEADLINE_S:.0f} s")
+
+    def _event_of(self, data: bytes) -> Event | None:
+        match data[:1]:
+            case messages.STOPPED:
+                return Stopped(messages.number_of(data))
+            case messages.CONTINUED:
+                return Continued()
+            case messages.NOT_STARTED:
+                return NotStarted(messages.number_of(data))
+            case messages.ENDED:
+                return self._ended(messages.number_of(data))
+            case b"":
+                return self._ended(signal.SIGKILL)
+            case _:
+                return None
+
+    def _ended(self, status: int) -> Ended:
+        code = os.waitstatus_to_exitcode(status)
+        return Ended(code, None, None) if code >= 0 else Ended(None, -code, None)
+
+
+def _preparation(
+    policy: CellPolicy,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    streams: Streams,
+    pipes: tuple[int, int, int],
+) -> Preparation:
+    overlay = policy.overlay
+    return Preparation(
+        binds=tuple((bind.source, bind.target, bind.writable, bind.mounts) for bind in policy.binds),
+        command=tuple(command),
+        environment=dict(environment),
+        files=policy.files,
+        folder=policy.folder,
+        home=policy.home,
+        limits={
+            resource.RLIMIT_NPROC: policy.processes,
+            resource.RLIMIT_NOFILE: policy.open_files,
+            resource.RLIMIT_FSIZE: policy.file_bytes,
+            resource.RLIMIT_CORE: 0,
+        },
+        links=policy.links,
+        masked=policy.masked,
+        overlay=dataclasses.astuple(overlay) if overlay is not None else None,
+        pipes=pipes,
+        scratch_bytes=policy.scratch_bytes,
+        streams=streams,
+        tcp_listeners=policy.tcp_listeners,
+        umask=_umask(),
+        unix_listeners=policy.unix_listeners,
+    )
+
+
+def _umask() -> int:
+    """Read without being changed, which another thread could notice, proc_pid_status(5)."""
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
+
+
+def _compiled() -> bytes:
+    try:
+        return compile_cell()
+    except (ImportError, RuntimeError) as error:
+        raise JailUnavailable(f"cannot use libseccomp: {error}", "apt-get install libseccomp2") from error
+
+
+def _listener(fd: int) -> socket.socket:
+    listener = socket.socket(fileno=fd)
+    listener.setblocking(False)
+    return listener
+
+
+def _connected(candidate: socket.socket) -> int:
+    """The errno of a connection under way, 0 when it is there."""
+    poll = select.poll()
+    poll.register(candidate, select.POLLOUT)
+    if not poll.poll(_CONNECT_DEADLINE_S * 1000):
+        return errno.ETIMEDOUT
+    return candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+
+def _failure(data: bytes) -> tuple[str, int, str]:
+    try:
+        number, step, what = messages.unpack_failed(data)
+    except struct.error:
+        return "start", errno.EBADMSG, "its answer has no form"
+    return step, number, what
+
+
+def _unavailable(step: str, number: int, what: str) -> JailUnavailable:
+    said = f"cannot make a cell, {step}: {what}"
+    return JailUnavailable(said, fix_cell(step, number, Machine.of_this(sys.executable)))

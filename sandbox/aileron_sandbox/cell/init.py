@@ -1,0 +1,390 @@
+"""The first process of a cell: it builds the root, makes what is passed out, starts the agent, reaps, and tells how it ended.
+
+As pid 1 it takes everything in the namespace with it when it ends, and it ends when the agent does, when the host closes the
+control socket, or with the stub that forked it. It is not dumpable, has no capability by the time the agent exists, and is
+outside of the agent's Landlock domain: nobody in the cell can attach to it or signal it. It reads nothing that the agent
+writes, but wait statuses.
+
+With a terminal it is the leader of the terminal's session, and the agent a process group of its own in that session, in the
+foreground: so the agent has a parent in its session and another group, without which it could not be stopped (an orphaned group,
+setpgid(2)). Who stops is reported; the host stops itself meanwhile, and says SIGCONT when it goes on.
+
+Rules
+- One thread, one poll(2), no wait but that one.
+- What is imported was imported before the root changed: afterwards there is no standard library where it was.
+- A step that fails is told by its name, and then the agent does not exist.
+
+Source: pid_namespaces(7), credentials(7), tty_ioctl(4), wait(2). Not here: the mounts (mounts.py), the lists (filters.py).
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # not `signal`, which imports `enum`: prepare.py
+import _socket
+import errno
+import fcntl
+import os
+import resource
+import select
+import struct
+
+from aileron_sandbox import kernel
+from aileron_sandbox.cell import landlock, mounts
+from aileron_sandbox.cell.messages import (
+    BEGIN,
+    BEGUN,
+    CONNECT,
+    CONNECTED,
+    CONTINUED,
+    ENDED,
+    MAX_DATAGRAM,
+    NOT_STARTED,
+    READY,
+    SIGNAL,
+    STOPPED,
+    Preparation,
+    number_of,
+    pack_failed,
+    pack_number,
+    pack_numbers,
+)
+from aileron_sandbox.template import privileges
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
+
+__all__ = ["main"]
+
+_TIOCSCTTY: Final = 0x540E
+_TIOCGPTPEER: Final = 0x5441
+_TIOCSPTLCK: Final = 0x40045431
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+_IFREQ: Final = struct.Struct("16sh14x")
+_BACKLOG: Final = 128
+"""Connections that wait to be accepted; the kernel's own bound for a listener is 4096 (net.core.somaxconn)."""
+_LOOPBACK: Final = ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1"))
+_IGNORED: Final = tuple(
+    getattr(_signal, name) for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU")
+)
+"""What a terminal sends to the leader of its session. pid 1 gets none of them by default, but SIGTTOU has to be ignored for it
+to choose who is in the foreground."""
+_RESTORED: Final = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD)
+"""And what Python has changed at its start, or this module."""
+_FAILED: Final = 3
+"""Descriptor by which it is told that the agent could not be executed; exec closes it."""
+_ASIDE: Final = 64  # above every target, so that no dup2 overwrites a source
+_NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+_DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+
+
+def main(control: _socket.socket, preparation: Preparation) -> NoReturn:
+    """In the first process, right after the fork. Never returns."""
+    root = mounts.Root(preparation)
+    step = "pid namespace"
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, _signal.SIGKILL)
+        if os.getppid() != 0:
+            raise OSError(errno.EINVAL, "the parent is in the same pid namespace")
+        os.setsid()
+        kernel.join_new_session_keyring()
+        kernel.set_hostname(b"cell")
+        step = "loopback"
+        _set_loopback_up()
+        step = ""  # the root's own
+        root.build()
+        root.enter()
+        step = "landlock"
+        abi = kernel.landlock_abi()
+        ruleset = landlock.maybe_ruleset(abi, _writable(preparation))
+        if ruleset is not None:
+            ruleset = fcntl.fcntl(ruleset, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
+        step = "terminal"
+        terminal, master = _make_terminal() if "terminal" in preparation.streams else (-1, -1)
+        step = "listeners"
+        listeners = _listen(preparation)
+        step = "folder"
+        os.chdir(preparation.folder)
+        os.chdir("/")
+        step = "privileges"
+        last_capability = kernel.last_capability()
+        kernel.drop_bounding_set(last_capability)
+        kernel.drop_capabilities()
+        privileges.refuse_new_privileges()
+        step = "init"
+        first = _Init(control, preparation, terminal, ruleset)
+        passed = [os.pidfd_open(os.getpid()), *([master] if master >= 0 else [])]
+        passed += [listener.fileno() for _, made in listeners for listener in made]
+        counts = tuple(len(made) for _, made in listeners)
+        _send(control, pack_numbers(READY, (abi, *counts)), passed)
+        os.close(passed[0])
+        if master >= 0:
+            os.close(master)
+        for _, made in listeners:
+            for listener in made:
+                listener.close()
+    except OSError as error:
+        said = error.strerror or str(error)
+        control.send(pack_failed(error.errno or 0, step or root.step, said))
+        os._exit(1)
+    first.serve()
+    os._exit(0)
+
+
+class _Init:
+    """The first process while it serves."""
+
+    def __init__(self, control: _socket.socket, preparation: Preparation, terminal: int, ruleset: int | None) -> None:
+        self._control = control
+        self._preparation = preparation
+        self._terminal = terminal
+        self._ruleset = ruleset
+        self._agent = 0
+        self._is_stopped = False
+        for number in _IGNORED:
+            _signal.signal(number, _signal.SIG_IGN)
+        self._woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        _signal.signal(_signal.SIGCHLD, _nothing)
+
+    def serve(self) -> None:
+        """Until the agent has ended or the host is gone."""
+        poll = select.poll()
+        poll.register(self._control.fileno(), select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            try:
+                if self._woken in ready:
+                    os.read(self._woken, 4096)
+                    if self._reap():
+                        return
+                if self._control.fileno() in ready and not self._take(self._control.recv(MAX_DATAGRAM)):
+                    return
+            except ConnectionError:
+                return
+
+    def _take(self, data: bytes) -> bool:
+        """One datagram of the host's; False when it is gone."""
+        kind = data[:1]
+        if kind == BEGIN:
+            return self._has_begun(data[1:])
+        if kind == SIGNAL:
+            self._signal(number_of(data))
+        elif kind == CONNECT:
+            self._connect(number_of(data))
+        return bool(data)
+
+    def _reap(self) -> bool:
+        """Everything that has ended or changed; True when the agent has ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return False
+            if pid != self._agent:
+                continue
+            if os.WIFSTOPPED(status):
+                self._is_stopped = True
+                self._control.send(pack_number(STOPPED, os.WSTOPSIG(status)))
+            elif os.WIFCONTINUED(status):
+                self._is_stopped = False
+                self._control.send(CONTINUED)
+            else:
+                self._control.send(pack_number(ENDED, status))
+                return True
+
+    def _has_begun(self, filter_: bytes) -> bool:
+        """Start the agent; False where its program cannot be executed, and then the cell is over."""
+        if self._agent:
+            return True
+        read, write = os.pipe2(os.O_CLOEXEC)
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            _become_agent(self._preparation, self._terminal, self._ruleset, kernel.Filter(filter_), write)
+        os.close(write)
+        failure = os.read(read, 4)  # at the exec, or at the failure: the agent's program has not run before it
+        os.close(read)
+        if failure:
+            self._control.send(NOT_STARTED + failure)
+            return False
+        self._agent = pid
+        for fd in self._preparation.pipes:  # the agent's ends: held here, they would never end
+            if fd >= 0:
+                os.close(fd)
+        self._control.send(BEGUN)
+        return True
+
+    def _signal(self, number: int) -> None:
+        if not self._agent:
+            return
+        group = self._agent
+        try:
+            if number == _signal.SIGCONT:
+                if self._terminal >= 0 and self._is_stopped:
+                    os.tcsetpgrp(self._terminal, group)
+            elif self._terminal >= 0:
+                group = os.tcgetpgrp(self._terminal) or group
+            os.killpg(group, number)
+        except ProcessLookupError:
+            pass  # it has ended just now, which is about to be told
+        except OSError:
+            os.kill(self._agent, number)
+
+    def _connect(self, port: int) -> None:
+        """A connection under way to each family that is there; the host waits for it, and not this process."""
+        started = []
+        number = errno.EAFNOSUPPORT
+        for family, address in _LOOPBACK:
+            try:
+                made = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC | _socket.SOCK_NONBLOCK)
+                number = made.connect_ex((address, port))
+            except OSError as error:
+                number = error.errno or 0
+                continue
+            if number in (0, errno.EINPROGRESS):
+                started.append(made)
+            else:
+                made.close()
+        _send(self._control, pack_number(CONNECTED, 0 if started else number), [made.fileno() for made in started])
+        for made in started:
+            made.close()
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    """The handler of SIGCHLD, without which nothing is written to the wakeup descriptor."""
+
+
+# Before the agent
+
+
+def _set_loopback_up() -> None:
+    with _Closing(_socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC)) as device:
+        answer = fcntl.ioctl(device.fileno(), _SIOCGIFFLAGS, _IFREQ.pack(b"lo", 0))
+        _, flags = _IFREQ.unpack(answer)
+        fcntl.ioctl(device.fileno(), _SIOCSIFFLAGS, _IFREQ.pack(b"lo", flags | _IFF_UP))
+
+
+class _Closing:
+    """A socket that is closed at the end of the block; the raw type is no context manager."""
+
+    def __init__(self, socket: _socket.socket) -> None:
+        self._socket = socket
+
+    def __enter__(self) -> _socket.socket:
+        return self._socket
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+def _writable(preparation: Preparation) -> tuple[str, ...]:
+    targets = [target for _, target, is_writable, _ in preparation.binds if is_writable]
+    if preparation.overlay is not None:
+        targets.append(preparation.overlay[3])
+    return (*mounts.WRITABLE, preparation.home, *targets)
+
+
+def _make_terminal() -> tuple[int, int]:
+    """(the agent's end, the end to pass out), and this process is the leader of its session."""
+    master = os.open("/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
+    terminal = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    fcntl.ioctl(terminal, _TIOCSCTTY, 0)
+    return terminal, master
+
+
+def _listen(preparation: Preparation) -> list[tuple[str, list[_socket.socket]]]:
+    listeners = []
+    for name, port in preparation.tcp_listeners:
+        listeners.append((name, [made for at in _LOOPBACK if (made := _maybe_listener(*at, port)) is not None]))
+    for name, path in preparation.unix_listeners:
+        made = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+        made.bind(path)
+        os.chmod(path, 0o600)
+        made.listen(_BACKLOG)
+        listeners.append((name, [made]))
+    return listeners
+
+
+def _maybe_listener(family: int, address: str, port: int) -> _socket.socket | None:
+    """None where the machine has no IPv6 at all, and where a cell of it has no such address."""
+    try:
+        made = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+        made.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        if family == _socket.AF_INET6:
+            made.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
+        made.bind((address, port))
+    except OSError as error:
+        if family == _socket.AF_INET6 and error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            return None
+        raise
+    made.listen(_BACKLOG)
+    return made
+
+
+def _send(control: _socket.socket, data: bytes, descriptors: list[int]) -> None:
+    rights = struct.pack(f"{len(descriptors)}i", *descriptors)
+    control.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)] if descriptors else [])
+
+
+# The agent
+
+
+def _become_agent(
+    preparation: Preparation, terminal: int, ruleset: int | None, filter_: kernel.Filter, failed: int
+) -> NoReturn:
+    """In the child: confine, and execute. Tells an errno by `failed` where it cannot."""
+    try:
+        os.setpgid(0, 0)
+        if terminal >= 0:
+            os.tcsetpgrp(terminal, os.getpid())  # SIGTTOU is ignored still
+        fds = [
+            terminal if stream == "terminal" else preparation.pipes[n] for n, stream in enumerate(preparation.streams)
+        ]
+        _arrange([*fds, failed])
+        failed = _FAILED
+        for number in (*_IGNORED, *_RESTORED):
+            _signal.signal(number, _signal.SIG_DFL)
+        os.chdir(preparation.folder)
+        os.umask(preparation.umask)
+        for kind, value in preparation.limits.items():
+            most = resource.getrlimit(kind)[1]  # the host's own, above which nobody gets without privilege
+            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(kind, (value, value))
+        if ruleset is not None:
+            kernel.landlock_restrict_self(ruleset)
+        filter_.install()
+        kernel.close_range(_FAILED + 1)
+        _execute(preparation.command, preparation.environment)
+    except OSError as error:
+        os.write(failed, struct.pack("!i", error.errno or errno.EIO))
+    finally:
+        os._exit(127)
+
+
+def _arrange(sources: list[int]) -> None:
+    """Put them at 0, 1, 2 and `_FAILED`, of which the last is closed by exec."""
+    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE) for fd in sources]
+    for target, fd in enumerate(aside):
+        os.dup2(fd, target, inheritable=target != _FAILED)
+
+
+def _execute(command: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
+    """execve(2) of a name that is looked for in the PATH of the environment. `os.execvpe` imports `warnings`, which is gone."""
+    name = command[0]
+    if "/" in name:
+        os.execve(name, command, environment)  # noqa: S606 - what a cell is for
+    failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for directory in environment.get("PATH", _DEFAULT_PATH).split(":"):
+        try:
+            os.execve(f"{directory or '.'}/{name}", command, environment)  # noqa: S606
+        except OSError as error:
+            if error.errno not in _NOT_FOUND:
+                raise
+            if error.errno == errno.EACCES:
+                failure = error
+    raise failure

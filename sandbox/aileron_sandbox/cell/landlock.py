@@ -1,0 +1,53 @@
+"""Landlock in a cell: what the mounts say of writing, said a second time by another layer, and two scopes that mounts have not.
+
+Everything may be read and executed that has a name at all; changed may be what a bind shows writable, the home, and the cell's
+own directories. A rule of a directory counts for all below it, so what is read-only inside of something writable is so by its
+mount alone. Signals and abstract sockets end at the domain (ABI 6): the first process is outside of it.
+
+With ABI 1, Linux 5.13 to 5.18, no file could be moved to another directory (LANDLOCK_ACCESS_FS_REFER): there it is left out,
+and the layers say so.
+
+Source: landlock(7). Not here: the rights of a connector, which has fewer (template/landlock.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from aileron_sandbox import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
+
+__all__ = ["LEAST_ABI", "maybe_ruleset"]
+
+LEAST_ABI: Final = 2
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (1 << bit for bit in range(6))
+_MAKE_DIR, _MAKE_REG, _MAKE_SOCK, _MAKE_FIFO, _MAKE_SYM = (1 << bit for bit in (7, 8, 9, 10, 12))
+_REFER, _TRUNCATE, _IOCTL_DEV = (1 << bit for bit in (13, 14, 15))
+_SEE: Final = _EXECUTE | _READ_FILE | _READ_DIR
+_CHANGE_FILE: Final = _WRITE_FILE | _TRUNCATE
+_CHANGE: Final = (
+    _CHANGE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SOCK | _MAKE_FIFO | _MAKE_SYM | _REFER
+)
+_OF_A_FILE: Final = _EXECUTE | _READ_FILE | _CHANGE_FILE
+_HANDLED: Final = {2: 14, 3: 15, 4: 15}
+_ALL: Final = 16
+_SCOPE_ABI: Final = 6
+_SCOPES: Final = 0b11
+
+
+def maybe_ruleset(abi: int, writable: tuple[str, ...]) -> int | None:
+    """A ruleset for the root as it is now, of which `writable` may be changed; None where this ABI is of no use to a cell."""
+    if abi < LEAST_ABI:
+        return None
+    handled = (1 << _HANDLED.get(abi, _ALL)) - 1
+    ruleset = kernel.landlock_create_ruleset(abi, fs=handled, net=0, scoped=_SCOPES if abi >= _SCOPE_ABI else 0)
+    kernel.landlock_allow_beneath(ruleset, "/", _SEE)
+    for path in writable:
+        rights = _SEE | _CHANGE if stat.S_ISDIR(os.stat(path).st_mode) else _OF_A_FILE
+        kernel.landlock_allow_beneath(ruleset, path, rights & handled)
+    kernel.landlock_allow_beneath(ruleset, "/dev", (_SEE | _CHANGE | _IOCTL_DEV) & handled)
+    return ruleset

@@ -1,0 +1,72 @@
+"""The program that becomes a cell: it leaves the host's namespaces, and forks the first process of the new ones.
+
+Started by door.py as `python -I -S -X utf8` with an empty environment and what the cell inherits, one thread, nothing of the
+agent's. It stays outside of the new pid namespace, as a stub that waits for the first process and dies with the host; what it
+is told, and what it says, is the first process's to do.
+
+    host ── exec ──> stub ── fork ──> init (pid 1) ── fork ──> agent
+
+Source: pid_namespaces(7), user_namespaces(7). Not here: the root (mounts.py), what happens in it (init.py).
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+
+from aileron_sandbox import kernel
+from aileron_sandbox.cell import init
+from aileron_sandbox.cell.messages import GO, MAX_DATAGRAM, Preparation, pack_failed
+from aileron_sandbox.template import namespaces, privileges
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final, NoReturn
+
+__all__ = ["main"]
+
+_SIGKILL: Final = 9
+_OOM_SCORE: Final = 500
+"""Where the whole machine is out of memory, what runs in a cell goes before what does not, proc_pid_oom_score_adj(5)."""
+
+
+def main(control_fd: int, preparation_fd: int) -> NoReturn:
+    """Prepare, and wait for the end of the cell. Never returns."""
+    # `_socket` and not `socket`, which imports `enum`: 8 ms of a cell's forty (measured).
+    control = _socket.socket(fileno=control_fd)
+    step = "start"
+    try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
+        with open(preparation_fd, "rb") as file:
+            preparation = Preparation.decode(file.read())
+        _go_before_others()
+        os.umask(0o022)  # the host's may be 077, and comes back for the agent
+        # The host has put this process into its control group by then.
+        if control.recv(MAX_DATAGRAM) != GO:  # nothing: the host is gone
+            os._exit(0)
+        step = "namespaces and root"
+        uid, gid = os.getuid(), os.getgid()  # after the unshare they read 65534
+        if uid == 0:
+            os.setgroups([])  # an ordinary user may not leave the groups he is in, user_namespaces(7)
+        proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        kernel.unshare(namespaces.TEMPLATE)
+        namespaces.map_ids(proc, uid, gid, inside=uid, inside_group=gid)
+        os.close(proc)
+        step = "pid namespace"
+        privileges.set_dumpable(False)
+        child = os.fork()
+    except OSError as error:
+        control.send(pack_failed(error.errno or 0, step, str(error.strerror or error)))
+        os._exit(1)
+    if child == 0:
+        init.main(control, preparation)
+    control.close()  # or the end of the first process would not be the end of the socket
+    kernel.close_range(0)
+    os.waitpid(child, 0)  # returns when everything in the namespace is gone
+    os._exit(0)
+
+
+def _go_before_others() -> None:
+    with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
+        if int(file.read(16)) < _OOM_SCORE:
+            file.write(b"%d" % _OOM_SCORE)
