@@ -174,6 +174,11 @@ class Home:
         return self.run / "mcp-answers.json"
 
     @property
+    def cells(self) -> Path:
+        """What agents in cells changed, one `SESSION/` each."""
+        return self.path / "cells"
+
+    @property
     def logs(self) -> Path:
         """The daemon's own log."""
         return self.path / "logs"

@@ -211,7 +211,8 @@ _COMMANDS: dict[str, _Command | _Group] = {
     "console": _Command("Open the console: see what waits, and decide.", "console.console"),
     "launch": _Command("Start a coding agent that has your actions as its tools.", "launch.launch"),
     "sessions": _Group(
-        "Manage agent sessions and their tokens.", "sessions.list_ sessions.show sessions.new sessions.end"
+        "Manage agent sessions, their tokens, and what they changed.",
+        "sessions.list_ sessions.show sessions.new sessions.end session_changes.changes",
     ),
     "mcp": _Group("Connect agents over the Model Context Protocol (MCP).", "mcp.config"),
     "open": _Group("Open waiting approvals in your browser.", "page.approval page.approvals"),

@@ -1,0 +1,202 @@
+"""What an agent in a cell changed: the files that were made, changed and removed while it ran, also outside of version control.
+
+    watch = Watch.begin([Root("/home/you/project")], home.cells / session)    before the agent starts: only names are read
+    changes = watch.finish()                                                  when its cell is closed
+    for line in summary(changes): …                                           harmless text for standard error
+    look(Kept(home.cells / session))                                          in another command, also during the session
+
+Runs in the command that starts the agent. Everything in the project is hostile: names, links, permissions, the size of the tree.
+
+Rules
+- Changed is what has a ctime of the start or later, which no program can set (utimensat(2) sets the two others). The start is
+  read from the file system's own clock. Rather one too many than one missed: a clock that was set back, and a file system that
+  counts in seconds, move the start to an earlier time.
+- Made is what has a name that was not there, removed is a name that is not there any more. A folder that another one took the
+  place of (its inode is another) is changed with everything in it.
+- Who changed it is not known. What a person changes meanwhile is listed too.
+- What was not read, at the start or at the end, is said. Lists are bounded, counts are not, and what executes is listed first.
+
+Source: inode(7) on ctime, ADR 62. Not here: which files execute (executes.py), how folders are read (tree.py), overlays
+(overlay.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.cell.compare import compare
+from aileron.cell.kept import Kept, prune
+from aileron.cell.listing import Change, Changes, Listing
+from aileron.cell.start import Root, Start
+from aileron.cell.tree import under
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.timestamp import utc
+from aileron.model.visible import visible
+
+__all__ = ["Watch", "because", "look", "named", "start_of", "summary"]
+
+_SHOWN_EXECUTING: Final = 20
+"""Lines of the summary: with the rest it fits on a screen."""
+_SHOWN_OF_KIND: Final = 5
+
+
+class Watch:
+    """What a cell changes, from before its agent starts until it is closed. Holds the cell's lock."""
+
+    def __init__(self, kept: Kept, lock: int) -> None:
+        self._kept = kept
+        self._lock = lock
+
+    @classmethod
+    def begin(cls, roots: Sequence[Root], kept_in: Path) -> Watch:
+        """Read which names there are and keep them in `kept_in`, the cell's folder in the home (Home.cells / session).
+
+        If `prepare_overlay` was called for that folder before, changes of the first root are read from its upper folder. What
+        other sessions left is removed where it is beyond the bounds. AileronError where a root or the home cannot be used.
+        """
+        kept = Kept(kept_in)
+        kept.make()
+        lock = kept.hold()
+        try:
+            starts = [Start.of(root) for root in roots]
+            kept.write("names.json", [start.to_json() for start in starts])
+            facts = {
+                "session": kept.session,
+                "folder": roots[0].path if roots else "",
+                "started": utc(time.time()),
+                "is_aside": os.path.lexists(kept.upper),
+            }
+            kept.write("start.json", facts)
+            prune(kept_in.parent)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(kept, lock)
+
+    def finish(self) -> Changes:
+        """What changed, now that nothing of the cell runs any more; kept for `look`. Once."""
+        try:
+            changes = _computed(self._kept, is_final=True)
+            self._kept.write("changes.json", changes.to_json())
+            return changes
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of it without looking, where no agent was started. Idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def start_of(kept: Kept) -> dict[str, Any]:
+    """The facts of a cell: session, folder, started, is_aside. AileronError where there are none."""
+    facts = kept.read("start.json")
+    if not isinstance(facts, dict) or not isinstance(facts.get("folder"), str):
+        raise AileronError(FailureClass.NOT_FOUND, f"no cell is on record for session {kept.session}")
+    return facts
+
+
+def look(kept: Kept) -> Changes:
+    """What a cell changed: as it was at its end, or as it is now while it is there, or if its command was killed."""
+    start_of(kept)
+    stored = kept.read("changes.json")
+    try:
+        if stored is not None:
+            return Changes.from_json(stored)
+        is_over = not kept.is_held
+        changes = _computed(kept, is_final=False)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise AileronError(FailureClass.INTERNAL_ERROR, f"{kept.path} is damaged: remove it") from error
+    if not is_over:
+        return changes
+    why = "the session ended without a list, so everything up to now is listed"
+    return dataclasses.replace(changes, notes=(*changes.notes, why))
+
+
+def _computed(kept: Kept, *, is_final: bool) -> Changes:
+    facts = start_of(kept)
+    starts = [Start.from_json(value) for value in kept.read("names.json") or []]
+    listing = Listing()
+    for number, start in enumerate(starts):
+        if number == 0 and facts["is_aside"]:
+            from aileron.cell.overlay import list_aside  # what few sessions have
+
+            list_aside(start, kept, listing)
+        else:
+            compare(start, listing)
+    return Changes(
+        session=kept.session,
+        roots=tuple(start.root.path for start in starts),
+        started=facts["started"],
+        looked=utc(time.time()),
+        is_final=is_final,
+        is_aside=bool(facts["is_aside"]),
+        entries=listing.sorted(),
+        counts=dict(listing.counts),
+        executing=listing.executing,
+        git_data=listing.git_data,
+        notes=tuple(listing.notes),
+    )
+
+
+# For people
+
+
+def summary(changes: Changes) -> list[str]:
+    """What is said at the end of a session: how much, and what of it executes something later. Harmless text, a line each."""
+    if not any(changes.counts.values()) and not changes.git_data:
+        return ["no files changed in the cell", *_unknown(changes)]
+    lines = [f"{_counted(changes)} in {', '.join(visible(root) for root in changes.roots)}"]
+    if changes.executing:
+        lines.append(f"files that run something later, or are obeyed ({changes.executing}):")
+        lines += _executing(changes)
+    lines += _unknown(changes)
+    lines.append(
+        "your own changes during the session are counted too" if not changes.is_aside else "the project is unchanged"
+    )
+    lines.append(f"to see all: aileron sessions changes {changes.session}")
+    return lines
+
+
+def _counted(changes: Changes) -> str:
+    parts = [f"{number} {what}" for what, number in changes.counts.items() if number]
+    if changes.git_data:
+        parts.append(f"{changes.git_data} of git's data")
+    return ", ".join(parts) or "nothing"
+
+
+def _unknown(changes: Changes) -> list[str]:
+    return [f"not known: {note}" for note in changes.notes]
+
+
+def _executing(changes: Changes) -> Iterable[str]:
+    """The lines of those that execute: of each kind some, so that a thousand of one do not hide one of another."""
+    shown: dict[str, int] = {}
+    rows: list[Change] = []
+    for change in changes.entries:
+        if change.executes:
+            kind = change.executes[0].kind
+            shown[kind] = shown.get(kind, 0) + 1
+            if shown[kind] <= _SHOWN_OF_KIND and len(rows) < _SHOWN_EXECUTING:
+                rows.append(change)
+    lines = [f"  {visible(named(changes, one))}: {one.what}; {because(one)}" for one in rows]
+    if changes.executing > len(rows):
+        lines.append(f"  and {changes.executing - len(rows)} more")
+    return lines
+
+
+def named(changes: Changes, change: Change) -> str:
+    """What a change is called: below the project by its path there, elsewhere by its whole path."""
+    is_in_project = bool(changes.roots) and change.root == changes.roots[0] and change.path
+    return change.path if is_in_project else under(change.root, change.path)
+
+
+def because(change: Change) -> str:
+    """The reasons that something executes, harmless: `npm (scripts: test)`."""
+    return ", ".join(found.kind + (f" ({visible(found.detail)})" if found.detail else "") for found in change.executes)

@@ -1,0 +1,255 @@
+"""What is in a folder now, beside what was there when the agent started: made, changed, removed.
+
+Runs in the command. Everything in the folder is hostile: names, links, permissions, the size of the tree; and it can be changed
+while it is read, where the agent still runs.
+
+Rules
+- Made is what has a name that was not there, removed is a name that is not there any more. A folder that another one took the
+  place of (its inode is another) is changed with everything in it.
+- What was not read, at the start or now, is said, and never taken to be unchanged.
+
+Source: ADR 62. Not here: the start (start.py), which files execute (executes.py), overlays (overlay.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Final
+
+from aileron.cell.executes import KINDS, Candidate, EntryKind, Finding, findings, matching
+from aileron.cell.listing import Change, Listing, What
+from aileron.cell.start import GIT_OBJECTS, MAX_ENTRIES, Start, is_since
+from aileron.cell.tree import MAX_DEPTH, Folder, child, kind_of, opened
+from aileron.model.visible import visible
+
+__all__ = ["compare", "is_git_data", "leads_out_of"]
+
+_MAX_LOOKED: Final = 4_000_000
+"""Entries of one root that are looked at afterwards, by which time an agent may have made as many as it liked: about 12 s."""
+_GIT_LISTED: Final = matching(
+    (
+        ".git",
+        *(f".git/{end}" for end in ("HEAD", "packed-refs", "refs/**", "info/attributes", "info/sparse-checkout")),
+        *(glob for kind in KINDS if kind.startswith("git ") for glob in KINDS[kind].files if glob.startswith(".git/")),
+    )
+)
+"""Of what lies in a repository's own folder, what is more than data: everything else is counted."""
+
+
+def compare(start: Start, listing: Listing) -> None:
+    """Add to the listing what is different in a root."""
+    root = start.root.path
+    tree = _Tree(start, listing)
+    try:
+        status = os.lstat(root)
+        kind = kind_of(status.st_mode)
+        if kind == "directory":
+            known = start.names.get("") if start.kind == "directory" else None
+            with opened(root) as descriptor:
+                tree.compare(descriptor, "", known, os.fstat(descriptor).st_ino, is_replaced=False, depth=0)
+            return
+        with opened(os.path.dirname(root)) as parent:
+            tree.root_file(os.path.basename(root), parent, status)
+    except FileNotFoundError:
+        if start.kind is not None:
+            listing.add(Change(root, "", "removed", start.kind))
+    except OSError as error:
+        listing.note(f"cannot read {visible(root)}: {os.strerror(error.errno or 0)}")
+
+
+class _Tree:
+    """One root compared with its start."""
+
+    def __init__(self, start: Start, listing: Listing) -> None:
+        self._start = start
+        self._root = start.root.path
+        self._real_root = os.path.realpath(self._root)
+        self._since = start.moment.earliest()
+        self._only = matching(start.root.only).fullmatch if start.root.only else None
+        self._listing = listing
+        self._left = _MAX_LOOKED
+        if any(not folder.is_known and not _is_objects(path) for path, folder in start.names.items()):
+            listing.note(
+                f"not every name in {visible(self._root)} was read at the start (more than {MAX_ENTRIES} entries, more than "
+                f"{MAX_DEPTH} folders deep, or unreadable): there, new files count as changed, and removed ones are missing"
+            )
+
+    def root_file(self, name: str, parent: int, status: os.stat_result) -> None:
+        """A root that is a file."""
+        if self._start.kind is None or is_since(status.st_ctime_ns, self._since):
+            what: What = "made" if self._start.kind is None else "changed"
+            self._add("", name, parent, what, status, self._start.kind, is_in_git=False)
+
+    def compare(
+        self, descriptor: int, path: str, known: Folder | None, inode: int, *, is_replaced: bool, depth: int
+    ) -> None:
+        """What is in an open folder. `known` is what was in it: None, if there was no such folder."""
+        is_replaced = is_replaced or (known is not None and known.inode != inode)
+        entries: dict[str, tuple[os.stat_result, int]] = {}
+        with os.scandir(descriptor) as found:
+            for entry in found:
+                self._left -= 1
+                if self._left < 0:
+                    self._listing.note(
+                        f"more than {_MAX_LOOKED} entries in {visible(self._root)}: the rest was not looked at"
+                    )
+                    return
+                try:
+                    entries[entry.name] = entry.stat(follow_symlinks=False), entry.inode()
+                except FileNotFoundError:  # gone meanwhile
+                    continue
+        is_repository = "HEAD" in entries and "objects" in entries
+        is_hooks = path.rpartition("/")[2] == "hooks" and self._is_beside_repository(descriptor)
+        for name, (status, listed) in entries.items():
+            is_in_git = is_hooks or (is_repository and name == "config")
+            self._one(descriptor, child(path, name), name, status, listed, known, is_replaced, is_in_git, depth)
+        if known is not None and known.is_known:
+            for name in known.names.keys() - entries.keys():
+                self._removed(child(path, name), known.names[name])
+
+    def _is_beside_repository(self, descriptor: int) -> bool:
+        with contextlib.suppress(OSError):
+            os.stat("../HEAD", dir_fd=descriptor, follow_symlinks=False)
+            return True
+        return False
+
+    def _one(
+        self,
+        parent: int,
+        path: str,
+        name: str,
+        status: os.stat_result,
+        inode: int,
+        known: Folder | None,
+        is_replaced: bool,
+        is_in_git: bool,
+        depth: int,
+    ) -> None:
+        was = None if known is None else known.names.get(name)
+        is_new = was is None and (known is None or known.is_known)
+        is_changed = is_replaced or is_since(status.st_ctime_ns, self._since)
+        kind = kind_of(status.st_mode)
+        if kind != "directory":
+            if is_new or is_changed or (was is not None and was != kind):
+                self._add(path, name, parent, "made" if is_new else "changed", status, was, is_in_git=is_in_git)
+        else:
+            self._folder(parent, path, name, status, inode, was, is_new, is_replaced, depth)
+        if was == "directory" and kind != "directory":
+            self._removed_in(path)
+
+    def _folder(
+        self,
+        parent: int,
+        path: str,
+        name: str,
+        status: os.stat_result,
+        inode: int,
+        was: EntryKind | None,
+        is_new: bool,
+        is_replaced: bool,
+        depth: int,
+    ) -> None:
+        before = self._start.names.get(path) if was == "directory" else None
+        if before is None and not is_new:
+            before = Folder(inode, {}, is_known=False) if was is None else None
+        is_other = before is not None and before.is_known and before.inode != inode
+        try:
+            with opened(name, parent) as descriptor:
+                if is_new or is_other or was not in (None, "directory"):
+                    what: What = "made" if is_new else "changed"
+                    notes = ("another folder took its place",) if is_other and not is_replaced else ()
+                    self._add(path, name, parent, what, status, was, is_in_git=False, notes=notes)
+                if depth >= MAX_DEPTH:
+                    self._listing.note(f"more than {MAX_DEPTH} folders deep in {visible(self._root)}: not looked at")
+                elif _is_objects(path):
+                    self._count_objects(descriptor, path, depth)
+                else:
+                    self.compare(descriptor, path, before, inode, is_replaced=is_replaced, depth=depth + 1)
+        except OSError as error:
+            if is_new or is_replaced or is_since(status.st_ctime_ns, self._since):
+                why = f"cannot be read: {os.strerror(error.errno or 0)}"
+                self._add(
+                    path, name, parent, "made" if is_new else "changed", status, was, is_in_git=False, notes=(why,)
+                )
+
+    def _count_objects(self, descriptor: int, path: str, depth: int) -> None:
+        """In a folder of which no names were read: how much in it is of now. What could lead elsewhere is listed."""
+        with os.scandir(descriptor) as found:
+            for entry in found:
+                self._left -= 1
+                if self._left < 0:
+                    return
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    below = child(path, entry.name)
+                    if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+                        with opened(entry.name, descriptor) as inner:
+                            self._count_objects(inner, below, depth + 1)
+                    elif is_since(status.st_ctime_ns, self._since):
+                        self._add(
+                            below, entry.name, descriptor, "changed", status, kind_of(status.st_mode), is_in_git=False
+                        )
+
+    def _removed(self, path: str, kind: EntryKind) -> None:
+        if is_git_data(path) and kind != "directory":
+            self._listing.git_data += 1
+        elif self._only is None or self._only(path):
+            self._listing.add(Change(self._root, path, "removed", kind))
+        if kind == "directory":
+            self._removed_in(path)
+
+    def _removed_in(self, path: str) -> None:
+        for name, kind in self._start.names.get(path, Folder(0, {})).names.items():
+            self._removed(child(path, name), kind)
+
+    def _add(
+        self,
+        path: str,
+        name: str,
+        parent: int,
+        what: What,
+        status: os.stat_result,
+        was: EntryKind | None,
+        *,
+        is_in_git: bool,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        kind = kind_of(status.st_mode)
+        if self._only is not None and not (path == "" or self._only(path)):
+            return
+        is_runnable = kind == "file" and status.st_mode & 0o111
+        if is_git_data(path) and kind in ("file", "directory") and not is_runnable and not notes:
+            self._listing.git_data += kind == "file"
+            return
+        leads_out = leads_out_of(self._real_root, path, name, parent) if kind == "link" else None
+        contents = self._listing.contents
+        candidate = Candidate(path, kind, status.st_mode, lambda: contents.read(name, parent), leads_out, is_in_git)
+        found = findings(candidate)
+        if kind == "file" and status.st_nlink > 1 and not is_git_data(path):
+            found = (*found, Finding("hard link", f"{status.st_nlink} names"))
+        if self._only is not None and not found and kind != "directory":
+            found = (Finding("agents"),)
+        self._listing.add(Change(self._root, path, what, kind, was if was != kind else None, notes, found))
+
+
+def leads_out_of(root: str, path: str, name: str, parent: int) -> str | None:
+    """Where a symbolic link in `root` (without links) leads, if that is outside of it."""
+    try:
+        target = os.readlink(name, dir_fd=parent)
+    except OSError:
+        return None
+    try:
+        end = os.path.realpath(os.path.join(root, os.path.dirname(path), target))
+    except (OSError, ValueError):
+        return target
+    return None if end == root or end.startswith(root.rstrip("/") + "/") else target
+
+
+def _is_objects(path: str) -> bool:
+    return any(path == end or path.endswith("/" + end) for end in GIT_OBJECTS)
+
+
+def is_git_data(path: str) -> bool:
+    """Whether a file is data of git's own, which is counted and not listed."""
+    return (path.startswith(".git/") or "/.git/" in path) and _GIT_LISTED.fullmatch(path) is None

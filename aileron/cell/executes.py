@@ -1,0 +1,585 @@
+"""Which changed files run something later, outside of the cell: a closed table, with a reason for each kind.
+
+An agent in a cell cannot run anything outside of it. It can write files that the person's own tools obey afterwards: a git hook,
+a Makefile, a settings file of an editor, instructions for the next agent. Nobody can forbid that in a project that it may change,
+so such files are named. What a file says is read where its name alone does not decide, and only to name the keys that execute.
+
+    findings(Candidate("package.json", "file", 0o644, content))  →  (Finding("npm", "scripts: postinstall, test"),)
+
+Runs in the command. Rules
+- The names and contents are hostile. What cannot be read, or is too long to be, counts as something that executes.
+- A file that is not in the table is no proof of anything: each program that the person runs is code.
+
+Pure. Source: the manuals of the tools that are named; gitattributes(5), git-config(1), githooks(5). Not here: which files changed
+(changes.py). The table is documented in docs/reference/cell-changes.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal, NamedTuple
+
+__all__ = ["KINDS", "MAX_CONTENT", "Candidate", "EntryKind", "Execution", "Finding", "findings", "git_keys", "matching"]
+
+EntryKind = Literal["file", "directory", "link", "socket", "pipe", "device"]
+MAX_CONTENT: Final = 1 << 20
+"""Bytes that are read of a file to find out what it executes: a package.json has a hundredth of it."""
+_MAX_DETAILS: Final = 8
+"""Keys or names that are shown of one file."""
+_MAX_DETAIL: Final = 80
+"""Characters of one of them."""
+
+
+class Candidate(NamedTuple):
+    """A changed entry: its path in the project, what it is, its permission bits, and what a link leads to."""
+
+    path: str
+    kind: EntryKind
+    mode: int
+    content: Callable[[], bytes | None]
+    """The first bytes of a file, at most `MAX_CONTENT`; None where it cannot be read, or is longer."""
+    leads_out: str | None = None
+    """Of a symbolic link that leads out of the project: where to."""
+    is_in_git: bool = False
+    """Whether HEAD lies beside it (for `config`), or beside its folder (for what is in `hooks`): it is a repository of git."""
+
+
+class Finding(NamedTuple):
+    """Why a file is of interest: a key of `KINDS`, and what in it is."""
+
+    kind: str
+    detail: str = ""
+
+
+class Execution(NamedTuple):
+    """A kind of files that execute something."""
+
+    files: tuple[str, ...]
+    """Globs for the end of a path; `**` stands for everything below a folder. None: found out in another way."""
+    reason: str
+    detail: Callable[[bytes], Iterable[str] | None] | None = None
+    """What of the content executes; nothing: the file is of no interest. None: it is, but cannot be understood."""
+
+
+# What files say
+
+
+_SECTION: Final = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
+_KEY: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?$", re.DOTALL)
+_GIT_KEYS: Final = re.compile(
+    r"""core\.(fsmonitor|hookspath|sshcommand|gitproxy|editor|pager|askpass|attributesfile|worktree|alternaterefscommand)
+    |(sequence|commit)\.editor|pager\..+|interactive\.difffilter|init\.templatedir|protocol(\..+)?\.allow
+    |filter\..+\.(clean|smudge|process)|diff\.external|diff\..+\.(command|textconv)|merge\..+\.driver
+    |(mergetool|difftool|guitool|browser|man)\..+\.(cmd|path)|credential\.(.+\.)?helper|url\..+\.(insteadof|pushinsteadof)
+    |remote\..+\.(uploadpack|receivepack|vcs)|gpg\.(.+\.)?(program|defaultkeycommand)|include\.path|includeif\..+\.path
+    |uploadpack\.packobjectshook|web\.browser|sendemail\.(.+\.)?(smtpserver|sendmailcmd|tocmd|cccmd|headercmd)
+    |trailer\..+\.(command|cmd)|tar\..+\.command|hook\..+\.command|lfs\..*customtransfer\..+\.path|imap\.tunnel""",
+    re.VERBOSE | re.DOTALL,
+)
+_GIT_VALUES: Final = re.compile(r"(alias\..+|submodule\..+\.update)|remote\..+\.(url|pushurl)", re.DOTALL)
+_FALSE: Final = frozenset({"false", "no", "off", "0", ""})
+
+
+def git_keys(content: bytes) -> list[str]:
+    """The keys of a git configuration that make git execute something, or take something else than was asked for."""
+    found = []
+    for key, value in _git_entries(content.decode("utf-8", "replace")):
+        lowered = key.lower()
+        if _GIT_KEYS.fullmatch(lowered):
+            if lowered != "core.fsmonitor" or value.strip().strip('"').lower() not in {
+                *_FALSE,
+                "true",
+                "yes",
+                "on",
+                "1",
+            }:
+                found.append(key)
+        elif match := _GIT_VALUES.fullmatch(lowered):
+            plain = value.strip().lstrip('"')
+            if plain.startswith("!") if match[1] else re.match(r"ext::|[a-z0-9]+::", plain):
+                found.append(key)
+    return found
+
+
+def _git_entries(text: str) -> Iterator[tuple[str, str]]:
+    section = ""
+    for raw in re.sub(r"\\\r?\n", " ", text).split("\n"):
+        line = raw
+        while match := _SECTION.match(line):  # a key may follow its section on the same line
+            subsection = "" if match[2] is None else "." + re.sub(r"\\(.)", r"\1", match[2])
+            section = match[1] + subsection
+            line = line[match.end() :]
+        if match := _KEY.match(line):
+            yield f"{section}.{match[1]}", match[2] or "true"
+
+
+def _of_git(content: bytes) -> list[str]:
+    return git_keys(content)
+
+
+def _of_attributes(content: bytes) -> list[str]:
+    """Attributes that name a command of the configuration."""
+    lines = (line for line in content.decode("utf-8", "replace").split("\n") if not line.lstrip().startswith("#"))
+    return list(dict.fromkeys(word for line in lines for word in re.findall(r"\s((?:filter|diff|merge)=\S+)", line)))
+
+
+def _of_package(content: bytes) -> list[str] | None:
+    """The names of the scripts, and other fields by which a package manager runs something."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    scripts = document.get("scripts")
+    names = [f"scripts: {', '.join(map(str, scripts))}"] if isinstance(scripts, dict) and scripts else []
+    others = ("bin", "gypfile", "husky", "lint-staged", "pnpm", "packageManager", "workspaces")
+    return [*names, *(name for name in others if name in document)]
+
+
+# The table
+
+
+KINDS: Final[dict[str, Execution]] = {
+    "git hook": Execution(
+        (".git/**/hooks/*", ".git/hooks/*", ".husky/**", ".githooks/**"),
+        "git runs it at a commit, checkout, merge or push",
+    ),
+    "git configuration": Execution(
+        (".git/config", ".git/config.worktree", ".git/**/config", ".git/**/config.worktree", ".gitconfig"),
+        "git runs these commands, or takes code from elsewhere, with its next command",
+        _of_git,
+    ),
+    "git attributes": Execution(
+        (".gitattributes", ".git/info/attributes", ".git/**/info/attributes"),
+        "git passes files through the commands that its configuration has under these names",
+        _of_attributes,
+    ),
+    "git submodules": Execution((".gitmodules",), "git fetches code from the addresses in it"),
+    "git in progress": Execution(
+        (
+            ".git/**/rebase-merge/**",
+            ".git/rebase-merge/**",
+            ".git/rebase-apply/**",
+            ".git/sequencer/**",
+            ".git/**/sequencer/**",
+        ),
+        "`git rebase --continue` runs the commands in it",
+    ),
+    "git elsewhere": Execution(
+        (
+            ".git",
+            ".git/commondir",
+            ".git/**/commondir",
+            ".git/**/gitdir",
+            ".git/objects/info/alternates",
+            ".git/**/objects/info/alternates",
+        ),
+        "git takes its configuration, hooks or objects from where it leads",
+    ),
+    "commit checks": Execution(
+        (
+            ".pre-commit-config.yaml",
+            ".pre-commit-hooks.yaml",
+            "lefthook.y*ml",
+            ".lefthook.y*ml",
+            ".overcommit.yml",
+            ".lintstagedrc*",
+            "lint-staged.config.*",
+        ),
+        "runs at a commit, where its tool is set up",
+    ),
+    "shell environment": Execution(
+        (
+            ".envrc",
+            ".direnv/**",
+            ".mise.toml",
+            "mise.toml",
+            "mise.*.toml",
+            ".mise/**",
+            ".config/mise/**",
+            ".tool-versions",
+            ".rtx.toml",
+            ".nvmrc",
+            ".autoenv",
+            ".in",
+            ".out",
+            "shell.nix",
+            "flake.nix",
+            "default.nix",
+            "devenv.nix",
+        ),
+        "a shell or its tools load it in this folder, and run what it names",
+    ),
+    "variables": Execution(
+        (".env", ".env.*", ".flaskenv"), "programs start with the variables in it, which can name code"
+    ),
+    "shell startup": Execution(
+        (
+            ".bashrc",
+            ".bash_profile",
+            ".bash_login",
+            ".bash_logout",
+            ".profile",
+            ".zshrc",
+            ".zshenv",
+            ".zprofile",
+            ".zlogin",
+            "config.fish",
+            "fish/conf.d/*",
+            ".inputrc",
+            ".tmux.conf",
+            ".vimrc",
+            ".exrc",
+            ".nvim.lua",
+            ".nvimrc",
+            ".emacs",
+            ".dir-locals.el",
+            ".gdbinit",
+            ".lldbinit",
+        ),
+        "a shell, an editor or a debugger runs it when it starts",
+    ),
+    "make": Execution(
+        (
+            "Makefile",
+            "makefile",
+            "GNUmakefile",
+            "*.mk",
+            "justfile",
+            "Justfile",
+            ".justfile",
+            "*.just",
+            "Taskfile.y*ml",
+            "taskfile.y*ml",
+            "Rakefile",
+            "CMakeLists.txt",
+            "CMakePresets.json",
+            "*.cmake",
+            "meson.build",
+            "SConstruct",
+            "BUILD",
+            "BUILD.bazel",
+            "WORKSPACE",
+            "MODULE.bazel",
+            "*.bzl",
+            ".bazelrc",
+            "configure",
+            "configure.ac",
+            "dodo.py",
+            "tasks.py",
+            "magefile.go",
+            "Earthfile",
+            "Procfile",
+        ),
+        "a build or a task runs the commands in it",
+    ),
+    "npm": Execution(
+        ("package.json",), "npm, pnpm, yarn and bun run these scripts, some of them at install", _of_package
+    ),
+    "npm configuration": Execution(
+        (
+            ".npmrc",
+            ".yarnrc",
+            ".yarnrc.yml",
+            ".yarn/**",
+            ".pnpmfile.cjs",
+            "pnpm-workspace.yaml",
+            "bunfig.toml",
+            "package-lock.json",
+            "npm-shrinkwrap.json",
+            "yarn.lock",
+            "pnpm-lock.yaml",
+            "bun.lock",
+            "bun.lockb",
+            "deno.json",
+            "deno.jsonc",
+        ),
+        "decides which packages are installed, from where, and what runs meanwhile",
+    ),
+    "javascript configuration": Execution(
+        (
+            "*.config.js",
+            "*.config.cjs",
+            "*.config.mjs",
+            "*.config.ts",
+            "*.config.mts",
+            "*.config.cts",
+            ".eslintrc.js",
+            ".eslintrc.cjs",
+            ".prettierrc.js",
+            ".prettierrc.cjs",
+            ".babelrc.js",
+            "gulpfile.*",
+            "Gruntfile.*",
+        ),
+        "a tool runs it as code when it starts",
+    ),
+    "python build": Execution(
+        (
+            "pyproject.toml",
+            "setup.py",
+            "setup.cfg",
+            "tox.ini",
+            "tox.toml",
+            "noxfile.py",
+            "pytest.ini",
+            "pdm.toml",
+            "poetry.toml",
+            "uv.toml",
+            "hatch.toml",
+            "requirements*.txt",
+            "constraints*.txt",
+            "Pipfile",
+            "Pipfile.lock",
+            "poetry.lock",
+            "uv.lock",
+            "pdm.lock",
+            "pip.conf",
+        ),
+        "pip, a build or a test runner runs what it names, or installs it",
+    ),
+    "python startup": Execution(
+        ("conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pyvenv.cfg", ".pdbrc", "__pycache__/*.pyc"),
+        "Python or pytest runs it without being asked for it",
+    ),
+    "rust": Execution(
+        ("build.rs", ".cargo/**", "Cargo.toml", "Cargo.lock", "rust-toolchain", "rust-toolchain.toml"),
+        "cargo runs it, or what it names, at a build",
+    ),
+    "jvm": Execution(
+        (
+            "gradlew",
+            "gradlew.bat",
+            "gradle/wrapper/*",
+            "*.gradle",
+            "*.gradle.kts",
+            "gradle.properties",
+            "mvnw",
+            "mvnw.cmd",
+            ".mvn/**",
+            "pom.xml",
+            "build.xml",
+            "build.sbt",
+            "project/*.sbt",
+            "project/build.properties",
+        ),
+        "Gradle, Maven, Ant or sbt runs it, or what it names, at a build",
+    ),
+    "other builds": Execution(
+        (
+            "go.mod",
+            "go.sum",
+            "go.work",
+            "Gemfile",
+            "Gemfile.lock",
+            "*.gemspec",
+            ".rspec",
+            "composer.json",
+            "composer.lock",
+            "mix.exs",
+            "Package.swift",
+            "Directory.Build.props",
+            "Directory.Build.targets",
+            "*.csproj",
+            "*.sln",
+            "NuGet.config",
+            "nuget.config",
+            "build.zig",
+            "build.zig.zon",
+            "dune-project",
+            "Podfile",
+            "Brewfile",
+        ),
+        "a build runs it, or installs what it names",
+    ),
+    "automation": Execution(
+        (
+            ".github/workflows/**",
+            ".github/actions/**",
+            ".gitlab-ci.yml",
+            ".gitlab/**",
+            ".circleci/**",
+            "Jenkinsfile",
+            "azure-pipelines.yml",
+            ".azure-pipelines/**",
+            "bitbucket-pipelines.yml",
+            ".travis.yml",
+            ".drone.yml",
+            ".woodpecker.yml",
+            ".woodpecker/**",
+            ".buildkite/**",
+            "appveyor.yml",
+            ".appveyor.yml",
+            ".forgejo/workflows/**",
+            ".gitea/workflows/**",
+            ".github/dependabot.yml",
+            "renovate.json",
+            "cloudbuild.yaml",
+        ),
+        "a server runs it with the project's secrets once it is pushed",
+    ),
+    "containers": Execution(
+        (
+            "Dockerfile",
+            "Dockerfile.*",
+            "*.dockerfile",
+            "Containerfile",
+            "docker-compose*.y*ml",
+            "compose.y*ml",
+            "compose.*.y*ml",
+            ".devcontainer/**",
+            ".devcontainer.json",
+            ".dockerignore",
+            "Vagrantfile",
+            "Tiltfile",
+            "skaffold.yaml",
+            "*.tf",
+            "Chart.yaml",
+            "docker-bake.*",
+        ),
+        "a container or a machine is built from it, with the folders that it asks for",
+    ),
+    "editor": Execution(
+        (
+            ".vscode/**",
+            "*.code-workspace",
+            ".idea/**",
+            "*.iml",
+            ".fleet/**",
+            ".zed/**",
+            ".nova/**",
+            ".sublime-project",
+            "*.sublime-project",
+            ".editorconfig",
+            ".project",
+            ".settings/**",
+            ".helix/**",
+            ".vs/**",
+        ),
+        "an editor runs the tasks in it, or uses the programs that it names",
+    ),
+    "agents": Execution(
+        (
+            ".mcp.json",
+            "mcp.json",
+            ".claude/**",
+            ".claude.json",
+            "CLAUDE.md",
+            "CLAUDE.local.md",
+            "AGENTS.md",
+            "AGENTS.override.md",
+            "AGENT.md",
+            "GEMINI.md",
+            ".gemini/**",
+            ".codex/**",
+            ".cursor/**",
+            ".cursorrules",
+            ".cursorignore",
+            ".windsurf/**",
+            ".windsurfrules",
+            ".clinerules",
+            ".clinerules/**",
+            ".roo/**",
+            ".roorules",
+            ".continue/**",
+            ".aider*",
+            "CONVENTIONS.md",
+            ".opencode/**",
+            "opencode.json",
+            "opencode.jsonc",
+            ".goose/**",
+            ".goosehints",
+            ".pi/**",
+            ".amp/**",
+            ".kiro/**",
+            ".junie/**",
+            ".agents/**",
+            "SKILL.md",
+            ".github/copilot-instructions.md",
+            ".github/instructions/**",
+            ".github/prompts/**",
+            ".github/agents/**",
+            ".github/chatmodes/**",
+            ".crush.json",
+            "crush.json",
+        ),
+        "the next agent obeys it, or starts the servers and hooks that it names",
+    ),
+    "desktop": Execution(
+        ("*.desktop", "*.service", "*.timer", "*.socket", "crontab", ".directory", "*.AppImage"),
+        "a desktop or a service manager starts what it names",
+    ),
+    "executable": Execution((), "it has a permission bit that lets it be run"),
+    "set-user-ID": Execution((), "whoever runs it does so as its owner or group"),
+    "link out of the project": Execution((), "what is written or read through it is outside of the project"),
+    "hard link": Execution((), "the same file has other names, which can be outside of the project"),
+    "special file": Execution((), "a socket, pipe or device waits for whoever opens it"),
+}
+"""Kind → which files, and why. What comes first is shown first. docs/reference/cell-changes.md has the same, in this order."""
+
+_BEYOND_REPOSITORY: Final = {"config": "git configuration", "hook": "git hook"}
+
+
+def _pattern(glob: str) -> str:
+    """A regular expression for a glob: `*` within a name, `**` for any folders between, and for everything below at the end."""
+    parts = [
+        "(?:.*/)?" if part == "**" else "[^/]*".join(map(re.escape, part.split("*"))) + "/" for part in glob.split("/")
+    ]
+    if glob.endswith("/**"):
+        parts[-1] = ".+/"
+    return "".join(parts).removesuffix("/")
+
+
+def matching(globs: Iterable[str]) -> re.Pattern[str]:
+    """For `fullmatch`: the paths whose end is one of these globs, as in `KINDS`."""
+    return re.compile(f"(?:.*/)?(?:{'|'.join(map(_pattern, globs))})", re.DOTALL)
+
+
+_RULES: Final = tuple((kind, rule, matching(rule.files)) for kind, rule in KINDS.items() if rule.files)
+_ANY: Final = matching(glob for rule in KINDS.values() for glob in rule.files)
+
+
+def findings(one: Candidate) -> tuple[Finding, ...]:
+    """What in or about it executes something later, in the order of `KINDS`; nothing for most files."""
+    return tuple(_found(one))
+
+
+def _found(one: Candidate) -> Iterator[Finding]:
+    if one.kind in ("file", "link"):
+        if _ANY.fullmatch(one.path):
+            for kind, rule, pattern in _RULES:
+                if pattern.fullmatch(one.path):
+                    yield from _by_content(one, kind, rule)
+        elif one.is_in_git:
+            kind = _BEYOND_REPOSITORY["config" if one.path.rpartition("/")[2] == "config" else "hook"]
+            yield from _by_content(one, kind, KINDS[kind])
+    if one.kind == "file" and one.mode & 0o111:
+        yield Finding("executable")
+    if one.kind == "file" and one.mode & 0o6000:
+        yield Finding("set-user-ID")
+    if one.leads_out is not None:
+        yield Finding("link out of the project", _cut(one.leads_out))
+    if one.kind in ("socket", "pipe", "device"):
+        yield Finding("special file", one.kind)
+
+
+def _by_content(one: Candidate, kind: str, rule: Execution) -> Iterator[Finding]:
+    if rule.detail is None or one.kind == "link":
+        yield Finding(kind)
+        return
+    content = one.content()
+    details = None if content is None else rule.detail(content)
+    if details is None:
+        yield Finding(kind, "cannot be read")
+        return
+    shown = [_cut(detail) for detail in details]
+    if shown:
+        more = f" and {len(shown) - _MAX_DETAILS} more" if len(shown) > _MAX_DETAILS else ""
+        yield Finding(kind, ", ".join(dict.fromkeys(shown[:_MAX_DETAILS])) + more)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_DETAIL else f"{text[: _MAX_DETAIL - 1]}…"

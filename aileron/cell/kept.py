@@ -1,0 +1,137 @@
+"""What is kept of a cell in Aileron's home: `cells/SESSION/`, as long as it is of use.
+
+    lock           held by the command whose cell it is, as long as the cell is there: flock(2), which the kernel lets go of
+    start.json     session, folder, when, what is watched
+    names.json     which names were there (changes.py)
+    changes.json   what it changed, when it was over
+    decided.json   which of it was applied or discarded (overlay.py)
+    upper/ work/   what an overlay keeps aside (overlay.py)
+
+Runs in commands. Rules
+- Each folder is 0700 and each file is replaced as a whole (aileron/files.py). An agent in a cell sees none of it.
+- The latest `MAX_CELLS` are kept, for `MAX_AGE_S`. One that is in use, or has changes aside that were not decided, stays.
+
+Not here: what the files mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.cell.tree import remove_tree
+from aileron.files import OTHERS_MAY_USE, make_directory, open_directory, read, replace
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["MAX_AGE_S", "MAX_CELLS", "Kept", "kept_cells", "prune"]
+
+MAX_CELLS: Final = 64
+"""Sessions in cells: some weeks of somebody's work."""
+MAX_AGE_S: Final = 30 * 86400.0
+"""30 days since the session began."""
+_MAX_FILE: Final = 256 << 20
+"""256 MiB of names.json: half a million names of 255 bytes have half of that."""
+_SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_UPPER: Final = "upper"
+
+
+class Kept:
+    """The folder of one cell. `Kept(path)` touches nothing."""
+
+    def __init__(self, path: Path) -> None:
+        if _SESSION.fullmatch(path.name) is None:
+            raise ValueError(f"{path.name!r} is not the name of a session")
+        self.path = path
+        self.session = path.name
+
+    def make(self) -> None:
+        """Make the folder, if it is not there."""
+        make_directory(self.path)
+
+    @property
+    def upper(self) -> Path:
+        """Where an overlay keeps what is written."""
+        return self.path / _UPPER
+
+    @property
+    def work(self) -> Path:
+        """What the overlay needs beside it."""
+        return self.path / "work"
+
+    def write(self, name: str, value: Any) -> None:
+        """A value as JSON, instead of what was there. Names that are no UTF-8 are escaped as Python has them."""
+        with open_directory(self.path, OTHERS_MAY_USE) as directory:
+            replace(directory, self.path / name, json.dumps(value, separators=(",", ":")).encode("ascii"))
+
+    def read(self, name: str) -> Any:
+        """The value; None where there is no such file. AileronError where it cannot be understood."""
+        try:
+            with open_directory(self.path, OTHERS_MAY_USE) as directory:
+                return json.loads(read(directory, self.path / name, _MAX_FILE, OTHERS_MAY_USE))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            message = f"{self.path / name} is damaged ({error}): remove {self.path}"
+            raise AileronError(FailureClass.INTERNAL_ERROR, message) from error
+
+    def hold(self) -> int:
+        """Take it, for as long as the descriptor is open. AileronError(busy) where its cell is still there."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open_directory(self.path, OTHERS_MAY_USE) as directory:
+            descriptor = os.open("lock", flags, 0o600, dir_fd=directory)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            message = f"session {self.session} is still in its cell, or another command uses what it left"
+            raise AileronError(FailureClass.BUSY, message, retriable=True) from None
+        return descriptor
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The same, for a block."""
+        descriptor = self.hold()
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its cell is there, or a command uses it."""
+        try:
+            with self.held():
+                return False
+        except AileronError as error:
+            return error.failure.failure_class is FailureClass.BUSY
+
+
+def kept_cells(cells: Path) -> list[Kept]:
+    """All that are there, the newest first."""
+    try:
+        names = [name for name in os.listdir(cells) if _SESSION.fullmatch(name)]
+    except FileNotFoundError:
+        return []
+    found = []
+    for name in names:
+        with contextlib.suppress(OSError):
+            found.append((os.lstat(cells / name / "start.json").st_mtime_ns, name))
+    return [Kept(cells / name) for _, name in sorted(found, reverse=True)]
+
+
+def prune(cells: Path, *, now: float | None = None) -> None:
+    """Remove what is beyond the bounds. What cannot be removed stays, for the next time."""
+    moment = time.time() if now is None else now
+    for number, one in enumerate(kept_cells(cells)):
+        with contextlib.suppress(OSError, AileronError):
+            is_old = os.lstat(one.path / "start.json").st_mtime < moment - MAX_AGE_S
+            if (number >= MAX_CELLS or is_old) and not os.path.lexists(one.upper):
+                with one.held():
+                    remove_tree(str(one.path))

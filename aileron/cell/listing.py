@@ -1,0 +1,116 @@
+"""What changed in a cell, as values: one change, all of a session, and the list that they are collected in.
+
+Runs in the command. Names are hostile text: whoever shows one makes it visible first.
+
+Rules
+- Lists are bounded, counts are not. What executes something is listed first.
+
+Not here: how they are found (compare.py, overlay.py), what a person is told (changes.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from aileron.cell.executes import KINDS, EntryKind, Finding
+from aileron.cell.tree import Bytes
+
+__all__ = ["Change", "Changes", "Listing", "What"]
+
+What = Literal["made", "changed", "removed"]
+_MAX_LISTED: Final = 10_000
+"""Changes that are listed of each sort: those that execute, and the others. A person reads some dozens; programs read these."""
+_MAX_NOTES: Final = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One entry that is not what it was."""
+
+    root: str
+    path: str
+    """Below `root`; "" is the root itself."""
+    what: What
+    kind: EntryKind
+    was: EntryKind | None = None
+    """What it was, if that is something else."""
+    notes: tuple[str, ...] = ()
+    """What is to be known about it, in our words."""
+    executes: tuple[Finding, ...] = ()
+    """Why it is of interest: empty for most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """All that changed, as far as it is known; what is not known is in `notes`."""
+
+    session: str
+    roots: tuple[str, ...]
+    started: str
+    """UTC, as everywhere in the record."""
+    looked: str
+    is_final: bool
+    """Whether the session was over."""
+    is_aside: bool
+    """Whether an overlay keeps them aside: the project itself has none of them, unless they were applied."""
+    entries: tuple[Change, ...]
+    """Those that execute something first, then by path; at most `_MAX_LISTED` of each."""
+    counts: Mapping[What, int]
+    """All of them, also those that are not listed."""
+    executing: int
+    git_data: int
+    """Files of git's own that changed and are not listed: objects, the index, logs."""
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored and as `--json` prints it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Changes:
+        """The other way. ValueError, TypeError or KeyError for anything else."""
+        entries = tuple(
+            Change(
+                **{**one, "notes": tuple(one["notes"]), "executes": tuple(Finding(*found) for found in one["executes"])}
+            )
+            for one in value["entries"]
+        )
+        return cls(**{**value, "roots": tuple(value["roots"]), "entries": entries, "notes": tuple(value["notes"])})
+
+
+class Listing:
+    """Changes as they are found: counted, and listed within the bound."""
+
+    def __init__(self) -> None:
+        self.counts: dict[What, int] = {"made": 0, "changed": 0, "removed": 0}
+        self.executing = 0
+        self.git_data = 0
+        self.notes: list[str] = []
+        self.contents = Bytes()
+        self._of_interest: list[Change] = []
+        self._others: list[Change] = []
+
+    def add(self, change: Change) -> None:
+        """One more."""
+        self.counts[change.what] += 1
+        if change.executes:
+            self.executing += 1
+        kept = self._of_interest if change.executes or change.notes else self._others
+        if len(kept) < _MAX_LISTED:
+            kept.append(change)
+
+    def note(self, text: str) -> None:
+        """Something that is not known."""
+        if text not in self.notes and len(self.notes) < _MAX_NOTES:
+            self.notes.append(text)
+
+    def sorted(self) -> tuple[Change, ...]:
+        """Those that execute by how much they do, then by path."""
+        order = {kind: number for number, kind in enumerate(KINDS)}
+
+        def by_kind(change: Change) -> tuple[int, str, str]:
+            return order[change.executes[0].kind] if change.executes else len(order), change.root, change.path
+
+        return (*sorted(self._of_interest, key=by_kind), *sorted(self._others, key=lambda one: (one.root, one.path)))

@@ -1,0 +1,342 @@
+"""Changes that are kept aside: the project mounted as an overlay in the cell, and what its upper folder says.
+
+    overlay = prepare_overlay(home.cells / session, "/home/you/project")     for CellPolicy.overlay, before `Watch.begin`
+    differences(upper, project)                                              what is other in the upper folder
+
+Runs in the command, outside. The upper folder is ours (0700), and agents see it only through the mount. Its contents are hostile.
+
+How an overlay that a user mounts (option `userxattr`) writes, which the tests verify on the kernel that runs them: a removed name
+is a character device 0/0; a folder that took another's place has the attribute `user.overlay.opaque` = `y`; a folder is never
+renamed by redirection, and a file never lacks its contents (`redirect_dir` and `metacopy` are off). An agent can make none of
+these: the mount refuses such devices, and stores such attributes under another name.
+
+Rules
+- What is different is what the merged folder would show and the project does not have: an upper file that is like the project's
+  is no difference. So what was applied is none any more.
+- An attribute of the overlay's that is not known makes its file one that cannot be understood, and that is said.
+
+Source: Documentation/filesystems/overlayfs.rst. Not here: the mount (aileron_sandbox.cell), merging into the project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from aileron.cell.compare import is_git_data, leads_out_of
+from aileron.cell.executes import Candidate, EntryKind, Finding, findings
+from aileron.cell.kept import Kept
+from aileron.cell.listing import Change, Listing, What
+from aileron.cell.start import Start
+from aileron.cell.tree import MAX_DEPTH, Bytes, child, kind_of, opened
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.visible import visible
+from aileron_sandbox.cell.policy import Overlay
+
+__all__ = ["Difference", "decided_paths", "differences", "list_aside", "prepare_overlay"]
+
+_OPAQUE: Final = "user.overlay.opaque"
+_HARMLESS: Final = ("origin", "impure", "nlink", "upper", "uuid", "opaque", "protattr")
+"""Attributes with which an overlay finds its way, below `user.overlay.`, and `overlay.`, below which it stores others' such."""
+_NO_UPPER: Final = frozenset(
+    {"overlay", "nfs", "nfs4", "cifs", "smb3", "9p", "vfat", "exfat", "ecryptfs", "fuse", "ceph", "afs"}
+)
+"""File systems that an overlay cannot write to, or not safely."""
+_CHUNK: Final = 1 << 20
+"""Bytes of two files that are compared at a time."""
+_MAX_DIFFERENCES: Final = 1_000_000
+"""More than this is not decided file by file."""
+
+
+def prepare_overlay(kept_in: Path, lower: str, target: str | None = None) -> Overlay:
+    """The folders for an overlay over the project `lower`, seen at `target` in the cell (else where it is).
+
+    They are tried: AileronError, with what to do, where the home is on a file system on which an overlay cannot write.
+    """
+    kept = Kept(kept_in)
+    kept.make()
+    if kept.path.resolve().is_relative_to(Path(lower).resolve()):
+        raise _impossible(
+            f"Aileron's home is inside of {lower}, which would be changed while it is mounted", "elsewhere"
+        )
+    for folder in (kept.upper, kept.work):
+        folder.mkdir(mode=0o700)
+    try:
+        _check_upper(kept.work)
+        # Its mode is that of the folder as the agent sees it; nobody else comes through the folder above it.
+        os.chmod(kept.upper, stat.S_IMODE(os.stat(lower).st_mode) & 0o777)
+    except BaseException:
+        for folder in (kept.upper, kept.work):
+            folder.rmdir()
+        raise
+    return Overlay(lower, str(kept.upper), str(kept.work), target or lower)
+
+
+def _check_upper(folder: Path) -> None:
+    kind = _file_system_of(folder)
+    if kind is not None and kind.partition(".")[0] in _NO_UPPER:
+        raise _impossible(f"Aileron's home is on {kind}, on which an overlay cannot keep changes", "on a local disk")
+    trial = folder / "trial"
+    try:
+        os.setxattr(folder, "user.aileron", b"y")
+        os.removexattr(folder, "user.aileron")
+        os.mknod(trial, stat.S_IFCHR, 0)
+        os.unlink(trial)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise _impossible(
+            f"an overlay cannot keep changes where Aileron's home is ({why})", "on a local disk"
+        ) from error
+
+
+def _file_system_of(folder: Path) -> str | None:
+    """What the kernel calls it; None where it is not found."""
+    device = os.stat(folder).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            before, _, after = line.partition(" - ")
+            if before.split()[2] == number:
+                return after.split()[0]
+    return None
+
+
+def _impossible(why: str, where: str) -> AileronError:
+    message = f"{why}: set AILERON_HOME to a folder {where} (such as ext4, XFS or Btrfs), or leave out --overlay"
+    return AileronError(FailureClass.INVALID_REQUEST, message)
+
+
+# What is in the upper folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One entry that the merged folder would have otherwise than the project does."""
+
+    path: str
+    what: What
+    kind: EntryKind
+    """What it would be; of one that is removed, what it is."""
+    was: EntryKind | None
+    """What it is in the project; None where it is not there."""
+    status: os.stat_result | None
+    """Of the upper entry; None where it is removed."""
+    problem: str | None = None
+    """Why it cannot be applied."""
+    executes: tuple[Finding, ...] = ()
+
+
+def differences(upper: Path, lower: str) -> Iterator[Difference]:
+    """All of them: a folder before what is in it where it is made, and after where it is removed. OSError at the two folders."""
+    with opened(str(upper)) as above, opened(lower) as below:
+        yield from _Pair(os.path.realpath(lower)).compared(above, below, "", 0)
+
+
+class _Pair:
+    """An upper folder and the project, walked together by descriptors."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._contents = Bytes()
+
+    def compared(self, above: int, below: int | None, path: str, depth: int) -> Iterator[Difference]:
+        is_opaque = _is_opaque(above)
+        names = sorted(os.listdir(above))
+        for name in names:
+            yield from self._one(above, below, name, child(path, name), depth)
+        if is_opaque and below is not None:
+            for name in sorted(set(os.listdir(below)) - set(names)):
+                yield from self._removed(below, name, child(path, name), depth)
+
+    def _one(self, above: int, below: int | None, name: str, path: str, depth: int) -> Iterator[Difference]:
+        status = os.stat(name, dir_fd=above, follow_symlinks=False)
+        there = _status(below, name)
+        was = None if there is None else kind_of(there.st_mode)
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+            if there is not None and below is not None:
+                yield from self._removed(below, name, path, depth)
+            return
+        kind = kind_of(status.st_mode)
+        if was == "directory" and kind != "directory" and below is not None:
+            yield from self._removed_in(below, name, path, depth)
+        if kind == "directory":
+            yield from self._folder(above, below, name, path, status, there, depth)
+            return
+        problem = self._problem(above, name, kind)
+        if there is not None and was == kind and problem is None and _is_same(above, below, name, status, there):
+            return
+        yield self._different(above, name, path, kind, was, status, problem)
+
+    def _folder(
+        self,
+        above: int,
+        below: int | None,
+        name: str,
+        path: str,
+        status: os.stat_result,
+        there: os.stat_result | None,
+        depth: int,
+    ) -> Iterator[Difference]:
+        was = None if there is None else kind_of(there.st_mode)
+        problem = f"more than {MAX_DEPTH} folders deep" if depth >= MAX_DEPTH else None
+        try:
+            with opened(name, above) as inner:
+                problem = problem or _unknown_attribute(inner)
+                if was != "directory" or there is None or _modes(there) != _modes(status) or problem is not None:
+                    yield self._different(above, name, path, "directory", was, status, problem)
+                if problem is not None:
+                    return
+                with _opened_below(below, name, was) as lower:
+                    yield from self.compared(inner, lower, path, depth + 1)
+        except OSError as error:
+            why = f"cannot be read: {os.strerror(error.errno or 0)}"
+            yield self._different(above, name, path, "directory", was, status, why)
+
+    def _removed(self, below: int, name: str, path: str, depth: int) -> Iterator[Difference]:
+        there = _status(below, name)
+        if there is None:
+            return
+        kind = kind_of(there.st_mode)
+        if kind == "directory":
+            yield from self._removed_in(below, name, path, depth)
+        yield Difference(path, "removed", kind, kind, None)
+
+    def _removed_in(self, below: int, name: str, path: str, depth: int) -> Iterator[Difference]:
+        if depth >= MAX_DEPTH:
+            return
+        with contextlib.suppress(PermissionError), opened(name, below) as inner:
+            for entry in sorted(os.listdir(inner)):
+                yield from self._removed(inner, entry, child(path, entry), depth + 1)
+
+    def _different(
+        self,
+        above: int,
+        name: str,
+        path: str,
+        kind: EntryKind,
+        was: EntryKind | None,
+        status: os.stat_result,
+        problem: str | None,
+    ) -> Difference:
+        leads_out = leads_out_of(self._root, path, name, above) if kind == "link" else None
+        candidate = Candidate(path, kind, status.st_mode, lambda: self._contents.read(name, above), leads_out)
+        what: What = "made" if was is None else "changed"
+        return Difference(path, what, kind, was, status, problem, findings(candidate))
+
+    def _problem(self, above: int, name: str, kind: EntryKind) -> str | None:
+        if kind in ("socket", "pipe", "device"):
+            return f"a {kind} is never applied"
+        if kind == "link":
+            return None
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
+        except OSError as error:
+            return f"cannot be read: {os.strerror(error.errno or 0)}"
+        try:
+            return _unknown_attribute(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _opened_below(below: int | None, name: str, was: EntryKind | None) -> Iterator[int | None]:
+    """The project's folder of the same name, if it is one."""
+    if below is None or was != "directory":
+        yield None
+        return
+    with opened(name, below) as descriptor:
+        yield descriptor
+
+
+def _status(folder: int | None, name: str) -> os.stat_result | None:
+    if folder is None:
+        return None
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _is_opaque(folder: int) -> bool:
+    try:
+        return os.getxattr(folder, _OPAQUE) == b"y"
+    except OSError as error:
+        if error.errno in (errno.ENODATA, errno.EOPNOTSUPP):
+            return False
+        raise
+
+
+def _unknown_attribute(descriptor: int) -> str | None:
+    """What is wrong with an upper entry, by its attributes."""
+    for attribute in os.listxattr(descriptor):
+        name = attribute.removeprefix("user.overlay.")
+        if name != attribute and name not in _HARMLESS and not name.startswith("overlay."):
+            return f"has the unknown attribute {visible(attribute)}"
+    return None
+
+
+def _modes(status: os.stat_result) -> int:
+    return stat.S_IMODE(status.st_mode) & 0o777
+
+
+def _is_same(above: int, below: int | None, name: str, upper: os.stat_result, lower: os.stat_result) -> bool:
+    """Whether two of one kind are alike in what is applied: bytes and permissions, or where a link leads."""
+    try:
+        if stat.S_ISLNK(upper.st_mode):
+            return os.readlink(name, dir_fd=above) == os.readlink(name, dir_fd=below)
+        return upper.st_size == lower.st_size and _modes(upper) == _modes(lower) and _same_bytes(above, below, name)
+    except OSError:
+        return False
+
+
+def _same_bytes(above: int, below: int | None, name: str) -> bool:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with (
+        open(os.open(name, flags, dir_fd=above), "rb", buffering=0) as one,
+        open(os.open(name, flags, dir_fd=below), "rb", buffering=0) as other,
+    ):
+        while piece := one.read(_CHUNK):
+            if piece != other.read(_CHUNK):
+                return False
+        return not other.read(1)
+
+
+# The list
+
+
+def decided_paths(kept: Kept) -> frozenset[str]:
+    """What was applied or discarded already."""
+    decided = kept.read("decided.json") or {}
+    return frozenset((*decided.get("applied", ()), *decided.get("discarded", ())))
+
+
+def list_aside(start: Start, kept: Kept, listing: Listing) -> None:
+    """Add what is kept aside to the listing, but for what was decided."""
+    decided = decided_paths(kept)
+    try:
+        for number, one in enumerate(differences(kept.upper, start.root.path)):
+            if number >= _MAX_DIFFERENCES:
+                listing.note(f"more than {_MAX_DIFFERENCES} changes: the rest was not looked at")
+                return
+            if one.path not in decided:
+                _add(one, start.root.path, listing)
+    except FileNotFoundError:
+        return  # all of it was decided
+    except OSError as error:
+        listing.note(f"cannot read what is kept aside: {os.strerror(error.errno or 0)}")
+
+
+def _add(one: Difference, root: str, listing: Listing) -> None:
+    is_data = is_git_data(one.path) and one.kind in ("file", "directory") and not one.executes
+    if is_data and one.problem is None:
+        listing.git_data += one.kind == "file"
+        return
+    notes = () if one.problem is None else (one.problem,)
+    was = one.was if one.was != one.kind else None
+    listing.add(Change(root, one.path, one.what, one.kind, was, notes, one.executes))

@@ -1,0 +1,158 @@
+"""Which names were in a folder before an agent started, and when that was by the file system's own clock.
+
+Runs in the command, before the agent starts, and reads nothing but names and what each is.
+
+Rules
+- No program can set a ctime (utimensat(2) sets the two others), so a ctime of the start or later is a change. Rather one too many
+  than one missed: a clock that was set back, and a file system that counts in seconds, make the start an earlier time.
+
+Source: inode(7), clock_gettime(2). Not here: what is different (compare.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import secrets
+import time
+from typing import Any, Final
+
+from aileron.cell.executes import EntryKind
+from aileron.cell.tree import Names, kind_of, names_from, names_to, read_names
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["GIT_OBJECTS", "MAX_ENTRIES", "Moment", "Root", "Start", "is_since"]
+
+MAX_ENTRIES: Final = 500_000
+"""Names that are read of one root before the agent starts: about a second, and 50 MiB."""
+GIT_OBJECTS: Final = frozenset({".git/objects", ".git/lfs"})
+"""Folders of which no names are read: what git adds to them is counted."""
+_GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100)
+"""Steps in ns that file systems count in: FAT in 2 s, HFS+ and ext3 in seconds, NTFS in 100 ns."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Root:
+    """A folder, or a file, that the agent can write to, without links in its path. The first one is the project.
+
+    `only` limits what is of interest to globs, as of `KINDS`: of an agent's own state, what executes or is obeyed later.
+    """
+
+    path: str
+    only: tuple[str, ...] = ()
+
+
+# When it started
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """A moment by a file system's clock, with two clocks of the machine beside it."""
+
+    stamp_ns: int
+    realtime_ns: int
+    boottime_ns: int
+
+    @classmethod
+    def of(cls, path: str) -> Moment:
+        """Now, for the file system that `path` is on.
+
+        The kernel stamps inodes with its coarse clock, which can be 10 ms behind; a server's file system with the server's. So
+        the stamp is that of a file that is made now and has no name, or the coarse clock, whichever is earlier.
+        """
+        coarse = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+        realtime, boottime = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        probed = _probed_stamp(path)
+        return cls(coarse if probed is None else min(coarse, probed), realtime, boottime)
+
+    def earliest(self) -> int:
+        """The stamp, earlier by as much as the clock was set back since."""
+        passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self.boottime_ns
+        shown = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.realtime_ns
+        return self.stamp_ns - max(0, passed - shown)
+
+
+_CLOCK_REALTIME_COARSE: Final = 5  # linux/time.h
+
+
+def _probed_stamp(folder: str) -> int | None:
+    """The ctime of a file that is made in the folder now, by preference one without a name. None where none can be made."""
+    if not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    try:
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            return None  # nothing can be written here
+        return _named_stamp(os.path.join(folder, f".aileron-{secrets.token_hex(8)}"))
+    try:
+        return os.fstat(descriptor).st_ctime_ns
+    finally:
+        os.close(descriptor)
+
+
+def _named_stamp(path: str) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        return os.fstat(descriptor).st_ctime_ns
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def is_since(ctime_ns: int, start_ns: int) -> bool:
+    """Whether it can be from the start or later, by a file system that may have cut its stamp off: it ends in zeros then."""
+    if ctime_ns >= start_ns:
+        return True
+    if ctime_ns < start_ns - _GRAINS[0]:
+        return False
+    return any(
+        ctime_ns % grain == 0 and ctime_ns + grain > start_ns for grain in _GRAINS if grain != 2_000_000_000
+    ) or (ctime_ns % 1_000_000_000 == 0 and ctime_ns + 2_000_000_000 > start_ns)
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """One root, as it was before the agent started."""
+
+    root: Root
+    moment: Moment
+    kind: EntryKind | None
+    """None: it was not there."""
+    names: Names
+
+    @classmethod
+    def of(cls, root: Root, most: int = MAX_ENTRIES) -> Start:
+        """As it is now. AileronError where it cannot be read."""
+        moment = Moment.of(root.path)
+        try:
+            kind = kind_of(os.lstat(root.path).st_mode)
+            names = read_names(root.path, most, GIT_OBJECTS) if kind == "directory" else {}
+        except FileNotFoundError:
+            return cls(root, moment, None, {})
+        except OSError as error:
+            why = f"{root.path} cannot be read: {os.strerror(error.errno or 0)}"
+            raise AileronError(FailureClass.INVALID_REQUEST, why) from error
+        return cls(root, moment, kind, names)
+
+    def to_json(self) -> dict[str, Any]:
+        """For names.json."""
+        return {
+            "path": self.root.path,
+            "only": list(self.root.only),
+            "moment": dataclasses.astuple(self.moment),
+            "kind": self.kind,
+            "names": names_to(self.names),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> Start:
+        """The other way. ValueError, TypeError or KeyError for anything else."""
+        root = Root(value["path"], tuple(value["only"]))
+        return cls(root, Moment(*value["moment"]), value["kind"], names_from(value["names"]))

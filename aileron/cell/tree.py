@@ -1,0 +1,273 @@
+"""A folder read by open directories: every name in it, what each is, and nothing outside of it, whatever somebody puts in place.
+
+Before an agent starts, only names and kinds are read (`read_names`): getdents64(2) has both, so no file is asked about. What the
+names are for says changes.py.
+
+Runs in the command. The tree is hostile: it can be changed while it is read.
+
+Rules
+- A folder is opened below its parent's descriptor and never by way of a symbolic link. A path is never walked twice.
+- Depth, entries and bytes are bounded. What lies beyond is said to be unknown, and not taken to be absent.
+
+Source: openat(2), getdents(2), readdir(3) on d_type. Not here: what changed (changes.py), what is in an overlay (overlay.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from typing import Any, Final
+
+from aileron.cell.executes import MAX_CONTENT, EntryKind
+
+__all__ = [
+    "MAX_DEPTH",
+    "Bytes",
+    "Folder",
+    "Names",
+    "child",
+    "entry_kind",
+    "kind_of",
+    "names_from",
+    "names_to",
+    "opened",
+    "read_names",
+    "remove_tree",
+    "under",
+]
+
+MAX_DEPTH: Final = 128
+"""Folders in one another, each of which takes a descriptor while it is read; a process has 1024, and projects 20."""
+_MAX_ROUNDS: Final = 1 << 16
+"""Times that what was too deep is moved up: a folder that is eight million deep."""
+_MAX_ALL_CONTENT: Final = 256 << 20
+"""Bytes read of all files together to find out what they execute: about a quarter of a second."""
+_LETTERS: Final[dict[EntryKind, str]] = {
+    "file": "f",
+    "directory": "d",
+    "link": "l",
+    "socket": "s",
+    "pipe": "p",
+    "device": "v",
+}
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclasses.dataclass(slots=True)
+class Folder:
+    """What is in one folder: its own inode, and names by what they are."""
+
+    inode: int
+    names: dict[str, EntryKind]
+    is_known: bool = True
+    """Whether it was read; otherwise `names` says nothing."""
+
+
+Names = dict[str, Folder]
+"""Path in the tree, "" for the tree itself → what is in it."""
+
+
+def child(path: str, name: str) -> str:
+    """The path of `name` in the folder `path`."""
+    return f"{path}/{name}" if path else name
+
+
+def under(root: str, path: str) -> str:
+    """A path of the tree as a path of the machine."""
+    return os.path.join(root, path) if path else root
+
+
+def kind_of(mode: int) -> EntryKind:
+    """What an inode is."""
+    match stat.S_IFMT(mode):
+        case stat.S_IFREG:
+            return "file"
+        case stat.S_IFDIR:
+            return "directory"
+        case stat.S_IFLNK:
+            return "link"
+        case stat.S_IFSOCK:
+            return "socket"
+        case stat.S_IFIFO:
+            return "pipe"
+        case _:
+            return "device"
+
+
+def entry_kind(entry: os.DirEntry[str], parent: int) -> EntryKind | None:
+    """The same of an entry, without asking for its inode where that is not needed. None: it has gone meanwhile."""
+    try:
+        if entry.is_file(follow_symlinks=False):
+            return "file"
+        if entry.is_dir(follow_symlinks=False):
+            return "directory"
+        if entry.is_symlink():
+            return "link"
+        return kind_of(os.stat(entry.name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def opened(name: str, parent: int | None = None) -> Iterator[int]:
+    """A folder's descriptor: `name` in `parent`, or a path whose last part is no link. OSError."""
+    descriptor = os.open(name, _OPEN, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+# All names
+
+
+def read_names(root: str, most: int, skipped: frozenset[str] = frozenset()) -> Names:
+    """The names in a tree; of `most` entries. Folders beyond that, and such as cannot be read, are there and not known.
+
+    A folder whose path ends in one of `skipped` is left unknown as well. OSError where `root` is no folder that can be read.
+    """
+    found: Names = {}
+    with opened(root) as descriptor:
+        _read_into(found, descriptor, "", os.fstat(descriptor).st_ino, _Budget(most), skipped, 0)
+    return found
+
+
+class _Budget:
+    """How many more entries."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+
+def _read_into(
+    found: Names, descriptor: int, path: str, inode: int, budget: _Budget, skipped: frozenset[str], depth: int
+) -> None:
+    names: dict[str, EntryKind] = {}
+    folders: list[tuple[str, int]] = []
+    folder = found[path] = Folder(inode, names)
+    with os.scandir(descriptor) as entries:
+        for entry in entries:
+            kind = entry_kind(entry, descriptor)
+            if kind is None:
+                continue
+            names[entry.name] = kind
+            if kind == "directory":
+                folders.append((entry.name, entry.inode()))
+            budget.left -= 1
+            if budget.left < 0:
+                folder.is_known = False
+                break
+    for name, inner in folders:
+        below = child(path, name)
+        is_skipped = below.endswith(tuple(skipped)) and any(_ends(below, end) for end in skipped)
+        found[below] = Folder(inner, {}, is_known=False)
+        if not is_skipped and budget.left > 0 and depth < MAX_DEPTH:
+            with contextlib.suppress(OSError), opened(name, descriptor) as opened_folder:
+                _read_into(found, opened_folder, below, inner, budget, skipped, depth + 1)
+
+
+def _ends(path: str, end: str) -> bool:
+    return path == end or path.endswith("/" + end)
+
+
+# On disk
+
+
+def names_to(names: Names) -> list[list[Any]]:
+    """For JSON: of each folder its path, inode, whether it is known, and its names, each kind's in one text."""
+    rows: list[list[Any]] = []
+    for path, folder in names.items():
+        kinds: dict[str, list[str]] = {}
+        for name, kind in folder.names.items():
+            kinds.setdefault(_LETTERS[kind], []).append(name)
+        rows.append([path, folder.inode, folder.is_known, {letter: "/".join(of) for letter, of in kinds.items()}])
+    return rows
+
+
+def names_from(rows: list[list[Any]]) -> Names:
+    """The other way. ValueError, TypeError or KeyError for anything else."""
+    kinds = {letter: kind for kind, letter in _LETTERS.items()}
+    return {
+        path: Folder(inode, {name: kinds[letter] for letter, of in names.items() for name in of.split("/")}, is_known)
+        for path, inode, is_known, names in rows
+    }
+
+
+# Removing
+
+
+def remove_tree(path: str) -> None:
+    """A folder in one of ours, and all in it, also what an agent made unreadable or deep. No link is followed. OSError."""
+    above, name = os.path.split(path)
+    with contextlib.suppress(FileNotFoundError), opened(above) as parent:
+        with _opened_anyhow(name, parent) as top:
+            for _ in range(_MAX_ROUNDS):
+                if not _clear(top, top, secrets.token_hex(8), 0):
+                    break
+        os.rmdir(name, dir_fd=parent)
+
+
+def _clear(descriptor: int, top: int, unused: str, depth: int) -> bool:
+    """Empty a folder. What lies too deep for our descriptors is moved to the top, for the next round: whether anything was."""
+    is_left = False
+    with os.scandir(descriptor) as entries:
+        names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for number, (name, is_folder) in enumerate(names):
+        if not is_folder:
+            os.unlink(name, dir_fd=descriptor)
+            continue
+        with _opened_anyhow(name, descriptor) as inner:
+            if depth >= MAX_DEPTH:
+                os.rename(name, f"{unused}.{os.fstat(inner).st_ino}.{number}", src_dir_fd=descriptor, dst_dir_fd=top)
+                is_left = True
+                continue
+            is_left |= _clear(inner, top, unused, depth + 1)
+        os.rmdir(name, dir_fd=descriptor)
+    return is_left
+
+
+@contextlib.contextmanager
+def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
+    """A folder of ours in a place that only we can change: with the permissions that we need."""
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o700 != 0o700:
+        os.chmod(name, 0o700, dir_fd=parent)
+    with opened(name, parent) as descriptor:
+        yield descriptor
+
+
+# What is in files
+
+
+class Bytes:
+    """Reads the beginnings of files, within a bound for all of them together."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_ALL_CONTENT
+
+    def read(self, name: str, parent: int) -> bytes | None:
+        """A regular file's bytes; None where it is none, is longer than `MAX_CONTENT`, or cannot be read."""
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > min(MAX_CONTENT, self._left):
+                return None
+            pieces, size = [], 0
+            while piece := os.read(descriptor, MAX_CONTENT + 1 - size):
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_CONTENT:
+                    return None
+            self._left -= size
+            return b"".join(pieces)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)

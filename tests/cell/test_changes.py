@@ -1,0 +1,537 @@
+"""What an agent in a cell changed: every way to change a file is listed, nothing outside is, and hostile names stay harmless.
+
+The agent here is the test itself, between `begin` and `finish`: what is compared is files, and it makes real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.cell.changes import Watch, look, summary
+from aileron.cell.kept import MAX_AGE_S, MAX_CELLS, Kept, kept_cells, prune
+from aileron.cell.listing import Change, Changes
+from aileron.cell.start import Moment, Root, Start, is_since
+from aileron.model.failure import AileronError
+
+CLOCK_REALTIME_COARSE = 5  # linux/time.h
+SESSION = "ses-20260101-abcdef"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small project with a repository."""
+    root = tmp_path / "project"
+    for folder in ("src/deep", "docs", ".git/hooks", ".git/objects/ab", ".git/refs/heads", "empty"):
+        (root / folder).mkdir(parents=True)
+    for file in (
+        "src/main.py",
+        "src/deep/x.py",
+        "docs/a.md",
+        "docs/b.md",
+        "README",
+        ".git/HEAD",
+        ".git/config",
+        ".git/index",
+    ):
+        (root / file).write_text(f"{file}\n")
+    return root
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> Path:
+    """The folder of all cells in a home."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    return home / "cells"
+
+
+def changed_by(agent: Callable[[Path], object], project: Path, cells: Path, *more: Root) -> Changes:
+    """What is listed after `agent` has been at work."""
+    _wait_for_the_clock()
+    watch = Watch.begin([Root(str(project)), *more], cells / SESSION)
+    agent(project)
+    return watch.finish()
+
+
+def _wait_for_the_clock() -> None:
+    """Until the clock that stamps files is past now: what was made before is older than a start that follows. Some ms."""
+    now = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= now:
+        pass
+
+
+def listed(changes: Changes) -> dict[str, str]:
+    """Path → what."""
+    return {change.path: change.what for change in changes.entries}
+
+
+def one(changes: Changes, path: str) -> Change:
+    """The change of this path."""
+    return next(change for change in changes.entries if change.path == path)
+
+
+def reasons(changes: Changes) -> dict[str, list[str]]:
+    """Path → why it is of interest."""
+    return {change.path: [found.kind for found in change.executes] for change in changes.entries if change.executes}
+
+
+# What is a change
+
+
+def test_nothing_is_listed_where_nothing_was_changed(project: Path, cells: Path) -> None:
+    """Reading is no change, and what was made a moment before the start is none either."""
+    changes = changed_by(lambda root: (root / "README").read_text(), project, cells)
+
+    assert changes.entries == ()
+    assert summary(changes) == ["no files changed in the cell"]
+
+
+def test_files_that_are_made_changed_and_removed_are_listed(project: Path, cells: Path) -> None:
+    """Each by its path, and counted; the folder around them is not a change."""
+
+    def agent(root: Path) -> None:
+        (root / "src/main.py").write_text("other\n")
+        (root / "src/new.py").write_text("new\n")
+        (root / "README").unlink()
+
+    changes = changed_by(agent, project, cells)
+
+    assert listed(changes) == {"src/main.py": "changed", "src/new.py": "made", "README": "removed"}
+    assert changes.counts == {"made": 1, "changed": 1, "removed": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "agent"),
+    [
+        ("times set back", lambda root: ((root / "README").write_text("x"), os.utime(root / "README", (1, 1)))),
+        ("renamed over", lambda root: os.rename(root / "docs/a.md", root / "README")),
+        ("permissions", lambda root: (root / "README").chmod(0o755)),
+        ("another name for it", lambda root: os.link(root / "README", root / "docs/a-link")),
+        ("truncated and written alike", lambda root: (root / "README").write_bytes((root / "README").read_bytes())),
+    ],
+)
+def test_no_way_to_change_a_file_hides_it(
+    project: Path, cells: Path, name: str, agent: Callable[[Path], object]
+) -> None:
+    """Times can be set, all but the one that is looked at; a rename keeps the bytes and not that time."""
+    changes = changed_by(agent, project, cells)
+
+    assert listed(changes)["README"] == "changed", name
+
+
+def test_a_folder_that_takes_the_place_of_another_is_changed_with_all_in_it(project: Path, cells: Path) -> None:
+    """Its files keep their times when two folders change places, and their names are the same: only the folders are others."""
+    for name in ("one", "two"):
+        (project / name).mkdir()
+        (project / name / "run.sh").write_text(name)
+
+    def agent(root: Path) -> None:
+        (root / "one").rename(root / "aside")
+        (root / "two").rename(root / "one")
+        (root / "aside").rename(root / "two")
+
+    changes = changed_by(agent, project, cells)
+
+    assert listed(changes)["one/run.sh"] == listed(changes)["two/run.sh"] == "changed"
+    assert one(changes, "one").notes == ("another folder took its place",)
+
+
+def test_a_file_that_became_something_else_says_what_it_was(project: Path, cells: Path) -> None:
+    """A folder that became a link takes what was in it along."""
+
+    def agent(root: Path) -> None:
+        for path in (root / "docs/a.md", root / "docs/b.md"):
+            path.unlink()
+        (root / "docs").rmdir()
+        (root / "docs").symlink_to("src")
+
+    changes = changed_by(agent, project, cells)
+
+    assert (one(changes, "docs").kind, one(changes, "docs").was) == ("link", "directory")
+    assert listed(changes)["docs/a.md"] == listed(changes)["docs/b.md"] == "removed"
+
+
+def test_a_folder_that_was_made_unreadable_is_listed(project: Path, cells: Path) -> None:
+    """As such for an ordinary user; root reads it anyhow, and then what is in it is listed."""
+
+    def agent(root: Path) -> None:
+        (root / "hidden").mkdir()
+        (root / "hidden/tool").write_text("x")
+        (root / "hidden").chmod(0)
+
+    changes = changed_by(agent, project, cells)
+    (project / "hidden").chmod(0o700)
+
+    assert listed(changes)["hidden"] == "made"
+    if os.geteuid() == 0:
+        assert listed(changes)["hidden/tool"] == "made"
+    else:
+        assert one(changes, "hidden").notes == ("cannot be read: Permission denied",)
+
+
+def test_git_data_is_counted_and_what_git_obeys_is_listed(project: Path, cells: Path) -> None:
+    """Objects and the index by number; HEAD, branches, hooks and a configuration that executes by name."""
+
+    def agent(root: Path) -> None:
+        git = root / ".git"
+        (git / "objects/ab/cdef").write_text("x")
+        (git / "objects/12").mkdir()
+        (git / "objects/12/34").write_text("x")
+        (git / "index").write_text("x")
+        (git / "HEAD").write_text("ref: refs/heads/other\n")
+        (git / "refs/heads/other").write_text("0\n")
+        (git / "hooks/post-checkout").write_text("#!/bin/sh\n")
+        (git / "config").write_text("[core]\n\tfsmonitor = ./x\n[alias]\n\tst = !sh -c true\n")
+
+    changes = changed_by(agent, project, cells)
+
+    assert listed(changes) == {
+        ".git/HEAD": "changed",
+        ".git/refs/heads/other": "made",
+        ".git/hooks/post-checkout": "made",
+        ".git/config": "changed",
+    }
+    assert changes.git_data == 3
+    assert [found.detail for found in one(changes, ".git/config").executes] == ["core.fsmonitor, alias.st"]
+
+
+def test_an_executable_among_the_objects_is_not_data(project: Path, cells: Path) -> None:
+    """A place that nobody looks into is where one would be hidden; where objects are looked for elsewhere is listed too."""
+
+    def agent(root: Path) -> None:
+        (root / ".git/objects/ab/tool").write_text("#!/bin/sh\n")
+        (root / ".git/objects/ab/tool").chmod(0o755)
+        (root / ".git/objects/info").mkdir()
+        (root / ".git/objects/info/alternates").write_text("/elsewhere\n")
+
+    found = reasons(changed_by(agent, project, cells))
+
+    assert found == {".git/objects/ab/tool": ["executable"], ".git/objects/info/alternates": ["git elsewhere"]}
+
+
+def test_a_repository_by_another_name_is_seen(project: Path, cells: Path) -> None:
+    """Git reads the configuration and the hooks of a bare one that lies in a folder of any name."""
+
+    def agent(root: Path) -> None:
+        for folder in ("data/objects", "data/refs", "data/hooks"):
+            (root / folder).mkdir(parents=True)
+        (root / "data/HEAD").write_text("ref: refs/heads/main\n")
+        (root / "data/config").write_text("[core]\n\tsshCommand = sh\n")
+        (root / "data/hooks/pre-push").write_text("x")
+        (root / "src/config").write_text("[core]\n\tsshCommand = sh\n")
+
+    found = reasons(changed_by(agent, project, cells))
+
+    assert found == {"data/config": ["git configuration"], "data/hooks/pre-push": ["git hook"]}
+
+
+def test_what_can_be_run_and_what_leads_out_is_named(project: Path, cells: Path) -> None:
+    """Permission bits, links, other names of a file, and what is no file."""
+    (project.parent / "outside").write_text("x")
+
+    def agent(root: Path) -> None:
+        (root / "tool").write_text("x")
+        (root / "tool").chmod(0o4755)
+        (root / "inside-link").symlink_to("src/main.py")
+        (root / "out-link").symlink_to("../outside")
+        (root / "src/absolute").symlink_to("/etc")
+        (root / "by-way-of").symlink_to("src/absolute/passwd")
+        os.link(root.parent / "outside", root / "same")
+        os.mkfifo(root / "pipe")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(root / "sock"))
+
+    found = reasons(changed_by(agent, project, cells))
+
+    assert found == {
+        "tool": ["executable", "set-user-ID"],
+        "out-link": ["link out of the project"],
+        "src/absolute": ["link out of the project"],
+        "by-way-of": ["link out of the project"],
+        "same": ["hard link"],
+        "pipe": ["special file"],
+        "sock": ["special file"],
+    }
+
+
+def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
+    """What is behind it changes, and is not of the project; a folder that becomes a link is not read through it."""
+    outside = project.parent / "ssh"
+    outside.mkdir()
+    (outside / "id").write_text("secret")
+    (project / "was-link").symlink_to(outside)
+
+    def agent(root: Path) -> None:
+        (outside / "id").write_text("other")
+        (root / "empty").rmdir()
+        (root / "empty").symlink_to(outside)
+
+    changes = changed_by(agent, project, cells)
+
+    assert listed(changes) == {"empty": "changed"}
+    assert one(changes, "empty").executes[0].detail == str(outside)
+
+
+def test_other_roots_are_listed_with_what_is_of_interest_in_them(project: Path, cells: Path, tmp_path: Path) -> None:
+    """Of an agent's own state what the caller names; of a file that can be written whether it was."""
+    state = tmp_path / "state"
+    (state / "hooks").mkdir(parents=True)
+    single = tmp_path / "single.json"
+    single.write_text("{}")
+
+    def agent(_: Path) -> None:
+        (state / "settings.json").write_text("{}")
+        (state / "history.jsonl").write_text("{}")
+        (state / "hooks/start").write_text("x")
+        single.write_text('{"a": 1}')
+
+    more = (Root(str(state), only=("settings.json", "hooks/**")), Root(str(single)))
+    changes = changed_by(agent, project, cells, *more)
+
+    assert {(change.root, change.path) for change in changes.entries} == {
+        (str(state), "settings.json"),
+        (str(state), "hooks/start"),
+        (str(single), ""),
+    }
+    assert [found.kind for found in next(c for c in changes.entries if c.path == "settings.json").executes] == [
+        "agents"
+    ]
+
+
+def test_a_root_that_was_not_there_or_is_gone_is_a_change(project: Path, cells: Path, tmp_path: Path) -> None:
+    """An agent's settings file that it made; a folder that it took away."""
+    made, gone = tmp_path / "made.json", tmp_path / "gone"
+    gone.mkdir()
+
+    def agent(_: Path) -> None:
+        made.write_text("{}")
+        gone.rmdir()
+
+    changes = changed_by(agent, project, cells, Root(str(made)), Root(str(gone)))
+
+    assert {(change.root, change.what) for change in changes.entries} >= {(str(made), "made"), (str(gone), "removed")}
+
+
+# The clock
+
+
+def test_the_start_is_not_after_what_happens_next(tmp_path: Path) -> None:
+    """A file that is written right after the start is never older than it, however coarse the clock is."""
+    for number in range(200):
+        moment = Moment.of(str(tmp_path))
+        file = tmp_path / str(number)
+        file.write_text("x")
+        assert is_since(file.stat().st_ctime_ns, moment.earliest())
+
+
+@pytest.mark.parametrize(
+    ("ctime", "start", "is_new"),
+    [
+        (10_000_000_000, 10_700_000_000, True),  # in seconds: written at 10.9
+        (10_000_000_000, 11_900_000_000, True),  # in two seconds
+        (10_000_000_000, 12_100_000_000, False),
+        (10_500_000_000, 10_590_000_000, True),  # in tenths
+        (10_500_000_000, 10_610_000_000, False),
+        (10_123_456_789, 10_123_456_790, False),
+        (10_123_456_789, 10_123_456_789, True),
+    ],
+)
+def test_a_stamp_that_was_cut_off_counts_as_late_as_it_can_be(ctime: int, start: int, is_new: bool) -> None:
+    """One that ends in zeros may have been up to one step later."""
+    assert is_since(ctime, start) is is_new
+
+
+def test_a_clock_that_was_set_back_hides_nothing(tmp_path: Path) -> None:
+    """The start moves back by what is missing between the two clocks; one that was set forward moves nothing."""
+    now = Moment.of(str(tmp_path))
+    hour = 3600 * 10**9
+    back = Moment(now.stamp_ns + hour, now.realtime_ns + hour, now.boottime_ns)
+    forward = Moment(now.stamp_ns - hour, now.realtime_ns - hour, now.boottime_ns)
+
+    assert abs(back.earliest() - now.stamp_ns) < 10**9
+    assert forward.earliest() == forward.stamp_ns
+
+
+def test_the_probe_of_the_clock_leaves_nothing(project: Path) -> None:
+    """No file, and the folder's own times stay."""
+    before = project.stat()
+    Moment.of(str(project))
+
+    assert (project.stat().st_mtime_ns, project.stat().st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+
+
+# Bounds
+
+
+def test_beyond_the_bound_nothing_is_taken_to_be_unchanged(project: Path, cells: Path) -> None:
+    """Where names were not read, what is of now is listed as changed, and it is said."""
+    from aileron.cell.compare import compare
+    from aileron.cell.listing import Listing
+
+    _wait_for_the_clock()
+    start = Start.of(Root(str(project)), most=3)
+    _wait_for_the_clock()
+    (project / "src/deep/new.py").write_text("x")
+    (project / "src/deep/x.py").write_text("x")
+    listing = Listing()
+    compare(start, listing)
+
+    found = {change.path: change.what for change in listing.sorted()}
+    assert found == {"src/deep/new.py": "changed", "src/deep/x.py": "changed"}
+    assert any("not every name" in note for note in listing.notes)
+
+
+def test_a_tree_that_is_too_deep_is_said(project: Path, cells: Path) -> None:
+    """Deeper than descriptors and paths allow: no error, and not silently left out."""
+
+    def agent(root: Path) -> None:
+        folder = os.open(root, os.O_RDONLY)
+        for _ in range(400):
+            os.mkdir("down", dir_fd=folder)
+            inner = os.open("down", os.O_RDONLY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        os.close(folder)
+
+    changes = changed_by(agent, project, cells)
+
+    assert any("folders deep" in note for note in changes.notes)
+    assert any("folders deep" in line for line in summary(changes))
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_files_are_read_quickly(tmp_path: Path) -> None:
+    """Names only: at most 250 ms on an idle machine of today; here the best of five, as others run beside it."""
+    for number in range(1000):
+        folder = tmp_path / f"d{number // 50}" / f"e{number}"
+        folder.mkdir(parents=True)
+        for file in range(100):
+            os.close(os.open(folder / f"file-{file}.txt", os.O_CREAT | os.O_WRONLY))
+    took = []
+    for _ in range(5):
+        before = time.perf_counter()
+        start = Start.of(Root(str(tmp_path)))
+        took.append(time.perf_counter() - before)
+
+    assert sum(len(folder.names) for folder in start.names.values()) == 101_020
+    assert min(took) < 0.25
+
+
+# What is said and kept
+
+
+def test_hostile_names_are_harmless_and_survive_being_kept(project: Path, cells: Path) -> None:
+    """Line ends, escapes, marks that turn text round, and bytes that are no text."""
+    names = [b"a\nerror: fine", b"\x1b[2Jclear", "\u202egpj.exe".encode(), b"\xff\xfe", b"x" * 255]
+
+    def agent(root: Path) -> None:
+        for name in names:
+            path = os.fsencode(root) + b"/" + name
+            with open(path, "w") as file:
+                file.write("x")
+            os.chmod(path, 0o755)
+
+    changes = changed_by(agent, project, cells)
+    said = "\n".join(summary(changes))
+
+    assert {os.fsencode(change.path) for change in changes.entries} == set(names)
+    assert look(Kept(cells / SESSION)) == changes
+    assert "\nerror: fine" not in said
+    assert said.isascii()
+    assert "\x1b" not in said
+
+
+def test_a_summary_fits_on_a_screen_and_one_kind_hides_no_other(project: Path, cells: Path) -> None:
+    """A thousand executables, and one hook."""
+
+    def agent(root: Path) -> None:
+        for number in range(1000):
+            (root / f"bin-{number}").write_text("x")
+            (root / f"bin-{number}").chmod(0o755)
+        (root / ".git/hooks/pre-commit").write_text("x")
+
+    changes = changed_by(agent, project, cells)
+    said = summary(changes)
+
+    assert len(said) < 30
+    assert ".git/hooks/pre-commit: made; git hook" in said[2]
+    assert any("and 995 more" in line for line in said)
+    assert changes.executing == 1001
+
+
+def test_it_can_be_asked_for_while_the_agent_works(project: Path, cells: Path) -> None:
+    """By another command, from what was kept at the start; afterwards what is kept is what was so at the end."""
+    watch = Watch.begin([Root(str(project))], cells / SESSION)
+    (project / "one").write_text("x")
+    during = look(Kept(cells / SESSION))
+    (project / "two").write_text("x")
+    watch.finish()
+    (project / "three").write_text("x")
+    after = look(Kept(cells / SESSION))
+
+    assert (during.is_final, after.is_final) == (False, True)
+    assert {"one"} <= listed(during).keys()
+    assert "two" not in listed(during)
+    assert "two" in listed(after)
+    assert "three" not in listed(after)
+
+
+def test_a_session_that_was_killed_is_told_from_the_start(project: Path, cells: Path) -> None:
+    """Nobody was there to list it: what is other now is, and that is said."""
+    watch = Watch.begin([Root(str(project))], cells / SESSION)
+    (project / "one").write_text("x")
+    watch.abandon()
+    changes = look(Kept(cells / SESSION))
+
+    assert listed(changes)["one"] == "made"
+    assert any("without a list" in note for note in changes.notes)
+
+
+def test_what_is_kept_is_for_its_owner_alone(project: Path, cells: Path) -> None:
+    """Names of files tell something too."""
+    changed_by(lambda root: None, project, cells)
+
+    assert stat.S_IMODE((cells / SESSION).stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (cells / SESSION).iterdir()} == {0o600}
+
+
+def test_old_cells_are_removed_but_for_those_in_use_or_with_changes_aside(tmp_path: Path, project: Path) -> None:
+    """By number and by age."""
+    cells = tmp_path / "cells"
+    now = time.time()
+    for number in range(MAX_CELLS + 3):
+        kept = Kept(cells / f"ses-{number:03}")
+        kept.make()
+        kept.write("start.json", {})
+        os.utime(kept.path / "start.json", (now - number, now - number))
+    (cells / f"ses-{MAX_CELLS:03}" / "upper").mkdir()
+    with Kept(cells / f"ses-{MAX_CELLS + 1:03}").held():
+        prune(cells)
+    left = {kept.session for kept in kept_cells(cells)}
+
+    assert left == {f"ses-{number:03}" for number in range(MAX_CELLS + 2)}
+    prune(cells, now=now + MAX_AGE_S + 60)
+    assert {kept.session for kept in kept_cells(cells)} == {f"ses-{MAX_CELLS:03}"}
+
+
+@pytest.mark.parametrize("name", ["..", ".hidden", "a b", "a\n", "ses-\u00e9", "x" * 101])
+def test_a_session_is_no_path(name: str) -> None:
+    """What a person types is not taken for a way out of the folder of cells."""
+    with pytest.raises(ValueError, match="not the name of a session"):
+        Kept(Path("/home/you/.aileron/cells") / name)
+
+
+def test_a_file_of_it_that_is_damaged_is_refused(project: Path, cells: Path) -> None:
+    """Half a file is no list of nothing."""
+    changed_by(lambda root: None, project, cells)
+    (cells / SESSION / "changes.json").write_text('{"session": 1')
+
+    with pytest.raises(AileronError, match="damaged"):
+        look(Kept(cells / SESSION))
