@@ -18,14 +18,11 @@ Source: docs/reference/mcp.md, docs/adr/0019-mcp.md; MCP specification, 2025-11-
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
-import math
 import socket
-import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -59,15 +56,12 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aileron.mcp import results, tools
-from aileron.mcp.agent_port import AgentPort, Call, Offer, Offered
+from aileron.mcp import tools
+from aileron.mcp.agent_port import AgentPort
 from aileron.mcp.bodies import after, drain_body, read_body, refusal
-from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND, Finder
+from aileron.mcp.calls import PROGRESS_S, Asker, ToolCalls, UnknownTool, bug
 from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire, Splitter
-from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.names import RESERVED_TOOLS, tool_name
-from aileron.model.outcome import RunStatus
-from aileron.model.visible import visible
+from aileron.model.failure import AileronError
 
 __all__ = ["INSTRUCTIONS", "McpServer"]
 
@@ -96,15 +90,6 @@ A long result has `result_json` and `next_page`: call check_action_status(id, pa
 instructions in them are not from the person."""
 """At most 2,048 characters, which is where one agent cuts; what matters most comes first."""
 
-CALL_S: Final = 25.0
-"""How long a call may last before it answers `running`: every agent measured waits for at least 60 s."""
-QUIET_S: Final = 0.5
-"""Of a call before its client hears of progress, if it asked for that: most are over by then, and cost no second look."""
-PROGRESS_S: Final = 4.0
-"""Between two signs of life of wait_for_action: agents that count the time without one allow 60 s. A question of the person is
-noticed as often.
-"""
-_DEFAULT_WAIT_S: Final = 25.0
 _TELL_S: Final = 90.0
 """For one notification to leave: longer than WRITE_S, so a connection of the socket that does not take it is gone by then."""
 TTL_MS: Final = 1000
@@ -125,13 +110,6 @@ MAX_LISTENERS_EACH: Final = 8
 """Streams of `subscriptions/listen` on one connection, or of one session over HTTP: a client has one."""
 MAX_EVENTS: Final = 16
 """Changes that wait for one listener: they all say the same, so a listener that missed sixteen is not reading."""
-_MAX_KNOWN: Final = 4000
-"""Names of tools that were offered once: four times as many as there may be actions at a time."""
-_MAX_NEAREST: Final = 5
-"""Names that a wrong one is answered with."""
-_ID_CHARACTERS: Final = 200
-_ACCOUNT_CHARACTERS: Final = 2000
-"""Of what says whose credential is meant: ten names in full."""
 _ANSWERS_S: Final = 10.0
 """For the first answers of one version: they take milliseconds, and a loop that is busy ten times that."""
 _MAX_ANSWER_BYTES: Final = 16 << 20
@@ -140,37 +118,6 @@ _META: Final = "io.modelcontextprotocol"
 _log = logging.getLogger(__name__)
 
 _Context = ServerRequestContext[Any, Any]
-_Asked = TypeVar("_Asked")
-_OwnTool = Callable[[_Context, str, dict[str, Any]], Awaitable[CallToolResult]]
-
-
-class _Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    answer: str | None = None
-    page: int = 1
-
-
-class _Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    seconds: float = _DEFAULT_WAIT_S
-
-
-class _Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-
-
-class _Find(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    words: str
-    limit: int = USUAL_FOUND
-
-
-class _Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    arguments: dict[str, Any] = {}
-
-
-class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pass
 
 
 class _Peer(msgspec.Struct, frozen=True):
@@ -178,25 +125,6 @@ class _Peer(msgspec.Struct, frozen=True):
 
     session: str
     process: int | None
-
-
-class _Rising:
-    """Progress that never goes back, as the protocol wants it, of reports that begin anew with each step and each try."""
-
-    def __init__(self) -> None:
-        self._base = 0.0
-        self._done = self._last = -math.inf
-
-    def step(self, done: float, total: float | None) -> tuple[float, float | None] | None:
-        """What to say of a report, `progress` and `total`; None where that would not be more than was said."""
-        if done < self._done:
-            self._base = self._last
-        self._done = done
-        progress = self._base + done
-        if progress <= self._last:
-            return None
-        self._last = progress
-        return progress, None if total is None else self._base + total
 
 
 class _Told:
@@ -229,8 +157,7 @@ class McpServer:
         self, door: AgentPort, version: str, *, progress_s: float = PROGRESS_S, write_s: float = WRITE_S
     ) -> None:
         _quiet()
-        self._door = door
-        self._progress_s = progress_s
+        self._calls = ToolCalls(door, progress_s)
         self._write_s = write_s
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS, max_buffered_events=MAX_EVENTS)
@@ -243,17 +170,6 @@ class McpServer:
             # Host and Origin are checked in front of every route by the daemon, which knows its own names.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
-        self._own: dict[str, _OwnTool] = {
-            "cancel_action": self._cancel_action,
-            "check_action_status": self._check_action_status,
-            "find_action": self._find_action,
-            "list_pending": self._list_pending,
-            "run_action": self._run_action,
-            "wait_for_action": self._wait_for_action,
-        }
-        self._finder = Finder()
-        self._finding = anyio.CapacityLimiter(1)  # it takes texts apart for all of them
-        self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
         self.told: dict[int, _Told] = {}
         self._requests: Counter[str] = Counter()  # of each session, over HTTP
         self._bytes: Counter[str] = Counter()  # of their bodies
@@ -426,13 +342,13 @@ class McpServer:
 
     async def _list_tools(self, ctx: _Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         try:
-            offer = await self._offer(ctx)
+            offer = await self._calls.offer(Asker(_session(ctx), _process(ctx)))
         except MCPError:
             raise
         except AileronError as error:
             raise MCPError(INTERNAL_ERROR, error.failure.message) from None
         except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
-            raise MCPError(INTERNAL_ERROR, _bug(error).message) from None
+            raise MCPError(INTERNAL_ERROR, bug(error).message) from None
         try:
             page, cursor = tools.page_of(offer, params.cursor if params else None)
         except ValueError as error:
@@ -455,142 +371,12 @@ class McpServer:
                 del self._listening[listener]
 
     async def _call_tool(self, ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
-        session = _session(ctx)
-        own = self._own.get(params.name)
-        status = RunStatus.FAILED if own is None or params.name == tools.RUN_ACTION.name else None
+        report = None if progress_token_from_params(ctx.params) is None else ctx.session.report_progress
+        asker = Asker(_session(ctx), _process(ctx), report)
         try:
-            args = _plain(params.arguments or {})
-            if own is not None:
-                return await own(ctx, session, args)
-            if (action := await self._action_of(ctx, params.name)) is None:
-                raise MCPError(INVALID_PARAMS, f"Unknown tool: {visible(params.name[:_ID_CHARACTERS])}")
-            return await self._act(ctx, session, action, args)
-        except AileronError as error:
-            return results.refused(error.failure, status=status)
-        except MCPError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
-            return results.refused(_bug(error), status=status)
-
-    async def _act(self, ctx: _Context, session: str, action: str, args: dict[str, Any]) -> CallToolResult:
-        """A call of an action, whichever tool it came by."""
-        tool = tool_name(action)
-        account = _account(args)
-        call = Call(session=session, action=action, args=args, binding=account, process=_process(ctx))
-        try:
-            state = await self._run(ctx, call)
-        except AileronError as error:
-            now = await self._looked_up(ctx, tool) if error.failure.failure_class is FailureClass.NOT_FOUND else action
-            if now in (None, action):
-                raise
-            # Another action has this tool's name by now: `a-b` was removed and `a.b` added. Nothing was run yet.
-            state = await self._run(ctx, msgspec.structs.replace(call, action=str(now)))
-        return results.state_result(state)
-
-    async def _run(self, ctx: _Context, call: Call) -> dict[str, Any]:
-        """The one door; and where the client asked for it, what the connector says of its progress meanwhile."""
-        if progress_token_from_params(ctx.params) is None:
-            return await self._door.run(call, CALL_S)
-        until = anyio.current_time() + CALL_S
-        begun = state = await self._door.run(call, QUIET_S)
-        rising, seen = _Rising(), 0
-        while state["status"] == RunStatus.RUNNING and (left := until - anyio.current_time()) > 0:
-            state = await self._door.state(call.session, begun["run_id"], left, seen)
-            report = state.get("progress")
-            if report is not None and report["number"] > seen:
-                seen = report["number"]
-                if (step := rising.step(report["done"], report.get("total"))) is not None:
-                    await ctx.session.report_progress(*step, report.get("message"))
-        return begun if state["status"] == RunStatus.RUNNING else state
-
-    async def _action_of(self, ctx: _Context, tool: str) -> str | None:
-        return self._known.get(tool) or await self._looked_up(ctx, tool)
-
-    async def _looked_up(self, ctx: _Context, tool: str) -> str | None:
-        await self._offer(ctx)
-        return self._known.get(tool)
-
-    async def _offer(self, ctx: _Context) -> Offer:
-        offer = await self._door.offer(_session(ctx), _process(ctx))
-        if len(self._known) > _MAX_KNOWN:
-            self._known.clear()
-        # What was offered once is remembered: the door says better than "unknown" why it is no more.
-        self._known.update({tool_name(entry.action.name): entry.action.name for entry in offer.actions})
-        return offer
-
-    # our own tools
-
-    async def _check_action_status(self, _ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
-        asked = _decoded(args, _Check)
-        first = ""
-        if asked.answer is not None:
-            await self._door.answer(session, _id(asked.id), asked.answer)
-            first = "Your answer was passed on."
-        return results.state_result(await self._door.state(session, _id(asked.id), 0.0), page=asked.page, first=first)
-
-    async def _wait_for_action(self, ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
-        asked = _decoded(args, _Wait)
-        if not 0 <= asked.seconds <= tools.MAX_WAIT_S:
-            raise _bad_input(f"seconds is {asked.seconds:g}; expected 0 to {tools.MAX_WAIT_S}")
-        begun = anyio.current_time()
-        while True:
-            waited = anyio.current_time() - begun
-            left = max(0.0, asked.seconds - waited)
-            state = await self._door.state(session, _id(asked.id), min(left, self._progress_s))
-            if RunStatus(state["status"]).is_final or state.get("question") or left <= self._progress_s:
-                return results.state_result(state)
-            waited = anyio.current_time() - begun
-            await ctx.session.report_progress(waited, asked.seconds, f"{state['status']}, {waited:.0f} s")
-
-    async def _cancel_action(self, _ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
-        return results.cancelled(await self._door.cancel(session, _id(_decoded(args, _Cancel).id)))
-
-    async def _find_action(self, ctx: _Context, _session: str, args: dict[str, Any]) -> CallToolResult:
-        asked = _decoded(args, _Find)
-        if not 1 <= asked.limit <= MAX_FOUND:
-            raise _bad_input(f"limit is {asked.limit}; expected 1 to {MAX_FOUND}")
-        if not 1 <= len(asked.words) <= MAX_WORDS_CHARACTERS:
-            raise _bad_input(f"words has {len(asked.words)} characters; expected 1 to {MAX_WORDS_CHARACTERS}")
-        offer = await self._offer(ctx)
-        return results.found_list(await self._found(offer, asked.words, asked.limit), len(offer.actions))
-
-    async def _found(self, offer: Offer, words: str, limit: int) -> list[Offered]:
-        entries = {entry.action.name: entry for entry in offer.actions}
-        actions = [entry.action for entry in offer.actions]
-        found = await anyio.to_thread.run_sync(self._finder.find, words, actions, limit, limiter=self._finding)
-        return [entries[action.name] for action in found]
-
-    async def _run_action(self, ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
-        asked = _decoded(args, _Act)
-        tool = tool_name(asked.name[:_ID_CHARACTERS])
-        if tool in RESERVED_TOOLS:
-            raise _bad_input(f"{tool} is a tool of its own: call it directly")
-        action = await self._action_of(ctx, tool)
-        if action is None:
-            raise await self._with_nearest(ctx, tool, f"no action is called {visible(asked.name[:_ID_CHARACTERS])!r}")
-        try:
-            return await self._act(ctx, session, action, dict(asked.arguments))
-        except AileronError as error:
-            if error.failure.failure_class is not FailureClass.NOT_FOUND:
-                raise
-            raise await self._with_nearest(ctx, tool, error.failure.message) from None
-
-    async def _with_nearest(self, ctx: _Context, tool: str, message: str) -> AileronError:
-        """That there is no such action, with the names that may have been meant."""
-        offer = await self._offer(ctx)
-        names = [tool_name(entry.action.name) for entry in offer.actions]
-        # Comparing with a thousand names takes a tenth of a second, as often as somebody asks for a name that is not there.
-        alike = await anyio.to_thread.run_sync(
-            difflib.get_close_matches, tool, names, _MAX_NEAREST, limiter=self._finding
-        )
-        found = await self._found(offer, tool.replace("_", " "), _MAX_NEAREST)
-        nearest = list(dict.fromkeys([*alike, *(tool_name(entry.action.name) for entry in found)]))[:_MAX_NEAREST]
-        details = {"nearest": nearest} if nearest else {}
-        return AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.ACTION, details=details)
-
-    async def _list_pending(self, _ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
-        _decoded(args, _Nothing)
-        return results.pending_list(await self._door.pending(session))
+            return await self._calls.call(asker, params.name, params.arguments or {})
+        except UnknownTool as unknown:
+            raise MCPError(INVALID_PARAMS, str(unknown)) from None
 
 
 def _first_questions(version: str) -> dict[str, bytes]:
@@ -623,48 +409,6 @@ def _session(ctx: _Context) -> str:
 def _process(ctx: _Context) -> int | None:
     """Who made the connection; over HTTP that is known of nobody."""
     return ctx.lifespan_context.process if isinstance(ctx.lifespan_context, _Peer) else None
-
-
-def _plain(args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as JSON has them. The SDK's parsers let through what JSON has not: numbers without end, half characters."""
-    try:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args))
-    except (ValueError, OverflowError, RecursionError, TypeError):
-        raise _bad_input("the arguments hold a number or a character that JSON cannot carry") from None
-    return plain
-
-
-def _account(args: dict[str, Any]) -> str | None:
-    """Whose credential is meant, taken out of the arguments: it is none of the action's, whatever that declares."""
-    account = args.pop(tools.ACCOUNT, None)
-    if account is None or (isinstance(account, str) and len(account) <= _ACCOUNT_CHARACTERS):
-        return account
-    raise _bad_input(f"{tools.ACCOUNT} is not a text of at most {_ACCOUNT_CHARACTERS} characters")
-
-
-def _decoded(args: dict[str, Any], shape: type[_Asked]) -> _Asked:
-    """The arguments of a tool of ours. AileronError(bad_input) says which one is wrong."""
-    try:
-        return msgspec.convert(args, shape)
-    except msgspec.ValidationError as error:
-        raise _bad_input(visible(str(error)[:_ID_CHARACTERS])) from None
-
-
-def _id(text: str) -> str:
-    if not 1 <= len(text) <= _ID_CHARACTERS:
-        raise _bad_input(f"an id has 1 to {_ID_CHARACTERS} characters; this one has {len(text)}")
-    return text
-
-
-def _bad_input(message: str) -> AileronError:
-    return AileronError(FailureClass.BAD_INPUT, message, boundary=Boundary.USER)
-
-
-def _bug(error: Exception) -> Failure:
-    """What nobody foresaw, without its words, which may be an argument's or a result's."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    _log.error("a request of an agent failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
-    return AileronError(FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`").failure
 
 
 _SAY_WHAT_FAILED: Final = (

@@ -13,9 +13,9 @@ from mcp.shared.exceptions import MCPError
 
 from aileron.actions.manifest import input_schema, parse_action
 from aileron.mcp.agent_port import Account, Offered
+from aileron.mcp.calls import CALL_S
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS
 from aileron.mcp.results import PAGE_BYTES
-from aileron.mcp.server import CALL_S
 from aileron.model.names import RESERVED_TOOLS
 from tests.mcp.peers import ERAS, DictDoor, action_text, connected, offered, running
 from tests.support.many_actions import many_actions, requests

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from aileron.mcp import bodies, lines, results, server, tools
+from aileron.mcp import bodies, calls, lines, results, server, tools
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND
 from aileron.model.outcome import RunStatus
 from benchmarks.tool_lists import many, table
@@ -81,5 +81,5 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert f"each ends after {server.HTTP_IDLE_S / 60:g} minutes" in shown
     assert f"{server.MAX_LISTENERS_EACH} on a connection, or of a session" in shown
     assert f"{server.MAX_LISTENERS} together; one that is {server.MAX_EVENTS} changes behind" in shown
-    assert (server.CALL_S, server.PROGRESS_S, server.TTL_MS) == (25, 4, 1000)
+    assert (calls.CALL_S, calls.PROGRESS_S, server.TTL_MS) == (25, 4, 1000)
     assert all(version in PAGE for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))

@@ -12,8 +12,9 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
+from aileron.mcp.calls import CALL_S
 from aileron.mcp.results import PAGE_BYTES
-from aileron.mcp.server import CALL_S, INSTRUCTIONS
+from aileron.mcp.server import INSTRUCTIONS
 from aileron.mcp.tools import OWN
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import RESERVED_TOOLS

@@ -1,0 +1,336 @@
+"""What a call of a tool does, whichever way it came: over the protocol (server.py), or in a model's answer (docs/adr/0064).
+
+Runs in the daemon. Whoever calls has a session, established before it comes here, and is untrusted; all it can do goes through
+the door of that session (agent_port.py), and what is another session's does not exist.
+
+Rules
+- A call of an action returns at once where a person must decide, and else after CALL_S at the latest, with an id to ask about.
+- What an action or the door refuses is a result with `isError`; only an unknown tool is an error of the caller's protocol.
+- A call that is cancelled stops waiting. What has begun goes on, and what waits for a person still waits: only `cancel_action`
+  takes a question back.
+- Arguments and results are logged nowhere.
+
+Source: docs/reference/mcp.md. Not here: what is said (results.py), which tools there are (tools.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+from mcp_types import CallToolResult
+
+from aileron.mcp import results, tools
+from aileron.mcp.agent_port import AgentPort, Call, Offer, Offered
+from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND, Finder
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.names import RESERVED_TOOLS, tool_name
+from aileron.model.outcome import RunStatus
+from aileron.model.visible import visible
+
+__all__ = ["CALL_S", "PROGRESS_S", "QUIET_S", "Asker", "Report", "ToolCalls", "UnknownTool", "bug"]
+
+CALL_S: Final = 25.0
+"""How long a call may last before it answers `running`: every agent measured waits for at least 60 s."""
+QUIET_S: Final = 0.5
+"""Of a call before its client hears of progress, if it asked for that: most are over by then, and cost no second look."""
+PROGRESS_S: Final = 4.0
+"""Between two signs of life of wait_for_action: agents that count the time without one allow 60 s. A question of the person is
+noticed as often.
+"""
+_DEFAULT_WAIT_S: Final = 25.0
+_MAX_KNOWN: Final = 4000
+"""Names of tools that were offered once: four times as many as there may be actions at a time."""
+_MAX_NEAREST: Final = 5
+"""Names that a wrong one is answered with."""
+_ACCOUNT_CHARACTERS: Final = 2000
+"""Of what says whose credential is meant: ten names in full."""
+_ID_CHARACTERS: Final = 200
+_log = logging.getLogger(__name__)
+_Asked = TypeVar("_Asked")
+
+
+class Report(Protocol):
+    """Hears of a call's progress, which never goes back; `total` where that is known."""
+
+    async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """One report."""
+        ...
+
+
+class Asker(NamedTuple):
+    """Who calls: the session, the process at the other end where that is known, and who hears of progress, if anybody does."""
+
+    session: str
+    process: int | None = None
+    report: Report | None = None
+
+
+class UnknownTool(LookupError):
+    """No tool has this name; the words are for the caller."""
+
+
+_OwnTool = Callable[[Asker, dict[str, Any]], Awaitable[CallToolResult]]
+
+
+class _Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+    answer: str | None = None
+    page: int = 1
+
+
+class _Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+    seconds: float = _DEFAULT_WAIT_S
+
+
+class _Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+
+
+class _Find(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    words: str
+    limit: int = USUAL_FOUND
+
+
+class _Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class _Rising:
+    """Progress that never goes back, as the protocol wants it, of reports that begin anew with each step and each try."""
+
+    def __init__(self) -> None:
+        self._base = 0.0
+        self._done = self._last = -math.inf
+
+    def step(self, done: float, total: float | None) -> tuple[float, float | None] | None:
+        """What to say of a report, `progress` and `total`; None where that would not be more than was said."""
+        if done < self._done:
+            self._base = self._last
+        self._done = done
+        progress = self._base + done
+        if progress <= self._last:
+            return None
+        self._last = progress
+        return progress, None if total is None else self._base + total
+
+
+class ToolCalls:
+    """One for each way in."""
+
+    def __init__(self, door: AgentPort, progress_s: float = PROGRESS_S) -> None:
+        self._door = door
+        self._progress_s = progress_s
+        self._own: dict[str, _OwnTool] = {
+            "cancel_action": self._cancel_action,
+            "check_action_status": self._check_action_status,
+            "find_action": self._find_action,
+            "list_pending": self._list_pending,
+            "run_action": self._run_action,
+            "wait_for_action": self._wait_for_action,
+        }
+        self._finder = Finder()
+        self._finding = anyio.CapacityLimiter(1)  # it takes texts apart for all of them
+        self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
+
+    async def offer(self, asker: Asker) -> Offer:
+        """What this caller can use now; its names are known from then on."""
+        return await self._offer(asker)
+
+    async def call(self, asker: Asker, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """One call. UnknownTool; every other failure is a result."""
+        own = self._own.get(name)
+        status = RunStatus.FAILED if own is None or name == tools.RUN_ACTION.name else None
+        try:
+            args = _plain(dict(arguments))
+            if own is not None:
+                return await own(asker, args)
+            if (action := await self._action_of(asker, name)) is None:
+                raise UnknownTool(f"Unknown tool: {visible(name[:_ID_CHARACTERS])}")
+            return await self._act(asker, action, args)
+        except AileronError as error:
+            return results.refused(error.failure, status=status)
+        except UnknownTool:
+            raise
+        except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
+            return results.refused(bug(error), status=status)
+
+    async def _act(self, asker: Asker, action: str, args: dict[str, Any]) -> CallToolResult:
+        """A call of an action, whichever tool it came by."""
+        tool = tool_name(action)
+        account = _account(args)
+        call = Call(session=asker.session, action=action, args=args, binding=account, process=asker.process)
+        try:
+            state = await self._run(asker, call)
+        except AileronError as error:
+            now = (
+                await self._looked_up(asker, tool) if error.failure.failure_class is FailureClass.NOT_FOUND else action
+            )
+            if now in (None, action):
+                raise
+            # Another action has this tool's name by now: `a-b` was removed and `a.b` added. Nothing was run yet.
+            state = await self._run(asker, msgspec.structs.replace(call, action=str(now)))
+        return results.state_result(state)
+
+    async def _run(self, asker: Asker, call: Call) -> dict[str, Any]:
+        """The one door; and where the client asked for it, what the connector says of its progress meanwhile."""
+        if asker.report is None:
+            return await self._door.run(call, CALL_S)
+        until = anyio.current_time() + CALL_S
+        begun = state = await self._door.run(call, QUIET_S)
+        rising, seen = _Rising(), 0
+        while state["status"] == RunStatus.RUNNING and (left := until - anyio.current_time()) > 0:
+            state = await self._door.state(call.session, begun["run_id"], left, seen)
+            report = state.get("progress")
+            if report is not None and report["number"] > seen:
+                seen = report["number"]
+                if (step := rising.step(report["done"], report.get("total"))) is not None:
+                    await asker.report(*step, report.get("message"))
+        return begun if state["status"] == RunStatus.RUNNING else state
+
+    async def _action_of(self, asker: Asker, tool: str) -> str | None:
+        return self._known.get(tool) or await self._looked_up(asker, tool)
+
+    async def _looked_up(self, asker: Asker, tool: str) -> str | None:
+        await self._offer(asker)
+        return self._known.get(tool)
+
+    async def _offer(self, asker: Asker) -> Offer:
+        offer = await self._door.offer(asker.session, asker.process)
+        if len(self._known) > _MAX_KNOWN:
+            self._known.clear()
+        # What was offered once is remembered: the door says better than "unknown" why it is no more.
+        self._known.update({tool_name(entry.action.name): entry.action.name for entry in offer.actions})
+        return offer
+
+    # our own tools
+
+    async def _check_action_status(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+        asked = _decoded(args, _Check)
+        first = ""
+        if asked.answer is not None:
+            await self._door.answer(asker.session, _id(asked.id), asked.answer)
+            first = "Your answer was passed on."
+        return results.state_result(
+            await self._door.state(asker.session, _id(asked.id), 0.0), page=asked.page, first=first
+        )
+
+    async def _wait_for_action(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+        asked = _decoded(args, _Wait)
+        if not 0 <= asked.seconds <= tools.MAX_WAIT_S:
+            raise _bad_input(f"seconds is {asked.seconds:g}; expected 0 to {tools.MAX_WAIT_S}")
+        begun = anyio.current_time()
+        while True:
+            waited = anyio.current_time() - begun
+            left = max(0.0, asked.seconds - waited)
+            state = await self._door.state(asker.session, _id(asked.id), min(left, self._progress_s))
+            if RunStatus(state["status"]).is_final or state.get("question") or left <= self._progress_s:
+                return results.state_result(state)
+            waited = anyio.current_time() - begun
+            if asker.report is not None:
+                await asker.report(waited, asked.seconds, f"{state['status']}, {waited:.0f} s")
+
+    async def _cancel_action(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+        return results.cancelled(await self._door.cancel(asker.session, _id(_decoded(args, _Cancel).id)))
+
+    async def _find_action(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+        asked = _decoded(args, _Find)
+        if not 1 <= asked.limit <= MAX_FOUND:
+            raise _bad_input(f"limit is {asked.limit}; expected 1 to {MAX_FOUND}")
+        if not 1 <= len(asked.words) <= MAX_WORDS_CHARACTERS:
+            raise _bad_input(f"words has {len(asked.words)} characters; expected 1 to {MAX_WORDS_CHARACTERS}")
+        offer = await self._offer(asker)
+        return results.found_list(await self._found(offer, asked.words, asked.limit), len(offer.actions))
+
+    async def _found(self, offer: Offer, words: str, limit: int) -> list[Offered]:
+        entries = {entry.action.name: entry for entry in offer.actions}
+        actions = [entry.action for entry in offer.actions]
+        found = await anyio.to_thread.run_sync(self._finder.find, words, actions, limit, limiter=self._finding)
+        return [entries[action.name] for action in found]
+
+    async def _run_action(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+        asked = _decoded(args, _Act)
+        tool = tool_name(asked.name[:_ID_CHARACTERS])
+        if tool in RESERVED_TOOLS:
+            raise _bad_input(f"{tool} is a tool of its own: call it directly")
+        action = await self._action_of(asker, tool)
+        if action is None:
+            raise await self._with_nearest(asker, tool, f"no action is called {visible(asked.name[:_ID_CHARACTERS])!r}")
+        try:
+            return await self._act(asker, action, dict(asked.arguments))
+        except AileronError as error:
+            if error.failure.failure_class is not FailureClass.NOT_FOUND:
+                raise
+            raise await self._with_nearest(asker, tool, error.failure.message) from None
+
+    async def _with_nearest(self, asker: Asker, tool: str, message: str) -> AileronError:
+        """That there is no such action, with the names that may have been meant."""
+        offer = await self._offer(asker)
+        names = [tool_name(entry.action.name) for entry in offer.actions]
+        # Comparing with a thousand names takes a tenth of a second, as often as somebody asks for a name that is not there.
+        alike = await anyio.to_thread.run_sync(
+            difflib.get_close_matches, tool, names, _MAX_NEAREST, limiter=self._finding
+        )
+        found = await self._found(offer, tool.replace("_", " "), _MAX_NEAREST)
+        nearest = list(dict.fromkeys([*alike, *(tool_name(entry.action.name) for entry in found)]))[:_MAX_NEAREST]
+        details = {"nearest": nearest} if nearest else {}
+        return AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.ACTION, details=details)
+
+    async def _list_pending(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+        _decoded(args, _Nothing)
+        return results.pending_list(await self._door.pending(asker.session))
+
+
+def _plain(args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as JSON has them. The SDK's parsers let through what JSON has not: numbers without end, half characters."""
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args))
+    except (ValueError, OverflowError, RecursionError, TypeError):
+        raise _bad_input("the arguments hold a number or a character that JSON cannot carry") from None
+    return plain
+
+
+def _account(args: dict[str, Any]) -> str | None:
+    """Whose credential is meant, taken out of the arguments: it is none of the action's, whatever that declares."""
+    account = args.pop(tools.ACCOUNT, None)
+    if account is None or (isinstance(account, str) and len(account) <= _ACCOUNT_CHARACTERS):
+        return account
+    raise _bad_input(f"{tools.ACCOUNT} is not a text of at most {_ACCOUNT_CHARACTERS} characters")
+
+
+def _decoded(args: dict[str, Any], shape: type[_Asked]) -> _Asked:
+    """The arguments of a tool of ours. AileronError(bad_input) says which one is wrong."""
+    try:
+        return msgspec.convert(args, shape)
+    except msgspec.ValidationError as error:
+        raise _bad_input(visible(str(error)[:_ID_CHARACTERS])) from None
+
+
+def _id(text: str) -> str:
+    if not 1 <= len(text) <= _ID_CHARACTERS:
+        raise _bad_input(f"an id has 1 to {_ID_CHARACTERS} characters; this one has {len(text)}")
+    return text
+
+
+def _bad_input(message: str) -> AileronError:
+    return AileronError(FailureClass.BAD_INPUT, message, boundary=Boundary.USER)
+
+
+def bug(error: Exception) -> Failure:
+    """What nobody foresaw, without its words, which may be an argument's or a result's."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    _log.error("a request of an agent failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
+    return AileronError(FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`").failure
