@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tests/connectors/openapi tests/logins tests/sandbox/test_jail_filter.py
+FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tests/connectors/openapi tests/logins tests/sandbox/test_jail_filter.py tests/cell/test_terminal_filter.py
 AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser

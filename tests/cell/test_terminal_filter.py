@@ -1,0 +1,329 @@
+"""What of a cell's output reaches the person's terminal: row by row, at any split, and against an oracle of its own."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.cell.terminal_filter import MAX_KEPT, TerminalFilter
+from aileron.cell.terminal_rules import MODES, RULES, Rule
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cell-terminal.md"
+
+
+def fed(data: bytes) -> bytes:
+    """What passes of all of it at once."""
+    return TerminalFilter().feed(data)
+
+
+# Row by row
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.sequence} {rule.name}")
+def test_each_row_decides_what_it_says(rule: Rule) -> None:
+    """Its example passes byte for byte, is dropped whole between two words, or is something else."""
+    out = fed(b"before " + rule.example + b" after")
+
+    match rule.decision:
+        case "passes":
+            assert out == b"before " + rule.example + b" after"
+        case "dropped":
+            assert out == b"before  after"
+        case "rewritten":
+            assert rule.example not in out
+            assert len(out) > len(b"before  after")
+
+
+def test_the_page_has_the_rows_and_the_modes() -> None:
+    """Word for word, in their order."""
+    text = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \| (.*?) \| (passes|dropped|rewritten) \| (.*) \|$", text, re.MULTILINE)
+    said = [tuple(part.replace("\\|", "|").strip("`") for part in row) for row in rows]
+
+    assert said == [(rule.sequence, rule.name, rule.decision, rule.why) for rule in RULES]
+    modes = re.search(r"^These modes pass: (.*?)\.", text, re.MULTILINE | re.DOTALL)
+    assert modes is not None
+    assert [int(number) for number in re.findall(r"\d+", modes[1])] == list(MODES)
+
+
+# Whatever comes
+
+_NUMBERS = st.lists(st.integers(0, 99999), max_size=6).map(lambda numbers: ";".join(map(str, numbers)).encode())
+_CSI = st.builds(
+    lambda private, numbers, between, final: b"\x1b[" + private + numbers + between + final,
+    st.sampled_from([b"", b"?", b">", b"<", b"="]),
+    st.one_of(_NUMBERS, st.sampled_from([b"1049", b"25", b"1000;1006", b"22;0", b"23", b"4", b"6", b"3", b"996"])),
+    st.sampled_from([b"", b"", b"", b"$", b" ", b"!", b'"', b"*", b"'"]),
+    st.binary(min_size=1, max_size=1).map(lambda one: bytes([0x40 + one[0] % 63])),
+)
+_COMMANDS = st.builds(
+    lambda kind, number, text, end: kind + number + text + end,
+    st.sampled_from([b"\x1b]", b"\x1bP", b"\x1b_", b"\x1b^", b"\x1bX", b"\x1bk"]),
+    st.sampled_from(
+        [b"0;", b"2;", b"8;;", b"8;id=1;https://a.example/", b"11;?", b"52;c;", b"9;4;1;5", b"1337;", b"$q"]
+    ),
+    st.one_of(st.binary(max_size=40), st.just(b"x" * (MAX_KEPT + 5)), st.just(b"\x9c"), st.just(b"")),
+    st.sampled_from([b"\a", b"\x1b\\", b"\x18", b"", b"\x1b", b"\x9c"]),
+)
+_PIECES = st.one_of(
+    st.sampled_from([rule.example for rule in RULES]),
+    _CSI,
+    _COMMANDS,
+    st.text(max_size=12).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.binary(max_size=12),
+    st.sampled_from(
+        [b"\x1b", b"\x1b(", b"\x1b[", b"\x1b]", b"\x1b[" + b"1;" * 200, b"\x1b(((((0", b"\xe2\x94", b"\xc2"]
+    ),
+)
+OUTPUT = st.lists(_PIECES, max_size=14).map(b"".join)
+
+# The oracle: everything that may come out, as one regular expression, written from the page and not from the filter.
+_MODES_ALLOWED = b"|".join(str(number).encode() for number in MODES)
+_SAFE = re.compile(
+    b"|".join(
+        (
+            rb"[\x07-\x0f\x20-\x7e]",
+            rb"\x1b[78DEM=>]",
+            rb"\x1b[()][0B]",
+            rb"\x1b\[[0-9:;]*m",
+            rb"\x1b\[[0-9;]*[@A-ILMPSTXZ`abdef]",
+            rb"\x1b\[[012]?[JK]",
+            rb"\x1b\[(?:[0-9;]*r|[su]|4[hl]|[0-6]? q|!p|>?0?c|>0?q|6n|\?6n|\?996n|\??[0-9]{1,5}\$p)",
+            rb"\x1b\[(?:>[0-9]{0,3}u|<[0-9]{0,3}u|=[0-9]{0,3}(?:;[1-3])?u|\?u|>4(?:;[012])?m|\?4m|2[23](?:;[012])?t)",
+            rb"\x1b\[\?(?:" + _MODES_ALLOWED + rb")(?:;(?:" + _MODES_ALLOWED + rb"))*[hl]",
+            rb"\x1b\][012];[^\x00-\x1f\x7f]{0,480}\x1b\\",
+            rb"\x1b\](?:4(?:;[0-9]{1,3};\?)+|1[012];\?)(?:\x07|\x1b\\)",
+            rb"\x1b\]9;4;[0-4](?:;[0-9]{0,3})?(?:\x07|\x1b\\)",
+            rb"\x1b\]8;(?:id=[\x21-\x7e]+)?;(?:https?://[^@\x00-\x20\x7f-\xff]+[\x21-\x7e]*)?(?:\x07|\x1b\\)",
+        )
+    )
+)
+
+
+def harm(data: bytes) -> str | None:
+    """What is in it that should not be: None if it is UTF-8 without C1 controls, all of sequences that the page lets pass."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"no UTF-8: {error}"
+    if (control := re.search("[\x80-\x9f]", text)) is not None:
+        return f"an 8-bit control: {control[0]!r}"
+    rest = _SAFE.sub(b"", data)  # what is ASCII and matched is gone
+    at = re.search(rb"[\x00-\x7f]", rest)
+    return None if at is None else f"unexpected: {rest[at.start() :][:40]!r}"
+
+
+def test_the_oracle_sees_what_is_harmful() -> None:
+    """The control of the properties below: every example that is dropped or rewritten is harm in its eyes, and no other is."""
+    for rule in RULES:
+        if rule.decision != "passes" and rule.sequence not in ("OSC 0, OSC 1, OSC 2", "ESC c"):
+            assert harm(rule.example) is not None, rule.sequence
+        elif rule.decision == "passes":
+            assert harm(rule.example) is None, rule.sequence
+
+
+@given(OUTPUT)
+def test_nothing_harmful_comes_out(data: bytes) -> None:
+    """Neither of what is written to the terminal while the agent runs nor of what puts it back."""
+    filtered = TerminalFilter()
+    out = filtered.feed(data)
+
+    assert harm(out) is None
+    assert harm(filtered.pause()) is None
+    assert harm(filtered.resume()) is None
+    assert harm(filtered.finish()) is None
+
+
+@given(OUTPUT, st.data())
+def test_any_split_gives_the_same(data: bytes, drawn: st.DataObject) -> None:
+    """Output arrives in pieces that nobody chose, or that the agent did."""
+    cuts = sorted(drawn.draw(st.sets(st.integers(0, len(data)), max_size=20)))
+    whole, pieces = TerminalFilter(), TerminalFilter()
+    parts = [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+    assert b"".join(pieces.feed(part) for part in parts) == whole.feed(data)
+    assert pieces.questions == whole.questions
+    assert pieces.finish() == whole.finish()
+
+
+@given(OUTPUT)
+def test_byte_by_byte_gives_the_same(data: bytes) -> None:
+    """The hardest split."""
+    pieces = TerminalFilter()
+
+    assert b"".join(pieces.feed(data[at : at + 1]) for at in range(len(data))) == fed(data)
+
+
+@given(OUTPUT)
+def test_what_passed_once_passes_again_unchanged(data: bytes) -> None:
+    """There is nothing in the output that the filter would have put otherwise: a title, which it keeps one of, aside."""
+    once = re.sub(rb"\x1b\[2[23][^t]*t|\x1b\[[<=>?][0-9;]*u", b"", fed(data))
+    again = re.sub(rb"\x1b\[22;0t", b"", fed(once))
+
+    assert again == once
+
+
+@given(st.text(st.characters(blacklist_categories=("Cc", "Cs"))))
+def test_text_passes_byte_for_byte(text: str) -> None:
+    """In all scripts."""
+    assert fed(text.encode()) == text.encode()
+
+
+@given(OUTPUT)
+def test_in_another_character_set_only_ascii_passes(data: bytes) -> None:
+    """There a byte of a letter can be a control."""
+    assert TerminalFilter(is_utf8=False).feed(data).isascii()
+
+
+# Cases that were thought of
+
+
+@pytest.mark.parametrize(
+    ("data", "passes"),
+    [
+        (b"\x1b]0;\x1b[21t\x07", b"\x07"),  # an escape ends a title, and what begins there is looked at by itself
+        (b"\x1b[?2026;2;25h", b"\x1b[?2026;25h"),
+        (b"\x1b[?2h\x1b[?38h", b""),
+        (b"\x1b[0?25h", b""),
+        (b"\x1b[\x9b21t", b"\xef\xbf\xbd21t"),
+        (b"\x9b21t", b"\xef\xbf\xbd21t"),
+        (b"\xc2\x9b21t", b"21t"),
+        (b"\xc2\x9d52;c;eA==\x07", b"52;c;eA==\x07"),
+        (b"\x1b\x1b]52;c;eA==\x07", b""),
+        (b"\x1b[<1u", b""),  # the person's own state of the keyboard
+        (b"\x1b[=1u", b""),
+        (b"\x1b[23;0t", b""),
+        (b"\x1b]8;;https://you@evil.example/\x07x\x1b]8;;\x07", b"x\x1b]8;;\x07"),
+        (b"\x1b]8;;HTTPS://a/\x07", b""),
+        (b"\x1b]8;;https://a/" + b"x" * 2083 + b"\x07", b""),
+        (b"\x1b]4;1;#fff;2;?\x07", b""),
+        (b"\x1b[" + b"1;" * 130 + b"1m", b""),
+        (b"\x1b]2;" + b"x" * MAX_KEPT + b"\x07after", b"after"),
+        (b"\x1bPq" + b"~" * 100_000 + b"\x1b\\after", b"after"),
+    ],
+)
+def test_tricks_are_seen_through(data: bytes, passes: bytes) -> None:
+    """Controls in controls, two spellings, mixed lists, and what is too long."""
+    assert fed(data) == passes
+
+
+def test_a_title_is_made_harmless_and_the_one_before_comes_back() -> None:
+    """Printable, short; the terminal keeps the person's, and gets it back."""
+    filtered = TerminalFilter()
+    out = filtered.feed("\x1b]0;a\tb\u202e\x7f\x85c".encode() + b"\xff" + b"d" * 300 + b"\x07")
+
+    assert out == b"\x1b[22;0t\x1b]0;abc\xef\xbf\xbd" + b"d" * 116 + b"\x1b\\"
+    assert filtered.feed(b"\x1b]2;more\x07") == b"\x1b]2;more\x1b\\"
+    assert filtered.finish() == b"\x1b[0m\x1b[23;0t"
+
+
+def test_memory_is_bounded_whatever_is_unfinished() -> None:
+    """A string that never ends is not kept, and takes no longer for that."""
+    filtered = TerminalFilter()
+    began = time.monotonic()
+    for begin in (b"\x1b]2;", b"\x1bP", b"\x1b[", b"\x1b("):
+        filtered.feed(begin)
+        for _ in range(2000):
+            assert filtered.feed(b"1" * 1000 if begin != b"\x1b(" else b"(" * 1000) == b""
+        assert len(repr(vars(filtered))) < 4 * MAX_KEPT
+        filtered.feed(b"\x18\x1b\\")
+
+    assert filtered.feed(b"after") == b"after"
+    assert time.monotonic() - began < 20
+
+
+# At the end
+
+
+def test_what_is_on_is_turned_off_at_the_end_and_nothing_else() -> None:
+    """Of everything that can be turned on; in an order that leaves the alternate screen before the rest."""
+    filtered = TerminalFilter()
+    for part in (
+        b"\x1b[>1u\x1b[?1049h\x1b[>3u\x1b[=5;1u\x1b[?25l\x1b[?1000;1006h\x1b[?2004h\x1b[?1004h\x1b[?1h\x1b=\x1b[?7l",
+        b"\x1b[2;5r\x1b[4h\x1b[5 q\x1b[>4;2m\x0e\x1b(0\x1b[1m\x1b]8;;https://a.example/\x1b\\\x1b]9;4;3\x07\x1b[?2026h",
+    ):
+        assert filtered.feed(part) == part
+    undone = filtered.finish()
+
+    for part in (
+        b"\x1b[?25h",
+        b"\x1b[?1000l",
+        b"\x1b[?1006l",
+        b"\x1b[?2004l",
+        b"\x1b[?1004l",
+        b"\x1b[?1l",
+        b"\x1b[?7h",
+        b"\x1b>",
+        b"\x1b7\x1b[r\x1b8",
+        b"\x1b[4l",
+        b"\x1b[0 q",
+        b"\x1b[>4m",
+        b"\x0f",
+        b"\x1b(B",
+        b"\x1b[0m",
+        b"\x1b]8;;\x1b\\",
+        b"\x1b]9;4;0\x1b\\",
+    ):
+        assert part in undone
+    assert undone.startswith(b"\x1b[?2026l")
+    assert undone.index(b"\x1b[<1u") < undone.index(b"\x1b[?1049l") < undone.rindex(b"\x1b[<1u")
+    assert filtered.finish() == b""
+
+
+def test_a_program_that_cleaned_up_leaves_nothing_to_do() -> None:
+    """But attributes, which cost nothing; and of plain text there is nothing at all."""
+    tidy, plain = TerminalFilter(), TerminalFilter()
+    tidy.feed(b"\x1b[?1049h\x1b[>1u\x1b[?25l\x1b[2;5r\x1b[r\x1b[?25h\x1b[<1u\x1b[?1049l")
+    plain.feed(b"text\r\n")
+
+    assert tidy.finish() == b"\x1b[0m"
+    assert plain.finish() == b""
+
+
+@given(OUTPUT)
+def test_after_what_puts_it_back_nothing_is_left_to_put_back(data: bytes) -> None:
+    """The end of one is a stream like any other: read by a second filter behind the first, it turns everything off."""
+    first, behind = TerminalFilter(), TerminalFilter()
+    behind.feed(first.feed(data))
+    behind.feed(first.finish())
+    rest = re.sub(rb"\x1b\[0m|\x1b\[23;0t", b"", behind.finish())
+
+    assert rest == b""
+
+
+@given(OUTPUT)
+def test_a_pause_changes_nothing_that_comes_later(data: bytes) -> None:
+    """Paused and resumed, the terminal is as it was, but for a link that ended: a second filter behind has as much to put back."""
+    first, behind, unpaused = TerminalFilter(), TerminalFilter(), TerminalFilter()
+    unpaused.feed(first.feed(data))
+    for part in (fed(data), first.pause(), first.resume()):
+        behind.feed(part)
+    ours = re.compile(rb"\x1b\[0m|\x1b\[23;0t|\x1b\]8;;\x1b\\")
+
+    assert ours.sub(b"", behind.finish()) == ours.sub(b"", unpaused.finish())
+
+
+def test_plain_text_passes_fast() -> None:
+    """Far less than the 50 MB/s that are wanted: enough to see that it became something a hundred times slower."""
+    data = b"line of an agent's output\r\n" * 2500
+    filtered = TerminalFilter()
+    began = time.process_time()
+    for _ in range(100):
+        filtered.feed(data)
+
+    assert 100 * len(data) / (time.process_time() - began) > 10e6
+
+
+def test_a_question_is_counted() -> None:
+    """Whoever ends the session waits for answers that are on their way only if there are."""
+    filtered = TerminalFilter()
+    filtered.feed(b"text\x1b[1m")
+    before = filtered.questions
+    filtered.feed(b"\x1b[c\x1b[6n\x1b]11;?\x07\x1b[?u")
+
+    assert (before, filtered.questions) == (0, 4)
