@@ -24,17 +24,22 @@ __all__ = [
     "CALL_S",
     "HOME_VARIABLE",
     "NAME",
+    "PLACEHOLDER",
     "TOKEN_VARIABLE",
     "Agent",
     "AileronServer",
+    "CellNeeds",
+    "Executes",
     "Gateway",
     "LaunchRequest",
     "Setup",
     "Snippet",
     "base_url_of",
     "home_of",
+    "is_not_through",
     "not_through",
     "without_proxy",
+    "xdg_directory",
 ]
 
 NAME = "aileron"
@@ -44,9 +49,13 @@ CALL_S = 300
 give up after 60 unless told."""
 HOME_VARIABLE = "AILERON_HOME"
 TOKEN_VARIABLE = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
+PLACEHOLDER = "ail_stands-where-a-key-would-be-opens-nothing-0"
+"""What an agent in a cell is shown where it wants a token or a key: the same on every machine, and worth nothing. There, the
+session is known by the connection, and a key is the gateway's to add."""
 _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 _NO_PROXY = ("no_proxy", "NO_PROXY")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_NOT_THROUGH = "requests to that model do not go through Aileron's gateway"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +119,42 @@ class Snippet:
 
 
 @dataclasses.dataclass(frozen=True)
+class Executes:
+    """Files of an agent's settings that make it, or a shell, run something the next time, outside of a cell too.
+
+    `pattern` is absolute, as `fnmatch` reads it, where `*` is everything below a folder as well. `how` says what runs.
+    """
+
+    pattern: str
+    how: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CellNeeds:
+    """What an agent needs of the person's home and environment in a cell. What is not named here is not there.
+
+    `directories` and `files` are its settings and state, writable, and made if they are missing. A file on its own cannot be
+    replaced by a rename in a cell (EBUSY), so one is named only where the agent was seen to write it in place then. `fixed` stays
+    read-only inside of them; `readable` is read-only and may be missing. `keys` are, by provider, its variables and files with a
+    credential that are not shown where the gateway has the key. `prefixes` are of variables that are its own. `arguments` and
+    `variables` turn off what cannot work in a cell, a sandbox inside of it above all, and `notes` say so. `hosts` are where it
+    goes without the gateway, to be named in messages.
+    """
+
+    directories: tuple[Path, ...]
+    files: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    fixed: tuple[Path, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    keys: Mapping[str, tuple[tuple[str, ...], tuple[Path, ...]]] = dataclasses.field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    executes: tuple[Executes, ...] = ()
+    hosts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Agent:
     """One agent. `program` is looked for in PATH; `install` is the command that brings it."""
 
@@ -120,6 +165,7 @@ class Agent:
     reads: Callable[[Mapping[str, str]], tuple[Path, ...]]
     setup: Callable[[LaunchRequest], Setup]
     snippet: Callable[[AileronServer], Snippet]
+    cell: Callable[[Mapping[str, str]], CellNeeds]
 
 
 def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[dict[str, str], tuple[str, ...]]:
@@ -133,12 +179,23 @@ def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[di
 
 def not_through(why: str) -> str:
     """The note about a model that is reached as the user said, and not through the gateway."""
-    return f"{why}: requests to that model do not go through Aileron's gateway"
+    return f"{why}: {_NOT_THROUGH}"
+
+
+def is_not_through(note: str) -> bool:
+    """Whether a note is one of these."""
+    return note.endswith(_NOT_THROUGH)
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
     """The user's home directory as agents see it."""
     return Path(environment.get("HOME") or Path.home())
+
+
+def xdg_directory(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    """What a variable of the XDG base directories says, or `default` below the home."""
+    said = environment.get(variable, "")
+    return Path(said) if said.startswith("/") else home_of(environment) / default
 
 
 def without_proxy(asked: LaunchRequest) -> dict[str, str]:

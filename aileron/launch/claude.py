@@ -10,6 +10,9 @@ and the model is not offered its tools in the first turn.
 The vault's key: ANTHROPIC_AUTH_TOKEN is the session's token. As ANTHROPIC_API_KEY it would be asked about at a terminal each
 time.
 
+In a cell: its folder, and ~/.claude.json, which it replaces by a rename and writes in place where that fails (EBUSY, seen with
+2.1.329). Its lock for that file is in the cell's home, where a claude outside does not see it.
+
 Source: docs/reference/agents.md. Not here: settings of the user's, whose `env` still has the last word.
 """
 
@@ -25,10 +28,13 @@ from aileron.launch.agent import (
     TOKEN_VARIABLE,
     Agent,
     AileronServer,
+    CellNeeds,
+    Executes,
     LaunchRequest,
     Setup,
     Snippet,
     base_url_of,
+    home_of,
     without_proxy,
 )
 
@@ -64,4 +70,37 @@ def _entry(server: AileronServer, environment: Mapping[str, str]) -> dict[str, o
     return {"mcpServers": {NAME: entry}}
 
 
-CLAUDE = Agent("claude", "Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _reads, _setup, _snippet)
+def _cell(environment: Mapping[str, str]) -> CellNeeds:
+    own = environment.get("CLAUDE_CONFIG_DIR")
+    directory = Path(own) if own else home_of(environment) / ".claude"
+    state = (directory if own else home_of(environment)) / ".claude.json"
+    return CellNeeds(
+        directories=(directory,),
+        files=() if own else (state,),
+        fixed=(directory / "local",),
+        prefixes=("ANTHROPIC_", "CLAUDE_", "DISABLE_", "MCP_", "BASH_", "MAX_"),
+        keys={
+            "anthropic": (
+                ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+                (directory / ".credentials.json",),
+            )
+        },
+        # What it refuses as root without a word that it is in a sandbox; and its program is read-only here.
+        variables={"IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1"},
+        executes=(
+            Executes(str(directory / "settings*.json"), "hooks, status line, key helpers and variables"),
+            Executes(str(state), "MCP servers"),
+            Executes(str(directory / "hooks/*"), "programs of hooks"),
+            Executes(str(directory / "plugins/*"), "plugins"),
+            *(
+                Executes(str(directory / name), "instructions and commands for later sessions")
+                for name in ("CLAUDE.md", "rules/*", "commands/*", "agents/*", "skills/*", "output-styles/*")
+            ),
+        ),
+        hosts=("api.anthropic.com", "platform.claude.com", "claude.ai"),
+    )
+
+
+CLAUDE = Agent(
+    "claude", "Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _reads, _setup, _snippet, _cell
+)

@@ -13,6 +13,10 @@ The gateway is `openai_base_url` where the key is codex's own. Where the vault h
 session's token from the environment: codex's own provider reads a key from there only without a terminal. Whoever is signed in
 with an account talks to another address with another protocol: that is left alone.
 
+In a cell its own sandbox is off: it makes one with bubblewrap, for which a cell has no user namespaces, and every command would
+fail with `Creating new namespace failed` (seen with 0.169.0). Of what turns it off, `sandbox_mode` leaves its questions as they
+are; `--dangerously-bypass-approvals-and-sandbox` would not.
+
 Source: docs/reference/agents.md. Not here: profiles, which the user chooses.
 """
 
@@ -31,6 +35,8 @@ from aileron.launch.agent import (
     TOKEN_VARIABLE,
     Agent,
     AileronServer,
+    CellNeeds,
+    Executes,
     LaunchRequest,
     Setup,
     Snippet,
@@ -117,4 +123,31 @@ def _toml(value: Any) -> str:
     return str(tomlkit.item(value).as_string())
 
 
-CODEX = Agent("codex", "Codex CLI", "codex", "npm install -g @openai/codex", _reads, _setup, _snippet)
+def _cell(environment: Mapping[str, str]) -> CellNeeds:
+    directory = Path(environment.get("CODEX_HOME") or home_of(environment) / ".codex")
+    return CellNeeds(
+        directories=(directory,),
+        readable=(home_of(environment) / ".agents",),
+        fixed=(directory / "packages", directory / "bin"),
+        prefixes=("CODEX_", "OPENAI_"),
+        keys={"openai": (("OPENAI_API_KEY", "CODEX_API_KEY"), (directory / "auth.json",))},
+        arguments=("-c", 'sandbox_mode="danger-full-access"'),
+        executes=(
+            Executes(str(directory / "*config.toml"), "notify, hooks, MCP servers and providers' commands"),
+            Executes(str(directory / "hooks*"), "hooks"),
+            Executes(str(directory / "plugins/*"), "plugins"),
+            Executes(str(directory / "rules/*"), "commands that run without a question"),
+            Executes(str(directory / "shell_snapshots/*"), "a shell script that it loads"),
+            *(
+                Executes(str(directory / name), "instructions and scripts for later sessions")
+                for name in ("AGENTS*.md", "skills/*", "prompts/*", "agents/*", "memories/*")
+            ),
+        ),
+        hosts=("api.openai.com", "chatgpt.com", "auth.openai.com"),
+        notes=(
+            "codex's own sandbox is off in a cell, which takes its place: for a project that it cannot change, --read-only",
+        ),
+    )
+
+
+CODEX = Agent("codex", "Codex CLI", "codex", "npm install -g @openai/codex", _reads, _setup, _snippet, _cell)

@@ -23,6 +23,8 @@ from aileron.launch.agent import (
     NAME,
     Agent,
     AileronServer,
+    CellNeeds,
+    Executes,
     LaunchRequest,
     Setup,
     Snippet,
@@ -30,6 +32,7 @@ from aileron.launch.agent import (
     home_of,
     not_through,
     without_proxy,
+    xdg_directory,
 )
 from aileron.model.failure import AileronError, FailureClass
 
@@ -130,4 +133,31 @@ def _snippet(server: AileronServer) -> Snippet:
     return Snippet("~/.config/goose/config.yaml", "\n".join(lines))
 
 
-GOOSE = Agent("goose", "goose", "goose", "npm install -g @aaif/goose-acp", _reads, _setup, _snippet)
+def _cell(environment: Mapping[str, str]) -> CellNeeds:
+    if root := environment.get("GOOSE_PATH_ROOT"):
+        config, data, state = (Path(root) / name for name in ("config", "data", "state"))
+    else:
+        config = xdg_directory(environment, "XDG_CONFIG_HOME", ".config") / "goose"
+        data = xdg_directory(environment, "XDG_DATA_HOME", ".local/share") / "goose"
+        state = xdg_directory(environment, "XDG_STATE_HOME", ".local/state") / "goose"
+    return CellNeeds(
+        directories=(config, data, state),
+        readable=(home_of(environment) / ".agents",),
+        prefixes=("GOOSE_", "OPENAI_", "ANTHROPIC_"),
+        keys={provider: ((key,), ()) for provider, (_, key, _) in _HOSTS.items()},
+        variables={"GOOSE_DISABLE_KEYRING": "1"},
+        executes=(
+            Executes(str(config / "config.yaml"), "extensions"),
+            Executes(str(config / "custom_providers/*"), "providers"),
+            *(
+                Executes(str(config / name), "instructions and commands for later sessions")
+                for name in (".goosehints", "memory/*", "recipes/*", "skills/*", "prompts/*")
+            ),
+            Executes(str(data / "*"), "apps, plugins and schedules"),
+        ),
+        hosts=("api.openai.com", "api.anthropic.com"),
+        notes=("goose cannot reach the keyring in a cell: it looks for keys in its variables and in secrets.yaml",),
+    )
+
+
+GOOSE = Agent("goose", "goose", "goose", "npm install -g @aaif/goose-acp", _reads, _setup, _snippet, _cell)

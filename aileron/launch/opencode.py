@@ -21,11 +21,15 @@ from aileron.launch.agent import (
     NAME,
     Agent,
     AileronServer,
+    CellNeeds,
+    Executes,
     LaunchRequest,
     Setup,
     Snippet,
     base_url_of,
+    home_of,
     without_proxy,
+    xdg_directory,
 )
 from aileron.model.failure import AileronError, FailureClass
 
@@ -102,4 +106,35 @@ def _snippet(server: AileronServer) -> Snippet:
     return Snippet("~/.config/opencode/opencode.json, or opencode.json in a project", text)
 
 
-OPENCODE = Agent("opencode", "opencode", "opencode", "npm install -g opencode-ai", _reads, _setup, _snippet)
+def _cell(environment: Mapping[str, str]) -> CellNeeds:
+    config = xdg_directory(environment, "XDG_CONFIG_HOME", ".config") / "opencode"
+    data = xdg_directory(environment, "XDG_DATA_HOME", ".local/share") / "opencode"
+    state = xdg_directory(environment, "XDG_STATE_HOME", ".local/state") / "opencode"
+    named = (Path(path) for name in ("OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR") if (path := environment.get(name)))
+    keys = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+    return CellNeeds(
+        directories=(config, data, state),
+        readable=(home_of(environment) / ".opencode", home_of(environment) / ".agents", *named),
+        fixed=(data / "bin",),
+        prefixes=("OPENCODE_", "ANTHROPIC_", "OPENAI_"),
+        keys={provider: ((key,), ()) for provider, key in keys.items()},
+        variables={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        executes=(
+            *(
+                Executes(str(config / name), "MCP servers, formatters and language servers")
+                for name in ("opencode.json*", "config.json")
+            ),
+            *(
+                Executes(str(config / name), "code that it loads")
+                for name in ("plugin*/*", "tool*/*", "package.json", "node_modules/*")
+            ),
+            *(
+                Executes(str(config / name), "instructions and commands for later sessions")
+                for name in ("AGENTS.md", "command*/*", "agent*/*", "mode*/*", "skill*/*")
+            ),
+        ),
+        hosts=("api.anthropic.com", "api.openai.com", "opencode.ai", "models.dev"),
+    )
+
+
+OPENCODE = Agent("opencode", "opencode", "opencode", "npm install -g opencode-ai", _reads, _setup, _snippet, _cell)

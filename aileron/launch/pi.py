@@ -26,6 +26,8 @@ from aileron.launch.agent import (
     NAME,
     Agent,
     AileronServer,
+    CellNeeds,
+    Executes,
     LaunchRequest,
     Setup,
     Snippet,
@@ -102,4 +104,32 @@ def _snippet(server: AileronServer) -> Snippet:
     return Snippet("~/.pi/agent/mcp.json", json.dumps({"mcpServers": {NAME: entry}}, indent=2, ensure_ascii=False))
 
 
-PI = Agent("pi", "pi", "pi", "npm install -g @earendil-works/pi-coding-agent", _reads, _setup, _snippet)
+def _cell(environment: Mapping[str, str]) -> CellNeeds:
+    directory = Path(environment.get("PI_CODING_AGENT_DIR") or home_of(environment) / ".pi" / "agent")
+    keys = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_OAUTH_TOKEN"), "openai": ("OPENAI_API_KEY",)}
+    return CellNeeds(
+        directories=(directory,),
+        readable=(home_of(environment) / ".agents",),
+        fixed=(directory / "bin",),
+        prefixes=("PI_", "ANTHROPIC_", "OPENAI_", "JITI_"),
+        keys={provider: (names, ()) for provider, names in keys.items()},
+        variables={"PI_SKIP_VERSION_CHECK": "1"},
+        executes=(
+            *(
+                Executes(str(directory / name), "commands, servers, packages and commands for keys")
+                for name in ("settings.json", "mcp.json", "models.json", "auth.json")
+            ),
+            *(
+                Executes(str(directory / name), "code that it loads")
+                for name in ("extensions/*", "hooks/*", "tools/*", "npm/*", "git/*", "commands/*")
+            ),
+            *(
+                Executes(str(directory / name), "instructions for later sessions")
+                for name in ("AGENTS*", "CLAUDE*", "SYSTEM.md", "APPEND_SYSTEM.md", "skills/*", "prompts/*")
+            ),
+        ),
+        hosts=("api.anthropic.com", "api.openai.com"),
+    )
+
+
+PI = Agent("pi", "pi", "pi", "npm install -g @earendil-works/pi-coding-agent", _reads, _setup, _snippet, _cell)

@@ -5,6 +5,7 @@ Looks at the file system, starts nothing. Runs in commands. Not here: what they 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -15,10 +16,12 @@ from pathlib import Path
 from aileron.launch.agent import Agent, AileronServer
 from aileron.model.failure import AileronError, FailureClass
 
-__all__ = ["program_of", "read_files", "server_of"]
+__all__ = ["installation", "program_of", "read_files", "server_of"]
 
 _MAX_READ = 1 << 20
 """1 MiB of a configuration that a person writes."""
+_OURS = ("aileron", "aileron_sandbox", "aileron_connector")
+"""What is imported by our programs, wherever it is: an author's is in a source tree."""
 _RELAY = "import sys; from aileron.mcp.relay import main; sys.exit(main())"
 
 
@@ -40,6 +43,13 @@ def server_of(home: Path) -> AileronServer:
         return AileronServer((str(script),), str(home))
     # Without its script, as in a source tree. -P: the folder the agent works in is not where its code is looked for.
     return AileronServer((os.path.abspath(sys.executable), "-P", "-c", _RELAY), str(home))
+
+
+def installation() -> tuple[str, ...]:
+    """Where this Aileron is, resolved: its environment, the Python below it, its packages."""
+    packages = (found.origin for name in _OURS if (found := importlib.util.find_spec(name)) is not None)
+    places = (sys.prefix, sys.base_prefix, *(os.path.dirname(origin) for origin in packages if origin))
+    return tuple(dict.fromkeys(map(os.path.realpath, places)))
 
 
 def read_files(agent: Agent, environment: Mapping[str, str]) -> dict[Path, str]:

@@ -1,0 +1,107 @@
+"""What git needs in a cell: who commits, without what logs in or runs anything; and where a repository is, if not in the project.
+
+Runs in the command that starts the cell. It asks git itself for the person's settings, because no other reader of that syntax
+agrees with it in all cases, and reads two small files of a repository.
+
+Source: git-config(1), gitrepository-layout(5), git-worktree(1). Not here: hooks and settings of the project (aileron/cell).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from typing import Final
+
+from aileron.launch.places import is_within
+
+__all__ = ["cleaned_settings", "outside_of_project", "person_settings"]
+
+_HARMLESS: Final = frozenset(
+    {
+        "user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol", "core.quotepath", "pull.rebase", "pull.ff",
+        "push.default", "push.autosetupremote", "merge.conflictstyle", "diff.algorithm", "diff.renames", "diff.colormoved",
+        "rebase.autostash", "rebase.autosquash", "fetch.prune", "color.ui", "commit.verbose", "column.ui", "branch.sort",
+        "tag.sort", "rerere.enabled", "log.date", "blame.date",
+    }
+)  # fmt: skip
+"""Of these none names a program, a file, an address or a credential."""
+_ANSWER_S: Final = 5.0
+"""git reads two files: 3 ms."""
+_MAX_FILE: Final = 4096
+"""Of a file that names a directory: PATH_MAX, limits.h."""
+_MAX_UP: Final = 64
+
+
+def person_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The person's own settings of git by their names; none where there is no git, or no answer."""
+    words = ["git", "config", "--global", "--includes", "--null", "--list"]
+    kept = {name: value for name, value in environment.items() if name in ("HOME", "PATH", "XDG_CONFIG_HOME")}
+    try:
+        said = subprocess.run(
+            words, env=kept, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    entries = said.stdout.decode("utf-8", "replace").split("\0")
+    return {name: value for name, separator, value in (one.partition("\n") for one in entries) if separator}
+
+
+def cleaned_settings(settings: Mapping[str, str]) -> bytes:
+    r"""A configuration with what is harmless of it, in git's own syntax.
+
+    >>> cleaned_settings({"user.name": 'Mira "M" \\', "credential.helper": "store"})
+    b'[user]\n\tname = "Mira \\"M\\" \\\\"\n'
+    """
+    lines: list[str] = []
+    for name, value in settings.items():
+        if name in _HARMLESS and len(value) <= _MAX_FILE:
+            section, _, key = name.partition(".")
+            lines.append(f"[{section}]\n\t{key} = {_quoted(value)}\n")
+    return "".join(lines).encode()
+
+
+def _quoted(value: str) -> str:
+    escaped = re.sub(r'["\\]', r"\\\g<0>", value).replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def outside_of_project(folder: str) -> tuple[str, str] | None:
+    """What of the folder's repository lies outside of it, as (path, why): where it is a worktree, or below the top."""
+    above = folder
+    for _ in range(_MAX_UP):
+        found = f"{above}/.git"
+        if os.path.isfile(found):
+            directory = _common_directory(_named_in(found, above))
+            if directory and not is_within(directory, folder):
+                return directory, "the git repository of this folder is elsewhere"
+        if os.path.isdir(found) or os.path.isfile(found):
+            return None if above == folder else (above, "this folder is a part of a git repository")
+        if above == "/":
+            break
+        above = os.path.dirname(above)
+    return None
+
+
+def _named_in(file: str, relative_to: str) -> str:
+    """The directory that a `.git` file names, resolved; empty if it names none."""
+    text = _read(file)
+    named = text.removeprefix("gitdir:").strip() if text.startswith("gitdir:") else ""
+    return os.path.realpath(os.path.join(relative_to, named)) if named else ""
+
+
+def _common_directory(directory: str) -> str:
+    """Of a worktree, the repository that it belongs to."""
+    common = _read(f"{directory}/commondir").strip() if directory else ""
+    return os.path.realpath(os.path.join(directory, common)) if common else directory
+
+
+def _read(file: str) -> str:
+    try:
+        with open(
+            os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8", errors="replace"
+        ) as opened:
+            return opened.read(_MAX_FILE)
+    except OSError:
+        return ""

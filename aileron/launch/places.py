@@ -1,0 +1,55 @@
+"""Places of a person's home and machine that a cell does not show in passing, and words about paths. Pure.
+
+Each is a place where credentials, keys, browsing or the way to another process lie. What a person names by itself they get, with
+a loud note (sights.py); where a wider place is shown, these are masked in it. The list is closed and cannot be complete: what is
+safe is that a home is empty but for what is named.
+
+Source: the manuals of the programs that are named. Not here: Aileron's own home, which no option shows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["SECRET_IN_HOME", "SECRET_ON_MACHINE", "is_within", "secret_places"]
+
+SECRET_IN_HOME: Final = (
+    # keys, and what logs in
+    ".ssh", ".gnupg", ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".pki", ".putty", ".config/age",
+    ".config/sops", ".config/1Password", ".config/op", ".config/Bitwarden", ".config/Bitwarden CLI", ".config/keepassxc",
+    # accounts of clouds and forges
+    ".aws", ".azure", ".kube", ".config/gcloud", ".config/gh", ".config/glab-cli", ".config/hub", ".config/doctl",
+    ".config/rclone", ".docker", ".config/containers", ".terraform.d", ".vault-token", ".oci", ".s3cfg", ".boto",
+    ".fly", ".config/heroku", ".config/netlify", ".config/stripe", ".databrickscfg", ".config/anthropic",
+    # files of names and passwords
+    ".netrc", ".git-credentials", ".config/git/credentials", ".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials",
+    ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties", ".composer/auth.json",
+    ".config/composer/auth.json", ".nuget", ".pgpass", ".my.cnf", ".mylogin.cnf", ".msmtprc", ".mbsyncrc", ".config/pip",
+    # browsers, mail and messengers
+    ".mozilla", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge", ".config/vivaldi",
+    ".config/opera", ".librewolf", ".thunderbird", ".var/app", "snap/firefox", "snap/chromium", "snap/thunderbird",
+    ".config/Slack", ".config/discord", ".config/Signal",
+    ".local/share/TelegramDesktop", ".local/share/evolution", ".config/evolution",
+    # what was typed
+    ".bash_history", ".zsh_history", ".local/share/fish", ".python_history", ".psql_history", ".mysql_history",
+    ".node_repl_history", ".lesshst", ".viminfo",
+)  # fmt: skip
+SECRET_ON_MACHINE: Final = (
+    # ways to other processes: of the desktop, of containers, of the system's services
+    "/run", "/var/run", "/tmp/.X11-unix", "/tmp/.ICE-unix", "/proc", "/sys", "/dev", "/boot",  # noqa: S108 - to be masked
+    "/var/lib", "/var/log", "/var/spool", "/var/backups",
+)  # fmt: skip
+
+
+def secret_places(home: str) -> tuple[str, ...]:
+    """All of them, as paths."""
+    return (*(f"{home}/{name}" for name in SECRET_IN_HOME), *SECRET_ON_MACHINE)
+
+
+def is_within(path: str, place: str) -> bool:
+    """Whether a path is that place, or lies below it. Both are normal.
+
+    >>> is_within("/usr/bin", "/usr"), is_within("/usrx", "/usr"), is_within("/usr", "/")
+    (True, False, True)
+    """
+    return path == place or path.startswith(f"{place.rstrip('/')}/")

@@ -1,0 +1,453 @@
+"""What one agent sees in its cell, and what it is started with: from its needs, the project, the environment and the options.
+
+Runs in the command that starts the cell, outside of it. It looks at the file system, to resolve every path, and changes nothing:
+what has to be made first is in `missing`. `aileron launch --explain` prints the same answer.
+
+Rules
+- What is not named is not there. Of the home, that is all but the agent's own files, programs, and what the person allowed.
+- What is wide comes first, and what is deeper stands in front of it: so programs of ours, and of the agent's, stay read-only in a
+  project that they lie in, and an agent cannot change what a person runs later by its name.
+- Aileron's home is shown by no option. A place of credentials is shown only by its own name, and that is said; where a wider
+  place is shown, it is masked.
+- Whatever is refused says what to type instead.
+
+Source: docs/adr/0062-the-agent-in-a-cell.md, docs/reference/cli.md. Not here: how it is made (aileron_sandbox.cell), who answers
+(aileron.cell).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from aileron.launch import cell_environment, git_sights, toolchains
+from aileron.launch.agent import (
+    PLACEHOLDER,
+    Agent,
+    AileronServer,
+    CellNeeds,
+    Executes,
+    LaunchRequest,
+    Setup,
+    home_of,
+)
+from aileron.launch.places import SECRET_IN_HOME, is_within, secret_places
+from aileron.launch.system_sights import SYSTEM, SystemSights, made_files, system_sights
+from aileron_sandbox.cell.policy import Bind, CellPolicy, Overlay
+
+__all__ = ["CellLimits", "CellOptions", "CellRefused", "Machine", "Missing", "Sights", "server_in_cell", "sights"]
+
+_MAX_BINDS: Final = 200
+"""Places that are shown: a person with every toolchain has sixty. CellPolicy takes 256."""
+_MAX_LINKS: Final = 64
+"""Links in an agent's settings that lead out of them, as those of a person who keeps them in a repository do."""
+_UNFIT_ROOTS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/var", "/tmp", "/home", "/root")  # noqa: S108
+"""A project is none of these: they hold what is everybody's."""
+_UNFIT: Final = ("/proc", "/sys", "/dev", "/run", "/boot", "/nix", "/gnu", "/snap")
+"""Nor does it lie below these."""
+_EMPTY_STATE: Final = b"{}\n"
+
+
+class CellRefused(Exception):
+    """A cell cannot be made as it was asked for: what, and what to type instead."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CellLimits:
+    """How much a cell may use; the defaults are the policy's."""
+
+    memory_bytes: int = CellPolicy.memory_bytes
+    processes: int = CellPolicy.processes
+    open_files: int = CellPolicy.open_files
+    file_bytes: int = CellPolicy.file_bytes
+    scratch_bytes: int = CellPolicy.scratch_bytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CellOptions:
+    """What a person chose, by options and settings. Paths are absolute. `overlay` is (upper, work), on one file system."""
+
+    read_only: bool = False
+    allow_read: tuple[str, ...] = ()
+    allow_write: tuple[str, ...] = ()
+    allow_env: tuple[str, ...] = ()
+    overlay: tuple[str, str] | None = None
+    limits: CellLimits = CellLimits()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where things are. All are resolved: the person's home, Aileron's, what of Aileron is installed, the ports of loopback.
+
+    `gateway_port` is where agents find the daemon on loopback, in a cell too.
+    """
+
+    home: str
+    aileron_home: str
+    installation: tuple[str, ...]
+    gateway_port: int
+    git_settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    system: SystemSights | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """What has to be made before the cell is: a directory (mode 0700), or a file with `{}` in it (mode 0600)."""
+
+    path: str
+    is_directory: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sights:
+    """One cell: how it is made, what is executed in it, and what is to be said about it.
+
+    `executes` are files that it can write and that run something outside, later. `project` is the folder as it is outside.
+    """
+
+    policy: CellPolicy
+    program: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = dataclasses.field(repr=False)
+    project: str
+    missing: tuple[Missing, ...] = ()
+    executes: tuple[Executes, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """What is shown read-only, by its path in the cell."""
+        return tuple(bind.target for bind in self.policy.binds if not bind.writable)
+
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """What it can change that is still there when it has ended."""
+        over = () if self.policy.overlay is None else (self.policy.overlay.target,)
+        return tuple(bind.target for bind in self.policy.binds if bind.writable and bind.target not in over)
+
+
+def server_in_cell(server: AileronServer) -> AileronServer:
+    """Our server as an agent in a cell starts it: the same program, for the home that is there."""
+    return dataclasses.replace(server, home=cell_environment.RUN_HOME)
+
+
+def sights(
+    agent: Agent, program: str, asked: LaunchRequest, setup: Setup, folder: str, options: CellOptions, machine: Machine
+) -> Sights:
+    """The cell of one launch. `asked` and `setup` are those for the cell, with the placeholder as their token. CellRefused."""
+    project = os.path.realpath(folder)
+    needs = agent.cell(asked.environment)
+    _check_project(project, machine, [str(path) for path in needs.directories])
+    shown = _Shown(machine)
+    system = machine.system or system_sights()
+    path = _programs(shown, program, asked.environment, machine)
+    for place in cell_environment.certificate_files(asked.environment):
+        shown.read(os.path.realpath(place), target=os.path.normpath(place))
+    missing = _settings(shown, needs, asked.environment, machine)
+    _allowed(shown, options, machine)
+    shown.put(project, project, writable=not options.read_only and options.overlay is None)
+    for place in machine.installation:
+        shown.fixed(place)
+    shown.notes += [
+        f"{place} belongs to Aileron or to the agent's program, and stays read-only"
+        for place in shown.fixed_within(project)
+    ]
+    keys = _hidden_keys(needs, asked)
+    _git(shown, project)
+    binds = (*(Bind(source, target) for source, target in system.directories), *shown.binds())
+    hidden = [(_target(path, asked.environment, machine), _EMPTY_STATE) for path in keys.files if os.path.isfile(path)]
+    masked = [place for place in system.masked if not shown.is_named(place)]
+    policy = CellPolicy(
+        folder=project,
+        home=machine.home,
+        binds=binds,
+        overlay=_overlay(project, options),
+        masked=tuple(dict.fromkeys([*masked, *shown.masked(machine)])),
+        links=system.links,
+        files=(*made_files(), *_git_file(machine, shown), *hidden),
+        tcp_listeners=(("gateway", machine.gateway_port), ("tunnel", cell_environment.PROXY_PORT)),
+        unix_listeners=tuple((name, f"{cell_environment.RUN_HOME}/run/{name}.sock") for name in ("mcp", "agent")),
+        **dataclasses.asdict(options.limits),
+    )
+    environment = {
+        **cell_environment.passed(
+            asked.environment, prefixes=needs.prefixes, keys=keys.variables, allowed=frozenset(options.allow_env)
+        ),
+        **needs.variables,
+        **setup.variables,
+        **cell_environment.made(home=machine.home, path=path, folder=project),
+        **asked.server.environment(PLACEHOLDER),
+    }
+    for name in setup.unset:
+        environment.pop(name, None)
+    return Sights(
+        policy=policy,
+        program=program if shown.has(program) or _is_system(program) else os.path.realpath(program),
+        arguments=(*needs.arguments, *setup.arguments),
+        environment=environment,
+        project=project,
+        missing=missing,
+        executes=needs.executes,
+        notes=(*setup.notes, *needs.notes, *_unread_variables(options, asked.environment), *system.notes, *shown.notes),
+    )
+
+
+class _Shown:
+    """What is collected, with the rules for each kind of place."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._secret = _with_what_links_lead_to(secret_places(machine.home))
+        self._named: set[str] = set()
+        self._settings: set[str] = set()
+        self._places: dict[str, Bind] = {}
+        self._fixed: dict[str, Bind] = {}
+        self.notes: list[str] = []
+
+    def read(self, source: str, *, target: str = "") -> None:
+        """Read-only, unless it may not be shown in passing: then it is not there."""
+        if os.path.exists(source) and not self._is_kept_back(source) and not _is_system(target or source):
+            self._places.setdefault(target or source, Bind(source, target or source))
+
+    def fixed(self, path: str) -> None:
+        """Read-only, also in what can be written."""
+        if os.path.exists(path) and not _is_system(path) and not is_within(self._machine.home, path):
+            self._fixed[path] = Bind(path, path)
+
+    def fixed_within(self, path: str) -> list[str]:
+        """What of this place cannot be written, whatever is said of the place."""
+        return [place for place in self._fixed if is_within(place, path)]
+
+    def put(self, source: str, target: str, *, writable: bool) -> None:
+        """As it is said."""
+        self._places[target] = Bind(source, target, writable)
+
+    def settings(self, source: str, target: str) -> None:
+        """The agent's own, writable; programs in it are not."""
+        self._settings.add(target)
+        self.put(source, target, writable=True)
+
+    def name(self, path: str, *, writable: bool) -> None:
+        """What a person named: it is shown even if it is a place of credentials."""
+        self._named.add(path)
+        self.put(path, path, writable=writable)
+
+    def is_named(self, path: str) -> bool:
+        """Whether a person named this very path."""
+        return path in self._named
+
+    def has(self, path: str) -> bool:
+        """Whether it is shown, by this path."""
+        return any(is_within(path, place) for place in (*self._places, *self._fixed))
+
+    def binds(self) -> tuple[Bind, ...]:
+        """The wide ones first, without those that change nothing. CellRefused if they are too many."""
+        found: list[Bind] = []
+        for bind in sorted([*self._places.values(), *self._fixed.values()], key=lambda one: one.target.count("/")):
+            above = next((one for one in reversed(found) if is_within(bind.target, one.target)), None)
+            if above is None or not self._is_shown_by(bind, above):
+                found.append(bind)
+        if len(found) > _MAX_BINDS:
+            raise CellRefused(
+                f"{len(found)} places would have to be shown; at most {_MAX_BINDS}",
+                "shorten PATH, or give fewer options",
+            )
+        return tuple(found)
+
+    def _is_shown_by(self, bind: Bind, above: Bind) -> bool:
+        """Whether the wider one shows the same in the same way, or in a way that is meant: what PATH names in a project."""
+        below = bind.target[len(above.target.rstrip("/")) :]
+        if bind.source != above.source.rstrip("/") + below:
+            return False
+        if bind.writable == above.writable:
+            return True
+        is_meant = (
+            bind.writable or bind.target in self._fixed or bind.target in self._named or above.target in self._settings
+        )
+        return not is_meant
+
+    def masked(self, machine: Machine) -> Iterator[str]:
+        """Places of credentials inside of what is shown, that were not named."""
+        for place in (*self._secret, machine.aileron_home):
+            if place in self._named or not os.path.lexists(place):
+                continue
+            if any(place != shown and is_within(place, shown) for shown in (*self._places, *self._fixed)):
+                yield place
+
+    def _is_kept_back(self, path: str) -> bool:
+        machine = self._machine
+        if (
+            is_within(machine.aileron_home, path)
+            or is_within(path, machine.aileron_home)
+            or is_within(machine.home, path)
+        ):
+            return True
+        return any(is_within(path, place) for place in self._secret)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Keys:
+    variables: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def _with_what_links_lead_to(places: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for place in places for one in (place, os.path.realpath(place))))
+
+
+def _check_project(project: str, machine: Machine, own: Iterable[str]) -> None:
+    fix = "cd into the folder of one project"
+    if is_within(machine.home, project):
+        raise CellRefused(f"{project} is or contains your home, which a cell does not show", fix)
+    if project in _UNFIT_ROOTS or project == "/" or any(is_within(project, place) for place in _UNFIT):
+        raise CellRefused(f"{project} is a place of the system, and not a project", fix)
+    if is_within(machine.aileron_home, project) or is_within(project, machine.aileron_home):
+        raise CellRefused(f"{project} contains Aileron's home, or is in it", fix)
+    for name in SECRET_IN_HOME:
+        if is_within(project, place := os.path.realpath(f"{machine.home}/{name}")):
+            raise CellRefused(f"{project} is in {place}, a place of credentials", fix)
+    for place in own:
+        if is_within(os.path.realpath(place), project):
+            raise CellRefused(f"{project} contains the agent's own settings ({place})", fix)
+
+
+def _programs(shown: _Shown, program: str, environment: Mapping[str, str], machine: Machine) -> list[str]:
+    """The agent's program and those of PATH, with what they need; the PATH of the cell."""
+    home = machine.home
+    path = toolchains.path_directories(environment)
+    kept: list[str] = []
+    for directory in path:
+        if is_within(home, directory):
+            shown.notes.append(f"{directory} is in PATH but contains your home, so it is not shown")
+            continue
+        kept.append(directory)
+        if not _is_system(directory):
+            for place in toolchains.installation_of(directory, home, environment):
+                shown.read(place)
+    for place in toolchains.toolchain_variables(environment):
+        for part in toolchains.installation_of(place, home, environment):
+            shown.read(part)
+    for place in toolchains.installation_of(os.path.realpath(program), home, environment):
+        if not _is_system(place):
+            shown.fixed(place)
+    return kept
+
+
+def _settings(shown: _Shown, needs: CellNeeds, environment: Mapping[str, str], machine: Machine) -> tuple[Missing, ...]:
+    """The agent's own files, where it looks for them, whatever links there are on the way; what of them is not there yet."""
+    missing: list[Missing] = []
+    for is_directory, places in ((True, needs.directories), (False, needs.files)):
+        for place in places:
+            source = os.path.realpath(place)
+            if is_within(machine.home, source) or is_within(source, machine.aileron_home):
+                raise CellRefused(
+                    f"the agent's settings are in {source}, which a cell does not show", "unset the agent's variable"
+                )
+            if not os.path.exists(source):
+                missing.append(Missing(source, is_directory))
+            shown.settings(source, _target(str(place), environment, machine))
+            if is_directory:
+                for link in _links_out_of(source):
+                    shown.read(link)
+    for place in needs.readable:
+        shown.read(os.path.realpath(place), target=_target(str(place), environment, machine))
+    for place in needs.fixed:
+        if os.path.isdir(place):
+            shown.fixed(_target(str(place), environment, machine))
+    return tuple(missing)
+
+
+def _target(path: str, environment: Mapping[str, str], machine: Machine) -> str:
+    """Where a place of the home is in the cell: below the resolved home, in which nothing else is a link."""
+    normal = os.path.normpath(path)
+    said = os.path.normpath(home_of(environment))
+    return machine.home + normal[len(said) :] if is_within(normal, said) else os.path.realpath(normal)
+
+
+def _links_out_of(directory: str) -> Iterator[str]:
+    """What links in a directory of settings lead to, if that is elsewhere."""
+    try:
+        with os.scandir(directory) as entries:
+            links = [entry.path for entry in entries if entry.is_symlink()]
+    except OSError:
+        return
+    for link in links[:_MAX_LINKS]:
+        target = os.path.realpath(link)
+        if not is_within(target, directory):
+            yield target
+
+
+def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
+    """What the person named."""
+    for writable, name, paths in (
+        (False, "--allow-read", options.allow_read),
+        (True, "--allow-write", options.allow_write),
+    ):
+        for said in paths:
+            path = os.path.realpath(said)
+            if not os.path.exists(path):
+                raise CellRefused(
+                    f"{name} {said}: no such file or directory", "create it first, or leave the option out"
+                )
+            if is_within(machine.aileron_home, path) or is_within(path, machine.aileron_home):
+                what = "is in" if is_within(path, machine.aileron_home) else "contains"
+                raise CellRefused(
+                    f"{name} {said}: it {what} Aileron's home, which no agent may see", "name a folder beside it"
+                )
+            if path == "/" or (writable and is_within(machine.home, path)):
+                raise CellRefused(
+                    f"{name} {said}: it is or contains your home", "name the folders in it that the agent needs"
+                )
+            shown.name(path, writable=writable)
+            if any(is_within(path, place) for place in secret_places(machine.home)):
+                shown.notes.append(f"WARNING: {path} is a place of credentials, and the agent can read all of it")
+
+
+def _hidden_keys(needs: CellNeeds, asked: LaunchRequest) -> _Keys:
+    """What of the agent's own credentials is not shown, because the gateway adds the key."""
+    variables: list[str] = []
+    files: list[str] = []
+    for provider, (names, paths) in needs.keys.items():
+        if asked.has_kept_key(provider):
+            variables += names
+            files += map(str, paths)
+    return _Keys(tuple(variables), tuple(files))
+
+
+def _git(shown: _Shown, project: str) -> None:
+    outside = git_sights.outside_of_project(project)
+    if outside is not None and not shown.has(outside[0]):
+        path, why = outside
+        shown.notes.append(f"{why} and not shown, so git does not work: --allow-write {path}")
+
+
+def _git_file(machine: Machine, shown: _Shown) -> tuple[tuple[str, bytes], ...]:
+    path = f"{machine.home}/.gitconfig"
+    content = git_sights.cleaned_settings(machine.git_settings)
+    return () if not content or shown.has(path) else ((path, content),)
+
+
+def _overlay(project: str, options: CellOptions) -> Overlay | None:
+    if options.overlay is None or options.read_only:
+        return None
+    upper, work = options.overlay
+    return Overlay(lower=project, upper=upper, work=work, target=project)
+
+
+def _unread_variables(options: CellOptions, environment: Mapping[str, str]) -> Iterator[str]:
+    for name in options.allow_env:
+        if cell_environment.is_refused(name):
+            yield f"{name} is never passed into a cell"
+        elif name not in environment:
+            yield f"{name} is not set, so there is nothing to pass"
+
+
+def _is_system(path: str) -> bool:
+    return any(is_within(path, place) for place in SYSTEM)

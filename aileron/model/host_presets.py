@@ -1,0 +1,40 @@
+"""The hosts that package managers need, by a short name: what `--allow-host npm` means. A closed table. Pure.
+
+A preset has what an ordinary installation of public packages reaches, and no more: who needs another registry names it. Every one
+of them is also a way out: whoever can publish there can be told something (docs/explanation/limitations.md).
+
+>>> resolved_hosts(["crates", "example.com"])
+('crates.io', 'index.crates.io', 'static.crates.io', 'example.com')
+
+Source: the documentation of each registry; what the tools were seen to ask for. Not here: what a host's name may be (names.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+__all__ = ["HOST_PRESETS", "resolved_hosts"]
+
+HOST_PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "npm": ("registry.npmjs.org",),
+        "pypi": ("pypi.org", "files.pythonhosted.org"),
+        "github": (
+            "github.com",
+            "api.github.com",
+            "codeload.github.com",
+            "objects.githubusercontent.com",
+            "raw.githubusercontent.com",
+            "release-assets.githubusercontent.com",
+        ),
+        "crates": ("crates.io", "index.crates.io", "static.crates.io"),
+        "go": ("proxy.golang.org", "sum.golang.org"),
+        "debian": ("deb.debian.org", "security.debian.org"),
+    }
+)
+
+
+def resolved_hosts(given: Iterable[str]) -> tuple[str, ...]:
+    """Hosts with those of presets in their place, each once, in their order."""
+    return tuple(dict.fromkeys(host for one in given for host in HOST_PRESETS.get(one, (one,))))

@@ -1,0 +1,94 @@
+"""A person's home with everything in it that a cell is about, and the cell of one launch there. Nothing is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from aileron.launch.agent import PLACEHOLDER, AileronServer, Gateway, LaunchRequest
+from aileron.launch.agents import AGENTS
+from aileron.launch.sights import CellOptions, Machine, Sights, server_in_cell, sights
+from aileron.launch.system_sights import SystemSights
+
+__all__ = ["Place"]
+
+_SYSTEM = SystemSights((("/usr", "/usr"), ("/etc", "/etc")), (("/bin", "usr/bin"),), (), ())
+
+
+class Place:
+    """One home: `project` is a folder in it, `bin` is in PATH and has the agents."""
+
+    def __init__(self, path: Path) -> None:
+        self.root = Path(os.path.realpath(path))
+        self.home = self.root / "home"
+        self.project = self.home / "src" / "app"
+        self.aileron = self.home / ".aileron"
+        self.bin = self.home / ".local" / "bin"
+        for directory in (self.project, self.aileron, self.bin):
+            directory.mkdir(parents=True)
+        for name in AGENTS:
+            self.program(self.bin / name)
+        self.environment = {"HOME": str(self.home), "PATH": f"{self.bin}:/usr/bin:/bin"}
+
+    def program(self, path: Path) -> Path:
+        """An executable file there."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        return path
+
+    def file(self, name: str, text: str = "") -> Path:
+        """A file of the home."""
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def cell(
+        self,
+        agent: str = "claude",
+        *,
+        folder: Path | None = None,
+        program: Path | None = None,
+        kept: frozenset[str] = frozenset(),
+        options: CellOptions | None = None,
+        installation: tuple[str, ...] = (),
+        git_settings: Mapping[str, str] | None = None,
+        system: SystemSights = _SYSTEM,
+        **environment: str,
+    ) -> Sights:
+        """What it sees there."""
+        machine = Machine(
+            home=str(self.home),
+            aileron_home=str(self.aileron),
+            installation=installation,
+            gateway_port=8721,
+            git_settings=git_settings or {},
+            system=system,
+        )
+        server = server_in_cell(AileronServer(("/opt/aileron/bin/aileron-mcp",), str(self.aileron)))
+        gateway = Gateway("http://localhost:8721", kept)
+        asked = LaunchRequest(server, PLACEHOLDER, gateway, {**self.environment, **environment}, ("run",))
+        found = AGENTS[agent]
+        where = str(folder or self.project)
+        return sights(
+            found, str(program or self.bin / agent), asked, found.setup(asked), where, options or CellOptions(), machine
+        )
+
+    def shows(self, cell: Sights, path: Path | str) -> str:
+        """`writable`, `read-only`, `masked` or `nothing`: by the rule of the policy that the later of two binds counts."""
+        said = str(path)
+        if any(_is_in(said, masked) for masked in cell.policy.masked):
+            return "masked"
+        if any(said == made for made, _ in cell.policy.files):
+            return "made"
+        found = "nothing"
+        for bind in cell.policy.binds:
+            if _is_in(said, bind.target):
+                found = "writable" if bind.writable else "read-only"
+        return found
+
+
+def _is_in(path: str, place: str) -> bool:
+    return path == place or path.startswith(f"{place}/")

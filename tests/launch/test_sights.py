@@ -1,0 +1,452 @@
+"""What a cell shows, as values: which places of a home are there, which are not, and which options are refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aileron.launch.agent import PLACEHOLDER
+from aileron.launch.agents import AGENTS
+from aileron.launch.places import SECRET_IN_HOME
+from aileron.launch.sights import CellOptions, CellRefused
+from tests.launch.places import Place
+
+NAMES = list(AGENTS)
+CREDENTIALS = [
+    ".ssh/id_ed25519", ".gnupg/secring", ".aws/credentials", ".netrc", ".git-credentials", ".config/gh/hosts.yml", ".npmrc",
+    ".docker/config.json", ".kube/config", ".mozilla/firefox/x/logins.json", ".local/share/keyrings/login.keyring",
+    ".cargo/credentials.toml", ".bash_history", ".aileron/vault.json", "Documents/letter.txt", ".cache/pip/x",
+]  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A new home."""
+    return Place(tmp_path)
+
+
+# The home
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("secret", CREDENTIALS)
+def test_a_credential_of_the_home_is_not_there(place: Place, name: str, secret: str) -> None:
+    """While the project beside it is: what is not named does not exist."""
+    file = place.file(secret)
+    cell = place.cell(name)
+
+    assert place.shows(cell, file) == "nothing"
+    assert place.shows(cell, place.project / "x") == "writable"
+    assert cell.policy.home == str(place.home)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_agent_has_its_own_settings_writable_and_no_other_agents(place: Place, name: str) -> None:
+    """Those that its module names, made if they are missing; nobody else's."""
+    cell = place.cell(name)
+    needs = {one: agent.cell(place.environment) for one, agent in AGENTS.items()}
+    others = [path for one, need in needs.items() if one != name for path in need.directories]
+
+    assert all(place.shows(cell, path / "x") == "writable" for path in needs[name].directories)
+    assert all(place.shows(cell, path / "x") == "nothing" for path in others)
+    assert {one.path for one in cell.missing if one.is_directory} == {str(path) for path in needs[name].directories}
+    assert cell.executes == needs[name].executes
+
+
+def test_settings_that_a_variable_moves_are_where_it_says(place: Place) -> None:
+    """claude's own state lies in the folder then, and is no file by itself."""
+    moved = place.home / "elsewhere"
+    cell = place.cell(CLAUDE_CONFIG_DIR=str(moved))
+
+    assert place.shows(cell, moved / "settings.json") == "writable"
+    assert place.shows(cell, place.home / ".claude") == "nothing"
+    assert [one.is_directory for one in cell.missing] == [True]
+
+
+def test_settings_that_are_a_link_are_at_their_own_path(place: Place) -> None:
+    """The source is where the link leads, and what is in it and leads on is there to be read."""
+    kept = place.home / "dotfiles" / "claude"
+    kept.mkdir(parents=True)
+    shared = place.file("dotfiles/shared/CLAUDE.md")
+    (kept / "CLAUDE.md").symlink_to(shared)
+    (place.home / ".claude").symlink_to(kept)
+    cell = place.cell()
+
+    assert [bind.source for bind in cell.policy.binds if bind.target == f"{place.home}/.claude"] == [str(kept)]
+    assert place.shows(cell, shared) == "read-only"
+    assert place.shows(cell, place.home / "dotfiles" / "other") == "nothing"
+
+
+def test_a_link_in_settings_shows_no_credential(place: Place) -> None:
+    """Somebody who can write the settings would choose what the next cell shows."""
+    secret = place.file(".ssh/id_ed25519")
+    (place.home / ".claude").mkdir()
+    (place.home / ".claude" / "key").symlink_to(secret)
+    (place.home / ".claude" / "vault").symlink_to(place.file(".aileron/vault.json"))
+    cell = place.cell()
+
+    assert place.shows(cell, secret) == "nothing"
+    assert place.shows(cell, place.aileron / "vault.json") == "nothing"
+
+
+# Keys that the gateway has
+
+
+def test_a_key_that_the_gateway_has_is_not_in_the_cell(place: Place) -> None:
+    """Neither as a variable nor as a file; without the gateway's key, both are."""
+    file = place.file(".codex/auth.json", "{}")
+    variables = {"OPENAI_API_KEY": "sk-mine", "CODEX_API_KEY": "sk-mine"}
+    kept = place.cell("codex", kept=frozenset({"openai"}), **variables)
+    own = place.cell("codex", **variables)
+
+    assert place.shows(kept, file) == "made"
+    assert "sk-mine" not in str(dict(kept.environment))
+    assert place.shows(own, file) == "writable"
+    assert own.environment["OPENAI_API_KEY"] == "sk-mine"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_stands_in_place_of_a_token_is_the_same_for_everybody(place: Place, name: str) -> None:
+    """The token of a session is nowhere in a cell."""
+    cell = place.cell(name, kept=frozenset({"anthropic", "openai"}), AILERON_SESSION_TOKEN="ail_" + "t" * 43)
+
+    assert cell.environment["AILERON_SESSION_TOKEN"] == PLACEHOLDER
+    assert cell.environment["AILERON_HOME"] == "/run/aileron"
+    assert "ail_ttt" not in str(dict(cell.environment)) + str(cell.arguments)
+    assert len(PLACEHOLDER) == 4 + 43
+
+
+# Variables
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX", "AWS_SECRET_ACCESS_KEY",
+     "GITHUB_TOKEN", "NPM_TOKEN", "GH_TOKEN", "AILERON_VAULT_PASSPHRASE", "DATABASE_URL", "HTTP_PROXY", "LD_PRELOAD"],
+)  # fmt: skip
+def test_a_variable_that_is_in_no_list_is_not_passed(place: Place, name: str) -> None:
+    """While those of the lists are, and the agent's own."""
+    cell = place.cell(
+        **{name: "canary", "LC_ALL": "C.UTF-8", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "1", "JAVA_HOME": "/usr/lib/jvm"}
+    )
+
+    assert name not in cell.environment
+    assert "canary" not in str(dict(cell.environment))
+    assert cell.environment["LC_ALL"] == "C.UTF-8"
+    assert cell.environment["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "1"
+    assert cell.environment["JAVA_HOME"] == "/usr/lib/jvm"
+
+
+def test_a_variable_that_a_person_allows_is_passed(place: Place) -> None:
+    """But for those that lead out of the cell, and Aileron's own: these are refused, and it is said."""
+    given = {"GITHUB_TOKEN": "t", "SSH_AUTH_SOCK": "/tmp/agent", "AILERON_VAULT_PASSPHRASE": "p"}
+    cell = place.cell(options=CellOptions(allow_env=(*given, "UNSET")), **given)
+
+    assert cell.environment["GITHUB_TOKEN"] == "t"
+    assert "SSH_AUTH_SOCK" not in cell.environment
+    assert "AILERON_VAULT_PASSPHRASE" not in cell.environment
+    assert "SSH_AUTH_SOCK is never passed into a cell" in cell.notes
+    assert "UNSET is not set, so there is nothing to pass" in cell.notes
+
+
+def test_the_way_out_is_a_proxy_that_loopback_does_not_take(place: Place) -> None:
+    """Whatever proxy the person has outside."""
+    cell = place.cell(HTTPS_PROXY="http://proxy.corp:8080", NO_PROXY="corp")
+
+    assert cell.environment["HTTPS_PROXY"] == cell.environment["https_proxy"] == "http://127.0.0.1:3128"
+    assert cell.environment["NO_PROXY"] == "localhost,127.0.0.1,::1"
+    assert ("tunnel", 3128) in cell.policy.tcp_listeners
+    assert ("gateway", 8721) in cell.policy.tcp_listeners
+    assert dict(cell.policy.unix_listeners) == {
+        "mcp": "/run/aileron/run/mcp.sock",
+        "agent": "/run/aileron/run/agent.sock",
+    }
+
+
+def test_codex_does_not_make_a_sandbox_in_a_cell(place: Place) -> None:
+    """It cannot; it is told so before what the person says, which counts for more, and the person is told too."""
+    cell = place.cell("codex")
+    at = cell.arguments.index('sandbox_mode="danger-full-access"')
+
+    assert cell.arguments[at - 1] == "-c"
+    assert at < cell.arguments.index("run")
+    assert any("own sandbox is off" in note for note in cell.notes)
+
+
+# Programs
+
+
+def test_a_program_in_the_home_comes_with_what_it_needs(place: Place) -> None:
+    """A link of PATH leads to a package: the packages around it are there, read-only, and nothing beside them."""
+    target = place.program(place.home / "lib" / "node_modules" / "@x" / "agent" / "bin" / "agent.js")
+    (place.bin / "claude").unlink()
+    (place.bin / "claude").symlink_to(target)
+    cell = place.cell()
+
+    assert cell.program == str(place.bin / "claude")
+    assert place.shows(cell, place.bin / "claude") == "read-only"
+    assert place.shows(cell, place.home / "lib" / "node_modules" / "@x" / "agent-linux-x64") == "read-only"
+    assert place.shows(cell, place.home / "lib" / "other") == "nothing"
+
+
+def test_a_program_that_is_not_in_path_is_there(place: Place) -> None:
+    """As `--program` names it."""
+    cell = place.cell(program=place.program(place.home / "build" / "claude"))
+
+    assert place.shows(cell, cell.program) == "read-only"
+    assert place.shows(cell, place.home / "build" / "notes") == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("directory", "there", "not_there"),
+    [
+        (".cargo/bin", [".rustup/toolchains/x"], [".cargo/credentials.toml", ".cargo/registry"]),
+        (".nvm/versions/node/v22/bin", [".nvm/versions/node/v22/lib", ".nvm/nvm.sh"], [".nvm/.cache", ".npmrc"]),
+        (".pyenv/shims", [".pyenv/versions/3.11/lib"], [".config/pip/pip.conf"]),
+        (".bun/bin", [], [".bun/install/cache"]),
+        ("go/bin", [], ["go/pkg/mod"]),
+        (".local/share/uv/tools/ruff/bin", [".local/share/uv/python/x"], [".local/share/uv/credentials"]),
+        (".volta/bin", [".volta/tools/image"], [".volta/log"]),
+    ],
+)
+def test_a_toolchain_is_there_without_what_it_logs_in_with(
+    place: Place, directory: str, there: list[str], not_there: list[str]
+) -> None:
+    """Of each in the table, what runs; and nothing of one that is not in PATH."""
+    for name in (*there, *not_there):
+        place.file(f"{name}/file" if "." not in name.rpartition("/")[2] else name)
+    place.program(place.home / directory / "tool")
+    cell = place.cell(PATH=f"{place.home / directory}:{place.environment['PATH']}")
+    without = place.cell()
+
+    for name in (directory, *there):
+        assert place.shows(cell, place.home / name) == "read-only", name
+        assert place.shows(without, place.home / name) == "nothing", name
+    for name in not_there:
+        assert place.shows(cell, place.home / name) == "nothing", name
+
+
+def test_an_environment_of_python_comes_with_its_python(place: Place) -> None:
+    """Which pyvenv.cfg names."""
+    python = place.home / "pythons" / "3.11"
+    place.program(python / "bin" / "python3")
+    place.program(place.home / "venv" / "bin" / "tool")
+    place.file("venv/pyvenv.cfg", f"home = {python}/bin\n")
+    cell = place.cell(PATH=f"{place.home}/venv/bin:{place.environment['PATH']}")
+
+    assert place.shows(cell, place.home / "venv" / "lib") == "read-only"
+    assert place.shows(cell, python / "lib") == "read-only"
+
+
+def test_path_shows_no_home_and_no_credentials(place: Place) -> None:
+    """Whatever it names: a home is never shown as a whole, and a place of credentials only by its own name."""
+    place.program(place.home / ".ssh" / "bin" / "tool")
+    cell = place.cell(PATH=f"{place.home}:{place.home}/.ssh/bin:{place.aileron}:{place.environment['PATH']}")
+
+    assert place.shows(cell, place.home / "x") == "nothing"
+    assert place.shows(cell, place.home / ".ssh" / "bin" / "tool") == "nothing"
+    assert place.shows(cell, place.aileron / "vault.json") == "nothing"
+
+
+def test_programs_in_a_project_are_the_projects(place: Place) -> None:
+    """A virtual environment in the project can be changed by who works on it; the agent and Aileron can not."""
+    place.program(place.project / ".venv" / "bin" / "tool")
+    (place.project / ".venv" / "pyvenv.cfg").write_text("")
+    ours = place.project / "aileron-venv"
+    ours.mkdir()
+    agent = place.program(place.project / "node_modules" / "agent" / "cli.js")
+    cell = place.cell(
+        program=agent, installation=(str(ours),), PATH=f"{place.project}/.venv/bin:{place.environment['PATH']}"
+    )
+
+    assert place.shows(cell, place.project / ".venv" / "lib" / "x") == "writable"
+    assert place.shows(cell, ours / "bin") == "read-only"
+    assert place.shows(cell, agent) == "read-only"
+    assert sum("stays read-only" in note for note in cell.notes) == 2
+
+
+# The project
+
+
+def test_a_project_can_be_read_only(place: Place) -> None:
+    """With `--read-only`; the agent's own settings stay writable."""
+    cell = place.cell(options=CellOptions(read_only=True))
+
+    assert place.shows(cell, place.project / "x") == "read-only"
+    assert place.shows(cell, place.home / ".claude") == "writable"
+
+
+def test_an_overlay_stands_in_place_of_the_project(place: Place) -> None:
+    """What is written is kept aside; no bind shows the folder itself as writable."""
+    cell = place.cell(options=CellOptions(overlay=(f"{place.root}/upper", f"{place.root}/work")))
+
+    assert cell.policy.overlay is not None
+    assert (cell.policy.overlay.lower, cell.policy.overlay.target) == (str(place.project), str(place.project))
+    assert place.shows(cell, place.project) == "read-only"
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("", "your home"),
+        ("..", "your home"),
+        ("/", "your home"),
+        ("/usr", "a place of the system"),
+        ("/proc/self", "a place of the system"),
+        ("/tmp", "a place of the system"),
+        (".aileron", "Aileron's home"),
+        (".ssh/keys", "a place of credentials"),
+        (".config/gh", "a place of credentials"),
+        (".claude", "the agent's own settings"),
+    ],
+)
+def test_a_folder_that_is_no_project_is_refused(place: Place, folder: str, why: str) -> None:
+    """By its reason, with what to do."""
+    path = place.home / folder if not folder.startswith("/") else Path(folder)
+    if not path.exists():
+        path.mkdir(parents=True)
+    home_is_below = folder == "/tmp" and str(place.home).startswith("/tmp/")
+
+    with pytest.raises(CellRefused) as refused:
+        place.cell(folder=path)
+    assert ("your home" if home_is_below else why) in refused.value.what
+    assert refused.value.fix == "cd into the folder of one project"
+
+
+def test_a_project_with_ailerons_home_in_it_is_refused(place: Place) -> None:
+    """As where AILERON_HOME is a folder of the project."""
+    place.aileron = place.project / "state"
+    place.aileron.mkdir()
+
+    with pytest.raises(CellRefused, match="Aileron's home"):
+        place.cell()
+
+
+def test_a_repository_that_begins_above_the_folder_is_named(place: Place) -> None:
+    """With the option that shows it; with that option, nothing is said."""
+    (place.home / "src" / ".git").mkdir()
+    option = f"--allow-write {place.home}/src"
+
+    assert [note for note in place.cell().notes if option in note]
+    allowed = place.cell(options=CellOptions(allow_write=(f"{place.home}/src",)))
+    assert [note for note in allowed.notes if "git" in note] == []
+
+
+def test_a_worktree_names_its_repository(place: Place) -> None:
+    """The common directory: its own one is in that."""
+    common = place.home / "main" / ".git"
+    own = common / "worktrees" / "app"
+    own.mkdir(parents=True)
+    (own / "commondir").write_text("../..\n")
+    (place.project / ".git").write_text(f"gitdir: {own}\n")
+
+    assert [note for note in place.cell().notes if note.endswith(f"--allow-write {common}")]
+    (place.project / ".git").unlink()
+    (place.project / ".git").mkdir()
+    assert [note for note in place.cell().notes if "git" in note] == []
+
+
+# What a person allows
+
+
+def test_more_is_there_if_a_person_says_so(place: Place) -> None:
+    """To be read, or to be written; what links lead to is meant."""
+    read, write = place.home / "data", place.home / "out"
+    read.mkdir()
+    write.mkdir()
+    (place.home / "link").symlink_to(read)
+    cell = place.cell(options=CellOptions(allow_read=(f"{place.home}/link",), allow_write=(str(write),)))
+
+    assert place.shows(cell, read / "x") == "read-only"
+    assert place.shows(cell, write / "x") == "writable"
+    assert str(write) in cell.writable
+
+
+def test_a_part_of_a_project_can_be_made_read_only(place: Place) -> None:
+    """Deeper is more exact."""
+    (place.project / "vendor").mkdir()
+    cell = place.cell(options=CellOptions(allow_read=(str(place.project / "vendor"),)))
+
+    assert place.shows(cell, place.project / "vendor" / "x") == "read-only"
+    assert place.shows(cell, place.project / "x") == "writable"
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_ailerons_home_is_shown_by_no_option(place: Place, writable: bool) -> None:
+    """Neither itself, nor what is in it, nor what contains it."""
+    place.file(".aileron/run/x")
+    for path in (place.aileron, place.aileron / "run", place.home, place.root):
+        option = CellOptions(allow_write=(str(path),)) if writable else CellOptions(allow_read=(str(path),))
+        with pytest.raises(CellRefused, match="Aileron's home"):
+            place.cell(options=option)
+
+
+def test_a_path_that_is_not_there_is_refused(place: Place) -> None:
+    """Nothing is made for it."""
+    with pytest.raises(CellRefused, match="no such file"):
+        place.cell(options=CellOptions(allow_read=(f"{place.home}/nothing",)))
+
+
+def test_a_place_of_credentials_is_shown_by_its_own_name_only(place: Place) -> None:
+    """And that is said loudly; what contains it shows everything but it."""
+    key = place.file(".config/gh/hosts.yml")
+    other = place.file(".config/tool/settings")
+    named = place.cell(options=CellOptions(allow_read=(str(key.parent),)))
+    wide = place.cell(options=CellOptions(allow_read=(f"{place.home}/.config",)))
+
+    assert place.shows(named, key) == "read-only"
+    assert [note for note in named.notes if note.startswith("WARNING:") and str(key.parent) in note]
+    assert place.shows(wide, other) == "read-only"
+    assert place.shows(wide, key) == "masked"
+    assert [note for note in wide.notes if note.startswith("WARNING:")] == []
+
+
+def test_credentials_behind_a_link_are_masked_where_they_are(place: Place) -> None:
+    """As where a person keeps ~/.ssh in a repository of their own, and allows that."""
+    key = place.file("dotfiles/ssh/id_ed25519")
+    (place.home / ".ssh").symlink_to(key.parent)
+    cell = place.cell(options=CellOptions(allow_read=(f"{place.home}/dotfiles",)))
+
+    assert place.shows(cell, key) == "masked"
+
+
+@pytest.mark.parametrize("name", SECRET_IN_HOME)
+def test_every_place_of_the_table_is_masked_in_a_wider_one(place: Place, name: str) -> None:
+    """The whole table, with a home of which the rest is allowed."""
+    file = place.file(f"{name}/x")
+    above = place.home / name.partition("/")[0]
+    is_in_a_wider_one = above != place.home / name
+    options = CellOptions(allow_read=(str(above),)) if is_in_a_wider_one else CellOptions()
+
+    assert place.shows(place.cell(options=options), file) == ("masked" if is_in_a_wider_one else "nothing")
+
+
+def test_certificates_that_a_variable_names_are_there(place: Place) -> None:
+    """Or every connection would fail."""
+    bundle = place.file("certificates/ca.pem")
+    cell = place.cell(SSL_CERT_FILE=str(bundle))
+
+    assert place.shows(cell, bundle) == "read-only"
+    assert cell.environment["SSL_CERT_FILE"] == str(bundle)
+
+
+def test_git_knows_who_commits_and_no_credentials(place: Place) -> None:
+    """The settings are made anew from harmless ones."""
+    cell = place.cell(
+        git_settings={"user.name": "Mira", "credential.helper": "store", "core.sshcommand": "x", "alias.x": "!y"}
+    )
+    content = dict(cell.policy.files)[f"{place.home}/.gitconfig"]
+
+    assert content == b'[user]\n\tname = "Mira"\n'
+
+
+def test_nothing_of_the_home_is_named_twice(place: Place) -> None:
+    """Each bind changes something: what is wide comes first."""
+    cell = place.cell(PATH=f"{place.bin}:{place.bin}:{place.environment['PATH']}")
+    targets = [bind.target for bind in cell.policy.binds]
+
+    assert len(targets) == len(set(targets))
+    assert [one.count("/") for one in targets[2:]] == sorted(one.count("/") for one in targets[2:])
+    assert all(os.path.realpath(bind.source) == bind.source for bind in cell.policy.binds)

@@ -1,0 +1,84 @@
+"""What of the machine a cell shows: what is everybody's to read, and nothing that only we could, by the rights of files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from aileron.launch.system_sights import made_files, system_sights
+
+
+def test_what_others_cannot_read_is_masked(tmp_path: Path) -> None:
+    """As root nothing else would: a file or a directory that is ours alone, at any depth, and nothing beside it."""
+    deep = tmp_path / "app" / "conf"
+    deep.mkdir(parents=True)
+    secret, shown = deep / "key", deep / "settings"
+    private = tmp_path / "private"
+    private.mkdir()
+    for file in (secret, shown, private / "x"):
+        file.write_text("x")
+    shown.chmod(0o644)
+    secret.chmod(0o640)
+    private.chmod(0o750)
+    (deep / "link").symlink_to(secret)
+    found = system_sights((str(tmp_path),), (str(tmp_path),))
+
+    assert set(found.masked) == {str(secret), str(private)}
+    assert found.directories == ((str(tmp_path), str(tmp_path)),)
+
+
+def test_what_we_cannot_read_either_needs_no_mask(tmp_path: Path) -> None:
+    """An ordinary user's cell has no more rights than they have: /etc/shadow is refused to it by its mode."""
+    closed = tmp_path / "closed"
+    closed.write_text("x")
+    closed.chmod(0o000)
+    found = system_sights((str(tmp_path),), (str(tmp_path),))
+
+    assert found.masked == ((str(closed),) if os.geteuid() == 0 else ())
+
+
+def test_a_directory_with_much_that_is_closed_is_masked_whole(tmp_path: Path) -> None:
+    """Each mask is a mount."""
+    many = tmp_path / "keys"
+    many.mkdir()
+    many.chmod(0o755)
+    for number in range(70):
+        (many / str(number)).touch(mode=0o600)
+
+    assert system_sights((str(tmp_path),), (str(tmp_path),)).masked == (str(many),)
+
+
+def test_what_was_not_looked_at_is_masked_and_said(tmp_path: Path) -> None:
+    """More files than there is time for: what is left is not shown, and the option that shows it is named."""
+    first, big = tmp_path / "a", tmp_path / "b"
+    for directory, count in ((first, 5), (big, 20_100)):
+        directory.mkdir()
+        directory.chmod(0o755)
+        for number in range(count):
+            os.close(os.open(directory / str(number), os.O_CREAT, 0o644))
+    found = system_sights((str(tmp_path),), (str(tmp_path),))
+
+    assert str(big) in found.masked
+    assert str(first) not in found.masked or os.listdir(tmp_path)[0] == "b"
+    assert any(f"--allow-read {big}" in note for note in found.notes)
+
+
+def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
+    """/bin of a merged file system; a directory that is not there is not shown."""
+    (tmp_path / "usr" / "bin").mkdir(parents=True)
+    (tmp_path / "bin").symlink_to("usr/bin")
+    found = system_sights((str(tmp_path / "usr"), str(tmp_path / "bin"), str(tmp_path / "lib32")), ())
+
+    assert found.links == ((str(tmp_path / "bin"), "usr/bin"),)
+    assert found.directories == ((str(tmp_path / "usr"), str(tmp_path / "usr")),)
+
+
+def test_made_files_name_nobody() -> None:
+    """No server of names, no host of a private network, and not this machine."""
+    made = dict(made_files())
+
+    assert b"nameserver" not in b"".join(made.values())
+    assert made[os.path.realpath("/etc/hosts")].split() == [
+        b"127.0.0.1", b"localhost", b"::1", b"localhost", b"ip6-localhost", b"ip6-loopback",
+    ]  # fmt: skip
+    assert made[os.path.realpath("/etc/machine-id")] == b""
