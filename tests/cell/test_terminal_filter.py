@@ -298,7 +298,7 @@ def test_after_what_puts_it_back_nothing_is_left_to_put_back(data: bytes) -> Non
 
 @given(OUTPUT)
 def test_a_pause_changes_nothing_that_comes_later(data: bytes) -> None:
-    """Paused and resumed, the terminal is as it was, but for a link that ended: a second filter behind has as much to put back."""
+    """Paused and resumed, the terminal is as it was, but for a link: a second filter behind has as much to put back."""
     first, behind, unpaused = TerminalFilter(), TerminalFilter(), TerminalFilter()
     unpaused.feed(first.feed(data))
     for part in (fed(data), first.pause(), first.resume()):

@@ -1,0 +1,261 @@
+"""One loop for everything that the command beside a cell waits for: descriptors, times, bytes that go from one end to another.
+
+Single-threaded; nothing in it blocks, or a slow terminal would hold up downloads. Files cannot be waited for (epoll(7)) and never
+block, so they are always ready.
+
+Rules
+- A direction holds at most what was read at once, BUFFER bytes: while that is not written, nothing is read.
+- Who closes a descriptor has let go of it here before.
+
+Source: epoll(7), readv(2), MSG_DONTWAIT in recv(2). Not here: what the ends are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["BUFFER", "End", "Loop", "Pump", "Timer"]
+
+BUFFER: Final = 256 << 10
+"""Bytes read at once: more makes a stream no faster (measured), and what a direction can hold while its sink does not take it."""
+_READ: Final = select.EPOLLIN
+_WRITE: Final = select.EPOLLOUT
+_GONE: Final = select.EPOLLHUP | select.EPOLLERR
+
+
+class Timer:
+    """Something that happens later, unless it is cancelled."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """It does not happen any more. Idempotent."""
+        self._callback = None
+
+    def fire(self) -> None:
+        """Now, and never again."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class Loop:
+    """Who waits for which descriptor, and for what time."""
+
+    def __init__(self) -> None:
+        self.buffer: Final = memoryview(bytearray(BUFFER))
+        """For whoever reads in one callback and has used it up before that returns."""
+        self._epoll = select.epoll()
+        self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
+        self._files: set[int] = set()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+
+    def watch(self, descriptor: int, events: int, callback: Callable[[int], None]) -> None:
+        """Call it with what is ready, of EPOLLIN and EPOLLOUT; with no events, not any more."""
+        before = self._watched.get(descriptor)
+        if not events:
+            if before is not None:
+                del self._watched[descriptor]
+                self._forget(descriptor)
+            return
+        self._watched[descriptor] = (events, callback)
+        if before is None:
+            try:
+                self._epoll.register(descriptor, events)
+            except PermissionError:  # a file
+                self._files.add(descriptor)
+        elif before[0] != events and descriptor not in self._files:
+            self._epoll.modify(descriptor, events)
+
+    def _forget(self, descriptor: int) -> None:
+        if descriptor in self._files:
+            self._files.discard(descriptor)
+        else:
+            self._epoll.unregister(descriptor)
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call it once, after so long."""
+        timer = Timer(callback)
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), timer))
+        return timer
+
+    def turn(self, most_s: float | None = None) -> None:
+        """Wait for at most so long until something is ready, and let it happen. None: for as long as it takes."""
+        timeout = -1.0 if most_s is None else most_s
+        if self._timers:
+            left = max(0.0, self._timers[0][0] - time.monotonic())
+            timeout = left if timeout < 0 else min(timeout, left)
+        ready = self._epoll.poll(0 if self._files else timeout)
+        for descriptor, events in (*ready, *((file, _READ | _WRITE) for file in self._files)):
+            wanted, callback = self._watched.get(descriptor, (0, None))
+            happened = wanted if events & _GONE else events & wanted
+            if happened and callback is not None:
+                callback(happened)
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            heapq.heappop(self._timers)[2].fire()
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._epoll.close()
+
+
+class End:
+    """One descriptor of ours, to read or to write. A socket, or anything that does not block, or not for `most` bytes."""
+
+    def __init__(self, loop: Loop, kept: int | socket.socket, *, most: int | None = None) -> None:
+        self._loop = loop
+        self._socket = kept if isinstance(kept, socket.socket) else None
+        self.descriptor = kept if isinstance(kept, int) else kept.fileno()
+        self._most = most
+        self._on_readable: Callable[[], None] | None = None
+        self._on_writable: Callable[[], None] | None = None
+        self._is_closed = False
+        if self._socket is not None and self._socket.family in (socket.AF_INET, socket.AF_INET6):
+            self._socket.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+            )  # what is passed on was waited for already
+
+    def on_readable(self, callback: Callable[[], None] | None) -> None:
+        """From now on; None: not any more."""
+        self._on_readable = callback
+        self._watch()
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        """The same."""
+        self._on_writable = callback
+        self._watch()
+
+    def _watch(self) -> None:
+        if not self._is_closed:
+            events = (_READ if self._on_readable else 0) | (_WRITE if self._on_writable else 0)
+            self._loop.watch(self.descriptor, events, self._happen)
+
+    def _happen(self, events: int) -> None:
+        if events & _READ and self._on_readable is not None:
+            self._on_readable()
+        if events & _WRITE and self._on_writable is not None:
+            self._on_writable()
+
+    def read(self, into: memoryview) -> int | None:
+        """How many bytes; 0 at the end, None where there are none yet. OSError."""
+        with contextlib.suppress(BlockingIOError):
+            if self._socket is not None:
+                return self._socket.recv_into(into, 0, socket.MSG_DONTWAIT)
+            return os.readv(self.descriptor, [into])
+        return None
+
+    def write(self, data: memoryview | bytes) -> int:
+        """How many bytes were taken. OSError."""
+        with contextlib.suppress(BlockingIOError):
+            if self._socket is not None:
+                return self._socket.send(data, socket.MSG_DONTWAIT)
+            return os.write(self.descriptor, data if self._most is None else data[: self._most])
+        return 0
+
+    def finish_writing(self) -> None:
+        """The other side reads its end; what it sends still arrives, on a socket."""
+        if self._socket is None:
+            self.close()
+            return
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._is_closed:
+            return
+        self._on_readable = self._on_writable = None
+        self._watch()
+        self._is_closed = True
+        if self._socket is not None:
+            self._socket.close()
+        else:
+            os.close(self.descriptor)
+
+
+class Pump:
+    """Bytes from one end to another, in their order, until the first ends or the second is gone.
+
+    `through` is what they go through. `on_end` is called once: with None when everything was written, else with why not.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        source: End,
+        sink: End,
+        on_end: Callable[[OSError | None], None],
+        *,
+        first: bytes = b"",
+        through: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._buffer = loop.buffer
+        self._source = source
+        self._sink = sink
+        self._on_end = on_end
+        self._through = through
+        self._left = first
+        self._is_at_end = False
+        self.is_over = False
+        self.moved = 0
+        """Bytes written so far."""
+        if first:
+            sink.on_writable(self._write)
+        else:
+            source.on_readable(self._read)
+
+    def _read(self) -> None:
+        try:
+            count = self._source.read(self._buffer)
+        except OSError as error:
+            self._over(error)
+            return
+        if count is None:
+            return
+        if count == 0:
+            self._over(None)
+            return
+        data: memoryview | bytes = self._buffer[:count]
+        if self._through is not None:
+            data = self._through(bytes(data))
+        if not data:
+            return
+        try:
+            written = self._sink.write(data)
+        except OSError as error:
+            self._over(error)
+            return
+        self.moved += written
+        if written < len(data):
+            self._left = bytes(data[written:])
+            self._source.on_readable(None)
+            self._sink.on_writable(self._write)
+
+    def _write(self) -> None:
+        try:
+            written = self._sink.write(self._left)
+        except OSError as error:
+            self._over(error)
+            return
+        self.moved += written
+        self._left = self._left[written:]
+        if not self._left:
+            self._sink.on_writable(None)
+            self._source.on_readable(self._read)
+
+    def _over(self, error: OSError | None) -> None:
+        self.is_over = True
+        self._left = b""
+        self._source.on_readable(None)
+        self._sink.on_writable(None)
+        self._on_end(error)

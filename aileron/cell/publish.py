@@ -1,0 +1,133 @@
+"""`--publish PORT` and `--publish HOSTPORT:PORT`: a server that the agent started, reached from this machine.
+
+Listens on loopback outside, and nowhere else, and passes each connection to that port of the cell's own loopback. What answers
+there is the agent's: a browser must not take it for anything else on `localhost`.
+
+>>> parse_publish("8080:3000")
+Publish(host_port=8080, port=3000)
+
+Source: ip(7), ipv6(7). Not here: passing bytes on (relays.py), the connection into the cell (aileron_sandbox.cell.door).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from aileron.cell.relays import Door
+
+__all__ = ["Publish", "PublishRefused", "Published", "parse_publish"]
+
+_BACKLOG: Final = 64
+"""Connections that wait to be accepted: a browser opens six at once."""
+
+
+class PublishRefused(Exception):
+    """A port cannot be published: `what` happened, and the `fix`."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+
+
+@dataclass(frozen=True)
+class Publish:
+    """The port on this machine, and the one in the cell."""
+
+    host_port: int
+    port: int
+
+
+def parse_publish(text: str) -> Publish:
+    """What the option says. ValueError for what is none, with what was expected."""
+    if re.fullmatch(r"[0-9]{1,5}(?::[0-9]{1,5})?", text) is None:
+        raise ValueError(f"{text!r} is not a port: use PORT or HOSTPORT:PORT")
+    host_port, _, port = text.partition(":")
+    found = Publish(int(host_port), int(port or host_port))
+    for number in (found.host_port, found.port):
+        if not 1 <= number <= 65535:
+            raise ValueError(f"{number} in {text!r} is not a port: use 1 to 65535")
+    return found
+
+
+class Published:
+    """Listeners for one port, on both loopback addresses. Opened before the agent starts, so that a refusal comes first."""
+
+    def __init__(self, publish: Publish) -> None:
+        self.publish: Final = publish
+        with contextlib.ExitStack() as undo:
+            made = [undo.enter_context(_listening("127.0.0.1", publish))]
+            if (other := _maybe_listening("::1", publish)) is not None:
+                made.append(undo.enter_context(other))
+            undo.pop_all()
+        self.listeners: Final = tuple(made)
+
+    def door(self, connect: Callable[[int], socket.socket]) -> Door:
+        """To the port in the cell, through what connects there. A server that is not there is refused at once, as outside."""
+        return Door(f"publish {self.publish.host_port}", lambda: connect(self.publish.port), patience_s=0)
+
+    def close(self) -> None:
+        """Nobody can connect any more. Idempotent."""
+        for listener in self.listeners:
+            listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _maybe_listening(address: str, publish: Publish) -> socket.socket | None:
+    """None on a machine without that address."""
+    try:
+        return _listening(address, publish)
+    except PublishRefused as refused:
+        cause = refused.__cause__
+        if isinstance(cause, OSError) and cause.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            return None
+        raise
+
+
+def _listening(address: str, publish: Publish) -> socket.socket:
+    try:
+        return _listener(address, publish.host_port)
+    except OSError as error:
+        port = publish.host_port
+        if error.errno == errno.EADDRINUSE:
+            what = f"port {port} is in use on this machine"
+            raise PublishRefused(what, f"choose another, such as --publish {_other(port)}:{publish.port}") from error
+        if error.errno == errno.EACCES:
+            what = f"port {port} cannot be used: {error.strerror}"
+            raise PublishRefused(
+                what, f"choose one above 1023, such as --publish {_other(port)}:{publish.port}"
+            ) from error
+        raise PublishRefused(f"port {port} cannot be used: {error.strerror}", "choose another port") from error
+
+
+def _listener(address: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # of connections that ended a minute ago, socket(7)
+        if made.family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind((address, port))
+        made.listen(_BACKLOG)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _other(port: int) -> int:
+    """A port to suggest: above those that only root can use."""
+    return port + 8000 if port < 1024 else port + 1 if port < 65535 else port - 1

@@ -1,0 +1,180 @@
+"""The doors of a cell: connections made inside of it, taken outside, and passed on byte for byte to whoever a door leads to.
+
+Nothing in a cell runs for us: its listeners were made inside its network and mount namespaces and handed out, and the command
+accepts on them here. What arrives is hostile and is not read; where it goes, the door decides, and never what arrives. The bytes
+that go before (`preamble`) hold the session's token for one door, and never go into the cell.
+
+Rules
+- A direction holds at most loop.BUFFER bytes. A side that has finished sending is told to the other side, and still listened to.
+- At most MAX_CONNECTIONS of one door at once; the next waits in the listener's queue, and other doors are not affected.
+- A target that is not there (the daemon restarts) is tried again for `patience_s`, then the connection is closed.
+- Connections that say nothing stay: those who answer at the doors have their deadlines.
+
+Source: unix(7), listen(2). Not here: who asks for doors (aileron/launch), who answers (the daemon).
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from aileron.cell.loop import End, Loop, Pump
+
+__all__ = ["MAX_CONNECTIONS", "Door", "Relays", "unix_target"]
+
+MAX_CONNECTIONS: Final = 128
+"""Of one door: package managers keep some 50 connections, a browser 32 to a proxy. Two descriptors each; four doors have 1024."""
+_PATIENCE_S: Final = 5.0
+"""A daemon that is restarted is there again after one or two seconds."""
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 0.5
+_OUT_OF_DESCRIPTORS_S: Final = 0.5
+"""Until the next try to accept; meanwhile connections end."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """Where connections at the listeners of that name lead. `connect` returns at once: a connection, or OSError."""
+
+    name: str
+    connect: Callable[[], socket.socket]
+    preamble: bytes = field(default=b"", repr=False)
+    patience_s: float = _PATIENCE_S
+
+
+def unix_target(path: str) -> Callable[[], socket.socket]:
+    """For `Door.connect`: a Unix socket at that path, whoever listens there then."""
+
+    def connect() -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            made.connect(path)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    return connect
+
+
+class Relays:
+    """All connections of all doors."""
+
+    def __init__(self, loop: Loop, *, most: int = MAX_CONNECTIONS) -> None:
+        self._loop = loop
+        self._most = most
+        self._served: list[_Served] = []
+
+    def serve(self, listeners: Iterable[socket.socket], door: Door) -> None:
+        """Accept on these, which stay the caller's, and pass on through that door."""
+        self._served.append(_Served(self._loop, list(listeners), door, self._most))
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return sum(len(served.connections) for served in self._served)
+
+    def close(self) -> None:
+        """Accept nothing any more, and end what is there. Idempotent."""
+        for served in self._served:
+            served.close()
+        self._served.clear()
+
+
+class _Served:
+    """The listeners of one door."""
+
+    def __init__(self, loop: Loop, listeners: list[socket.socket], door: Door, most: int) -> None:
+        self.connections: set[_Connection] = set()
+        self._loop = loop
+        self._listeners = listeners
+        self._door = door
+        self._most = most
+        self._is_closed = False
+        for listener in listeners:
+            listener.setblocking(False)
+        self._listen()
+
+    def _listen(self) -> None:
+        """While there is room."""
+        is_open = not self._is_closed and len(self.connections) < self._most
+        for listener in self._listeners:
+            take = functools.partial(self._accept, listener)
+            self._loop.watch(listener.fileno(), 1 if is_open else 0, take)  # 1: EPOLLIN
+
+    def _accept(self, listener: socket.socket, _: int) -> None:
+        try:
+            accepted, _address = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._pause()
+            return  # gone again, accept(2)
+        self.connections.add(_Connection(self._loop, accepted, self._door, self._ended))
+        self._listen()
+
+    def _pause(self) -> None:
+        for listener in self._listeners:
+            self._loop.watch(listener.fileno(), 0, lambda _: None)
+        self._loop.later(_OUT_OF_DESCRIPTORS_S, self._listen)
+
+    def _ended(self, connection: _Connection) -> None:
+        self.connections.discard(connection)
+        self._listen()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._listen()
+        for connection in list(self.connections):
+            connection.close()
+
+
+class _Connection:
+    """One, from when it was accepted."""
+
+    def __init__(self, loop: Loop, accepted: socket.socket, door: Door, on_end: Callable[[_Connection], None]) -> None:
+        self._loop = loop
+        self._door = door
+        self._on_end = on_end
+        self._ends = [End(loop, accepted)]
+        self._finished = 0
+        self._is_closed = False
+        self._until = time.monotonic() + door.patience_s
+        self._pause_s = _FIRST_PAUSE_S
+        self._trying = loop.later(0, self._connect)
+
+    def _connect(self) -> None:
+        try:
+            target = self._door.connect()
+        except OSError:
+            if time.monotonic() >= self._until:
+                self.close()
+                return
+            self._trying = self._loop.later(self._pause_s, self._connect)
+            self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+            return
+        here, there = self._ends[0], End(self._loop, target)
+        self._ends.append(there)
+        Pump(self._loop, here, there, functools.partial(self._over, there), first=self._door.preamble)
+        Pump(self._loop, there, here, functools.partial(self._over, here))
+
+    def _over(self, sink: End, error: OSError | None) -> None:
+        """One direction has ended: told to the other side, unless it was an error."""
+        self._finished += 1
+        if error is not None or self._finished == 2:
+            self.close()
+        else:
+            sink.finish_writing()
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._trying.cancel()
+        for end in self._ends:
+            end.close()
+        self._on_end(self)

@@ -1,0 +1,389 @@
+"""Connections of a cell's doors, passed on between real sockets: every byte, both ways, and no more than there is room for."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.cell.loop import BUFFER, Loop
+from aileron.cell.publish import Publish, Published, PublishRefused, parse_publish
+from aileron.cell.relays import Door, Relays, unix_target
+
+DEADLINE_S = 20.0
+
+
+class Place:
+    """A loop with doors, in a thread of its own; listeners of TCP or Unix stand for those of a cell."""
+
+    def __init__(self, *, most: int = 8) -> None:
+        self.loop = Loop()
+        self.relays = Relays(self.loop, most=most)
+        self._undo = contextlib.ExitStack()
+        self._wake, wake = socket.socketpair()
+        self._undo.enter_context(self._wake)
+        self._undo.enter_context(wake)
+        self._is_over = False
+        self.loop.watch(wake.fileno(), 1, lambda _: self._end())
+        self._thread = threading.Thread(target=self._run)
+
+    def listener(self, path: Path | None = None) -> socket.socket:
+        """A new one."""
+        made = self._undo.enter_context(socket.socket(socket.AF_UNIX if path else socket.AF_INET))
+        made.bind(str(path) if path else ("127.0.0.1", 0))
+        made.listen(128)
+        return made
+
+    def published(self, publish: Publish) -> Published:
+        """Open until it is over."""
+        return self._undo.enter_context(Published(publish))
+
+    def start(self) -> None:
+        """From now on it turns."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over:
+            self.loop.turn()
+        self.relays.close()
+        self.loop.close()
+
+    def _end(self) -> None:
+        self._is_over = True
+
+    def close(self) -> None:
+        """Over."""
+        self._wake.send(b"x")
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+        self._undo.close()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """One for a test."""
+    made = Place()
+    yield made
+    made.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Until it holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def reached(listener: socket.socket) -> socket.socket:
+    """A client's connection to it."""
+    made = socket.socket(listener.family)
+    made.settimeout(DEADLINE_S)
+    made.connect(listener.getsockname())
+    return made
+
+
+def accepted(listener: socket.socket) -> socket.socket:
+    """The next connection at it."""
+    listener.settimeout(DEADLINE_S)
+    made, _ = listener.accept()
+    made.settimeout(DEADLINE_S)
+    return made
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What arrives until its end."""
+    parts = []
+    while part := connection.recv(1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def door(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> tuple[socket.socket, socket.socket]:
+    """(the cell's listener, the target's), with a door between them, and the loop turns."""
+    inside = place.listener(tmp_path / "in" if request.param == "unix" else None)
+    target = place.listener(tmp_path / "out")
+    place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
+    place.start()
+    return inside, target
+
+
+def test_every_byte_arrives_both_ways_at_once(door: tuple[socket.socket, socket.socket]) -> None:
+    """32 MiB up and down at the same time, each followed by its end."""
+    up, down = os.urandom(1 << 20) * 32, os.urandom(1 << 20) * 32
+    inside, target = door
+    with reached(inside) as client, accepted(target) as server:
+        got: dict[str, bytes] = {}
+
+        def send(connection: socket.socket, data: bytes) -> None:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+
+        threads = [
+            threading.Thread(target=send, args=(client, up)),
+            threading.Thread(target=send, args=(server, down)),
+            threading.Thread(target=lambda: got.update(up=everything(server))),
+            threading.Thread(target=lambda: got.update(down=everything(client))),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+
+    assert hashlib.sha256(got["up"]).digest() == hashlib.sha256(up).digest()
+    assert hashlib.sha256(got["down"]).digest() == hashlib.sha256(down).digest()
+
+
+def test_who_has_finished_sending_is_still_answered(place: Place, door: tuple[socket.socket, socket.socket]) -> None:
+    """The end of one direction reaches the other side, and the answer comes back; then nothing is left."""
+    inside, target = door
+    with reached(inside) as client, accepted(target) as server:
+        client.sendall(b"question")
+        client.shutdown(socket.SHUT_WR)
+        asked = everything(server)
+        server.sendall(b"answer")
+        server.shutdown(socket.SHUT_WR)
+
+        assert (asked, everything(client)) == (b"question", b"answer")
+        until(lambda: place.relays.connections == 0)
+
+
+@pytest.mark.parametrize("goes", ["client", "server"])
+def test_who_goes_away_is_gone_for_the_other(
+    place: Place, door: tuple[socket.socket, socket.socket], goes: str
+) -> None:
+    """Also in the middle of what it did not read."""
+    inside, target = door
+    with reached(inside) as client, accepted(target) as server:
+        gone, other = (client, server) if goes == "client" else (server, client)
+        other.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                other.send(b"x" * 65536)
+        gone.close()
+
+        def is_over() -> bool:
+            try:
+                return other.send(b"x") < 0
+            except BlockingIOError:
+                return False
+            except (BrokenPipeError, ConnectionResetError):
+                return True
+
+        until(is_over)
+    until(lambda: place.relays.connections == 0)
+
+
+def test_who_does_not_read_is_not_read_for(door: tuple[socket.socket, socket.socket]) -> None:
+    """A direction holds one buffer and what the kernel's queues hold; then the sender waits, and the other direction goes on."""
+    inside, target = door
+    with reached(inside) as client, accepted(target) as server:
+        client.setblocking(False)
+        sent, quiet_since = 0, time.monotonic()
+        while time.monotonic() - quiet_since < 0.5:
+            with contextlib.suppress(BlockingIOError):
+                sent += client.send(b"x" * 65536)
+                quiet_since = time.monotonic()
+        server.sendall(b"the other way")
+        client.settimeout(DEADLINE_S)
+
+        assert client.recv(100) == b"the other way"
+        assert sent < 16 * (1 << 20) + BUFFER
+        client.shutdown(socket.SHUT_WR)
+        assert len(everything(server)) == sent
+
+
+def test_the_preamble_comes_first_and_never_inside(place: Place, tmp_path: Path) -> None:
+    """The target hears it before what the client says; the client does not. Nor does whoever prints the door."""
+    inside, target = place.listener(), place.listener(tmp_path / "out")
+    door = Door("mcp", unix_target(str(tmp_path / "out")), preamble=b"token ail_secret\n")
+    place.relays.serve([inside], door)
+    place.start()
+    with reached(inside) as client, accepted(target) as server:
+        assert server.recv(17, socket.MSG_WAITALL) == b"token ail_secret\n"
+        client.sendall(b"hello")
+        assert server.recv(5, socket.MSG_WAITALL) == b"hello"
+        server.sendall(b"back")
+        server.close()
+        assert everything(client) == b"back"
+    assert "ail_secret" not in repr(door)
+
+
+def test_a_target_that_comes_back_in_time_is_reached(place: Place, tmp_path: Path) -> None:
+    """A daemon that is restarted; the client notices nothing."""
+    inside = place.listener()
+    place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "late"))))
+    place.start()
+    with reached(inside) as client:
+        client.sendall(b"early")
+        until(lambda: place.relays.connections == 1)
+        target = place.listener(tmp_path / "late")
+        with accepted(target) as server:
+            assert server.recv(5, socket.MSG_WAITALL) == b"early"
+
+
+def test_a_target_that_stays_away_is_a_closed_connection(place: Place, tmp_path: Path) -> None:
+    """After its time, and not before."""
+    inside = place.listener()
+    place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "never")), patience_s=0.3))
+    place.start()
+    began = time.monotonic()
+    with reached(inside) as client:
+        assert everything(client) == b""
+    assert 0.3 <= time.monotonic() - began < DEADLINE_S / 2
+    assert place.relays.connections == 0
+
+
+def test_a_door_has_so_many_connections_and_the_next_waits(place: Place, tmp_path: Path) -> None:
+    """None is lost, and another door is as open as before."""
+    inside, target = place.listener(), place.listener(tmp_path / "out")
+    other = place.listener()
+    to_target = unix_target(str(tmp_path / "out"))
+    place.relays.serve([inside], Door("tunnel", to_target))
+    place.relays.serve([other], Door("mcp", to_target))
+    place.start()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(reached(inside)) for _ in range(9)]
+        servers = [stack.enter_context(accepted(target)) for _ in range(8)]
+        target.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            target.accept()
+        assert place.relays.connections == 8
+        with reached(other) as through, accepted(target) as answering:
+            through.sendall(b"x")
+            assert answering.recv(1) == b"x"
+        for end in (clients[0], servers[0]):
+            end.close()
+        with accepted(target) as ninth:
+            clients[8].sendall(b"ninth")
+            assert ninth.recv(5, socket.MSG_WAITALL) == b"ninth"
+
+
+def test_without_descriptors_a_connection_waits(place: Place, tmp_path: Path) -> None:
+    """The loop does not spin meanwhile, and goes on when there are some again."""
+    inside, target = place.listener(), place.listener(tmp_path / "out")
+    place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with reached(inside) as client:
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        try:
+            place.start()
+            spent = time.thread_time() + time.process_time()
+            time.sleep(0.2)  # what is looked at is how little happens in this time
+            spent = time.thread_time() + time.process_time() - spent
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        client.sendall(b"x")
+        with accepted(target) as server:
+            assert server.recv(1) == b"x"
+    assert spent < 0.15
+
+
+def test_one_stream_is_fast(door: tuple[socket.socket, socket.socket]) -> None:
+    """Far less than the 200 MB/s that are wanted: enough to see that it became something else."""
+    inside, target = door
+    block = b"x" * (1 << 20)
+    with reached(inside) as client, accepted(target) as server:
+        reader = threading.Thread(target=lambda: everything(server))
+        reader.start()
+        began = time.monotonic()
+        for _ in range(200):
+            client.sendall(block)
+        client.shutdown(socket.SHUT_WR)
+        reader.join(DEADLINE_S)
+        speed = 200 * len(block) / (time.monotonic() - began)
+    print(f"{speed / 1e6:.0f} MB/s")
+
+    assert speed > 20e6
+
+
+# --publish
+
+
+@pytest.mark.parametrize(
+    ("text", "publish"),
+    [("3000", Publish(3000, 3000)), ("8080:3000", Publish(8080, 3000)), ("1:65535", Publish(1, 65535))],
+)
+def test_a_port_is_read(text: str, publish: Publish) -> None:
+    """Both ways to say it."""
+    assert parse_publish(text) == publish
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "65536", "1:0", "a", "3000:", ":3000", "1:2:3", "-1", "127.0.0.1:80", "１", " 1", "1\n"]
+)
+def test_what_is_no_port_is_said(text: str) -> None:
+    """With what was expected."""
+    with pytest.raises(ValueError, match="is not a port: use "):
+        parse_publish(text)
+
+
+def free_port() -> int:
+    """One that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_published_port_leads_into_the_cell_from_loopback_alone(place: Place) -> None:
+    """From both of its addresses, to the port that was said; not from another address of this machine."""
+    server = place.listener()
+    asked: list[int] = []
+
+    def connect(port: int) -> socket.socket:
+        asked.append(port)
+        return socket.create_connection(server.getsockname(), 5)
+
+    published = place.published(Publish(free_port(), 3000))
+    place.relays.serve(published.listeners, published.door(connect))
+    place.start()
+    for listener in published.listeners:
+        with reached(listener) as client, accepted(server) as answering:
+            client.sendall(b"GET")
+            assert answering.recv(3, socket.MSG_WAITALL) == b"GET"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", published.publish.host_port), 5)
+    assert asked == [3000] * len(published.listeners)
+
+
+def test_a_server_that_is_not_there_is_a_closed_connection_at_once(place: Place) -> None:
+    """As it would be outside; nothing is tried again."""
+    asked: list[int] = []
+
+    def connect(port: int) -> socket.socket:
+        asked.append(port)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody")
+
+    published = place.published(Publish(free_port(), 3000))
+    place.relays.serve(published.listeners, published.door(connect))
+    place.start()
+    with reached(published.listeners[0]) as client:
+        assert everything(client) == b""
+    assert asked == [3000]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_port_in_use_is_said_with_another(address: str) -> None:
+    """On either address; what was opened is closed again."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as taken:
+        taken.bind((address, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PublishRefused) as refused:
+            Published(Publish(port, 3000))
+
+    assert refused.value.what == f"port {port} is in use on this machine"
+    assert refused.value.fix == f"choose another, such as --publish {port + 1}:3000"
+    Published(Publish(port, 3000)).close()
