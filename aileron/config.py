@@ -194,6 +194,11 @@ class Home:
         return self.run / "cell.sock"
 
     @property
+    def tunnel_socket(self) -> Path:
+        """CONNECT, to hosts that a cell's agent reaches: for the process of a cell, known by itself."""
+        return self.run / "tunnel.sock"
+
+    @property
     def keyring(self) -> Path:
         """Whose signatures count."""
         return self.path / "keyring.json"

@@ -93,6 +93,9 @@ __all__ = [
     "SignInStarted",
     "ToolResumed",
     "ToolSuspended",
+    "TunnelClosed",
+    "TunnelOpened",
+    "TunnelRefused",
     "VaultBackedUp",
     "VaultChanged",
     "VaultCreated",
@@ -647,6 +650,55 @@ class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
     exit_code: int | None = None
 
 
+# Out of a cell
+
+
+class TunnelOpened(_Event, frozen=True, kw_only=True, tag="tunnel.opened"):
+    """A cell's agent is about to be connected to a host. On disk before the host hears of it; without its `tunnel.closed` nobody
+    knows how much went.
+    """
+
+    session: str
+    tunnel: str
+    """The tunnel's id."""
+    host: str
+    """That it asked for, and that its ClientHello names."""
+    port: int
+    may_hide: bool = False
+    """The ClientHello has an extension that can hold another name (ECH), or nothing: nobody can tell."""
+
+
+class TunnelClosed(_Event, frozen=True, kw_only=True, tag="tunnel.closed"):
+    """How that ended."""
+
+    session: str
+    tunnel: str
+    host: str
+    port: int
+    address: str | None = None
+    """The address that was connected to; absent: none answered."""
+    bytes_up: int
+    """From the agent to the host, as TLS has them."""
+    bytes_down: int
+    ms: int
+    reason: str
+    """`closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session ended`, `stopping`, or which rule."""
+
+
+class TunnelRefused(_Event, frozen=True, kw_only=True, tag="tunnel.refused"):
+    """A cell's agent asked for a host that it does not get. Nothing went there."""
+
+    session: str
+    destination: str
+    """`HOST:PORT`; `unknown` where the request could not be read."""
+    reason: str
+    """Which rule (docs/reference/cell-egress.md), or a class of failure."""
+    count: int
+    """How often, since this was told last."""
+    since_us: int
+    """When the first of them came."""
+
+
 # What is installed
 
 
@@ -1010,6 +1062,9 @@ class DaemonStopped(_Event, frozen=True, kw_only=True, tag="daemon.stopped"):
 Notice = (
     SessionStarted
     | SessionEnded
+    | TunnelOpened
+    | TunnelClosed
+    | TunnelRefused
     | ConnectorInstalled
     | ConnectorRemoved
     | ConnectorActedEarly

@@ -56,6 +56,7 @@ from aileron.audit.events import (
     RunRequested,
     RunRetried,
     RunStarted,
+    TunnelRefused,
     facts_of,
 )
 from aileron.audit.frozen import freeze
@@ -153,6 +154,7 @@ class Audit(Questions):
         super().__init__(ledger)
         self._refused: Throttle[_RefusedKey] = Throttle(REFUSALS_A_MINUTE)
         self._callers: Throttle[tuple[str, str]] = Throttle(1)
+        self._tunnels: Throttle[tuple[str, str, str]] = Throttle(1)
         self._begun: dict[str, tuple[str, int]] = {}
         """Runs whose first start `requested` recorded, until `started` hears of it: at most as many as run at once."""
 
@@ -591,12 +593,27 @@ class Audit(Questions):
             told.append(CallerRefused(scope=scope, route=key[1], session=session, count=1, since_us=now_us))
         await self._append_all(told)
 
+    async def tunnel_refused(self, session: str, destination: str, reason: str) -> None:
+        """Record that a cell's agent asked for a host that it does not get: once a minute for each, with a count."""
+        now_us = self._ledger.now_us()
+        key = (session, bounded(destination, MAX_DESTINATION_CHARACTERS), reason)
+        told: list[Event] = [_counted_tunnel(tally) for tally in self._tunnels.over(now_us)]
+        if self._tunnels.admits(key, key, now_us):
+            told.append(_counted_tunnel(Tally(key, 1, now_us, "")))
+        await self._append_all(told)
+
     async def tell_refused(self, *, rest: bool = False) -> None:
         """Record the counts of minutes that are over; with `rest` all that is counted. Call it each minute, and at the end."""
         now_us = self._ledger.now_us()
         decisions = self._refused.rest() if rest else self._refused.over(now_us)
         callers = self._callers.rest() if rest else self._callers.over(now_us)
-        await self._append_all([*map(_counted_refusal, decisions), *map(_counted_caller, callers)])
+        tunnels = self._tunnels.rest() if rest else self._tunnels.over(now_us)
+        told: list[Event] = [
+            *map(_counted_refusal, decisions),
+            *map(_counted_caller, callers),
+            *map(_counted_tunnel, tunnels),
+        ]
+        await self._append_all(told)
 
     def _later(self, event: Event) -> None:
         self._ledger.commit_later(lambda tx: tx.append(facts_of(event)))
@@ -706,6 +723,13 @@ def _counted_refusal(tally: Tally[_RefusedKey]) -> ApprovalRefused:
 def _counted_caller(tally: Tally[tuple[str, str]]) -> CallerRefused:
     scope, route = tally.key
     return CallerRefused(scope=scope, route=route, session=tally.note, count=tally.count, since_us=tally.since_us)
+
+
+def _counted_tunnel(tally: Tally[tuple[str, str, str]]) -> TunnelRefused:
+    session, destination, reason = tally.key
+    return TunnelRefused(
+        session=session, destination=destination, reason=reason, count=tally.count, since_us=tally.since_us
+    )
 
 
 def _request(run_id: str, plan: Plan, invocation: Invocation, digest: str) -> RunRequested:

@@ -50,7 +50,7 @@ def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
         try:
             yield
         finally:
-            sockets = (home.agent_socket, home.cell_socket, home.operator_socket, home.mcp_socket)
+            sockets = (home.agent_socket, home.cell_socket, home.operator_socket, home.mcp_socket, home.tunnel_socket)
             for path in (announcement, *sockets):
                 path.unlink(missing_ok=True)
     finally:

@@ -39,12 +39,13 @@ from aileron.daemon.decisions.agreements import AgreedSettings
 from aileron.daemon.decisions.build import BuiltConsents, build_consents, build_decisions
 from aileron.daemon.decisions.expiry import close_on_time
 from aileron.daemon.foundation import Foundation
-from aileron.daemon.http.build import Http, build_http
+from aileron.daemon.http.build import Http, build_http, build_tunnels
 from aileron.daemon.http.ingress import Ingress, TcpService
 from aileron.daemon.http.listeners import listen_on, listen_on_loopback
 from aileron.daemon.http.mcp import action_files
 from aileron.daemon.http.pages import review_base
 from aileron.daemon.http.sessions import Sessions
+from aileron.daemon.http.tunnels import Tunnels
 from aileron.daemon.installed.install import Installer
 from aileron.daemon.notify.notifier import Notifier
 from aileron.daemon.packages.build import build_packages
@@ -52,6 +53,7 @@ from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.build import Outgoing, build_outgoing, build_secrets
 from aileron.daemon.secrets.logins import start_early
+from aileron.egress.tunnel import ListedHosts
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
 from aileron.executor.spares import Spares
@@ -223,6 +225,7 @@ class _Daemon:
             signature=self._what_agents_see(),
             stopping=stopping,
         )
+        tunnels = build_tunnels(base, outgoing.egress, sessions, ListedHosts())
         users = (
             outgoing.lending,
             spine,
@@ -236,6 +239,7 @@ class _Daemon:
             packages.forges,
             secrets.vaults,
             http.gateway,
+            tunnels,
         )
         consenting.in_force.tell(*(user.adopt for user in users), self._note_adopted)
         tasks = (
@@ -258,7 +262,7 @@ class _Daemon:
                 background.start_soon(task)
             async with runs:
                 runs.start_soon(spares.serve)
-                await self._answer(http, known, tell)
+                await self._answer(http, tunnels, known, tell)
                 runs.cancel_scope.cancel()  # what still runs is recorded as unknown by the spine
             background.cancel_scope.cancel()
         await http.gateway.aclose()
@@ -314,10 +318,11 @@ class _Daemon:
             board=board,
         )
 
-    async def _answer(self, http: Http, known: KnownCallers, tell: Callable[[str], None]) -> None:
+    async def _answer(self, http: Http, tunnels: Tunnels, known: KnownCallers, tell: Callable[[str], None]) -> None:
         """Serve on every socket until told to stop."""
         async with anyio.create_task_group() as servers:
             servers.start_soon(self._until_stop, http.protocol.serve, listen(self._home.mcp_socket))
+            servers.start_soon(self._until_stop, tunnels.serve, listen(self._home.tunnel_socket))
             # Listening before "ready": a client that connects in between waits in the backlog.
             for scope, path in ((Scope.AGENT, self._home.agent_socket), (Scope.OPERATOR, self._home.operator_socket)):
                 servers.start_soon(serve, http.api.app(scope), [listen(path)], self._wait_stop)

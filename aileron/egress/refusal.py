@@ -63,6 +63,19 @@ class Reason(enum.StrEnum):
     ADDRESS_OWN = "address_own"
     SYSTEM_CALL = "system_call"
     """Not a request: the connector reached for a network by itself, and its jail ended it."""
+    TUNNEL_CALLER = "tunnel_caller"
+    """From here on: of a tunnel out of a cell, in the order of tunnel/way_out.py, which also refuses for what is above."""
+    TUNNEL_LIMIT = "tunnel_limit"
+    TUNNEL_HEAD = "tunnel_head"
+    TUNNEL_METHOD = "tunnel_method"
+    TUNNEL_ADDRESS = "tunnel_address"
+    HOST_NOT_LISTED = "host_not_listed"
+    HOST_DENIED = "host_denied"
+    HOST_UNANSWERED = "host_unanswered"
+    TUNNEL_NO_TLS = "tunnel_no_tls"
+    TUNNEL_NO_NAME = "tunnel_no_name"
+    TUNNEL_OTHER_NAME = "tunnel_other_name"
+    TUNNEL_SLOW = "tunnel_slow"
 
     @property
     def boundary(self) -> Boundary:

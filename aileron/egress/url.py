@@ -11,6 +11,7 @@ Rules
 - The host is a lower-cased RFC 1123 name or a canonical dotted quad. No trailing dot, no percent sign, no
   underscore, no IPv6 literal (a manifest cannot name one), no other spelling of an IPv4 address.
 - The port is 1 to 65535 without sign or leading zero; absent, it is the scheme's. An empty port is refused.
+- What CONNECT asks for is host and port and nothing else, the port written out, the host a name: read by the same rules.
 - Path and query go on the wire byte for byte. Dot segments, also as `%2e` or before a `;`, are refused, so the path
   that is recorded is the path that is served; `%2f`, `//` and `;x` are left alone, as services use them.
 
@@ -30,7 +31,15 @@ from typing import Final
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.names import HostPort, check_host
 
-__all__ = ["HTTP_SCHEMES", "MAX_URL_CHARS", "WEBSOCKET_SCHEMES", "Url", "has_dot_segment", "parse_url"]
+__all__ = [
+    "HTTP_SCHEMES",
+    "MAX_URL_CHARS",
+    "WEBSOCKET_SCHEMES",
+    "Url",
+    "has_dot_segment",
+    "parse_connect_target",
+    "parse_url",
+]
 
 MAX_URL_CHARS: Final = 16 << 10  # 16 KiB: servers stop at 8 KiB (nginx, Apache) or 16 KiB (Node) by default
 
@@ -110,7 +119,30 @@ def _split(rest: str) -> tuple[str, str, str | None]:
     return authority, slash + path or "/", query if question else None
 
 
-def _parse_authority(authority: str, default_port: int) -> tuple[str, int]:
+def parse_connect_target(text: str) -> HostPort:
+    """What stands behind CONNECT (RFC 9110 section 9.3.6): a name and a port. RefusedError(url_*), (tunnel_address)."""
+    if len(text) > MAX_URL_CHARS:
+        raise RefusedError(Reason.URL_LENGTH, f"the target has {len(text)} characters; at most {MAX_URL_CHARS}")
+    if not _VISIBLE.fullmatch(text):
+        raise RefusedError(
+            Reason.URL_CHARACTERS, "the target has a character that is not visible ASCII, or a backslash"
+        )
+    if text.startswith("["):
+        raise _address()
+    destination = HostPort(*_parse_authority(text, None))
+    if destination.host.replace(".", "").isdigit():
+        raise _address()
+    return destination
+
+
+def _address() -> RefusedError:
+    return RefusedError(
+        Reason.TUNNEL_ADDRESS, "the target is an IP address; only names can be allowed: connect to the host by its name"
+    )
+
+
+def _parse_authority(authority: str, default_port: int | None) -> tuple[str, int]:
+    """Host and port; without a default the port must be there."""
     if "@" in authority:
         raise RefusedError(
             Reason.URL_USERINFO, "the URL has userinfo (an @ before the path); URLs cannot carry credentials"
@@ -122,8 +154,10 @@ def _parse_authority(authority: str, default_port: int) -> tuple[str, int]:
         )
     if colon and (not _PORT.fullmatch(port) or int(port) > 65535):
         raise RefusedError(Reason.URL_PORT, "the URL's port is not a plain number from 1 to 65535")
+    if not colon and default_port is None:
+        raise RefusedError(Reason.URL_PORT, "the port is missing; expected HOST:PORT")
     try:
-        return check_host(host.lower()), int(port) if colon else default_port
+        return check_host(host.lower()), int(port) if default_port is None or colon else default_port
     except ValueError as error:
         raise RefusedError(Reason.URL_HOST, f"the URL's host: {error}") from None
 

@@ -28,12 +28,28 @@ from tests.support.upstream import Authority, Upstream, answer
 ROOT = Path(__file__).resolve().parents[2]
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
-PARSERS = {"urlsplit", "urlparse", "urldefrag", "parse_url", "URL", "Url", "split_url", "urllib3", "yarl", "httpx2"}
+PARSERS = {
+    "urlsplit",
+    "urlparse",
+    "urldefrag",
+    "parse_url",
+    "parse_connect_target",
+    "URL",
+    "Url",
+    "split_url",
+    "urllib3",
+    "yarl",
+    "httpx2",
+}
 """Names under which URLs are taken apart, in the standard library and in what the product could import."""
 
 KNOWN = {
     ("aileron/egress/engine.py", "parse_url"): "the one place where a request's URL is parsed",
     ("aileron/egress/url.py", "Url"): "the parser itself",
+    (
+        "aileron/egress/tunnel/connect_head.py",
+        "parse_connect_target",
+    ): "the one place where what CONNECT asks for is parsed: the same parser",
     ("aileron/egress/rules.py", "Url"): "a type in signatures",
     ("aileron/egress/inject.py", "Url"): "a type in a signature",
     ("aileron/egress/outgoing.py", "Url"): "a type in a signature",

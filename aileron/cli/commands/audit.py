@@ -72,9 +72,12 @@ _TOLD = {
     "tool.suspended": ("how", "op", "connector", "version"),
     "tool.resumed": ("reason", "op", "connector", "version"),
     "caller.refused": ("scope", "route", "count"),
+    "tunnel.opened": ("host", "port", "may_hide"),
+    "tunnel.closed": ("host", "reason", "bytes_up", "bytes_down", "ms"),
+    "tunnel.refused": ("reason", "destination", "count"),
 }
 """What a line of the list tells of each type; of the others, everything. `audit show` has the rest."""
-_NAMED = frozenset({"bytes_down", "scrubbed", "size", "count", "use", "of", "replaces"})
+_NAMED = frozenset({"bytes_down", "bytes_up", "may_hide", "ms", "scrubbed", "size", "count", "use", "of", "replaces"})
 """Facts that mean nothing without their name."""
 
 

@@ -33,9 +33,12 @@ from aileron.daemon.http.pages import pages
 from aileron.daemon.http.run_door import RunDoor
 from aileron.daemon.http.sessions import Sessions
 from aileron.daemon.http.status import DaemonStatus
+from aileron.daemon.http.tunnels import Tunnels, TunnelsOnRecord
 from aileron.daemon.packages.build import Packages
 from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.build import Secrets
+from aileron.egress import Egress
+from aileron.egress.tunnel import HostPolicy, WayOut
 from aileron.gateway.proxy import Gateway, gateway_app
 from aileron.ingress.known import KnownCallers
 from aileron.model.invocation import Scope
@@ -44,7 +47,7 @@ from aileron.web.app import Page
 from aileron.web.sessions import Sessions as PageSessions
 from aileron.web.workers import NoWorkers
 
-__all__ = ["Http", "build_http"]
+__all__ = ["Http", "build_http", "build_tunnels"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,6 +155,12 @@ def build_http(
         cells=OnlyOfCells(Served(pages=None, agents=in_cells, mcp=in_cells, gateway=gateway), sessions, base.audit),
         elsewhere=lambda names: OnlyHere(served(None), names, []),
     )
+
+
+def build_tunnels(base: Foundation, egress: Egress, sessions: Sessions, policy: HostPolicy) -> Tunnels:
+    """The way out of cells; `policy` says which hosts."""
+    on_record = TunnelsOnRecord(base.audit, base.ledger.now_us)
+    return Tunnels(WayOut(base.settings, policy, on_record, egress.resolve, base.port), sessions, base.audit)
 
 
 def _handlers(

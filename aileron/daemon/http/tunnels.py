@@ -1,0 +1,159 @@
+"""`run/tunnel.sock`: the way out of cells, for the processes that attend them.
+
+Runs in the daemon's event loop. A connection is a cell's if the process that made it is the one which opened the session, as the
+kernel says: there is no token, so that none can be copied. Everybody else of this user can connect too, and is told so.
+
+Rules
+- Who connects is looked at once, when the connection is accepted; that its session is open, every LOOK_S for as long as it lasts.
+- A connection that is nobody's gets its answer and no place. At most MAX_STRANGERS are told so at once.
+- Where there is no descriptor for one more, nothing is accepted for PAUSE_S.
+
+Source: docs/reference/cell-egress.md; unix(7), SO_PEERCRED. Not here: what a tunnel is (egress/tunnel/), which hosts (its
+policy).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.audit.moves import new_id
+from aileron.config import Settings
+from aileron.daemon.http.sessions import LOCAL_SESSION, CellSession, Sessions
+from aileron.egress.refusal import Reason
+from aileron.egress.tunnel import TunnelIntent, TunnelReport, WayOut
+from aileron.egress.tunnel.answers import refusal_answer
+from aileron.ingress.peers import peer_of_connection
+from aileron.model.failure import AileronError
+from aileron.model.invocation import Scope
+
+__all__ = ["LOOK_S", "Tunnels", "TunnelsOnRecord"]
+
+LOOK_S: Final = 1.0
+"""Between two looks whether the sessions of tunnels are still open: theirs end within five seconds."""
+MAX_STRANGERS: Final = 32
+PAUSE_S: Final = 1.0
+_STRANGER_S: Final = 2.0
+"""For a row of the record, and for as long as a client may take to hear that it is nobody's."""
+_ROUTE: Final = "CONNECT"
+_log = logging.getLogger(__name__)
+
+
+class TunnelsOnRecord:
+    """What aileron/egress/tunnel/journal.py asks for."""
+
+    def __init__(self, audit: Audit, now_us: Callable[[], int]) -> None:
+        self._audit = audit
+        self._now_us = now_us
+
+    async def opened(self, intent: TunnelIntent) -> str:
+        """On disk when it returns."""
+        tunnel, to = new_id("tun", self._now_us()), intent.destination
+        await self._audit.note(
+            events.TunnelOpened(
+                session=intent.session, tunnel=tunnel, host=to.host, port=to.port, may_hide=intent.may_hide
+            )
+        )
+        return tunnel
+
+    async def closed(self, tunnel: str, report: TunnelReport) -> None:
+        """The same."""
+        await self._audit.note(
+            events.TunnelClosed(
+                session=report.session,
+                tunnel=tunnel,
+                host=report.destination.host,
+                port=report.destination.port,
+                address=report.address,
+                bytes_up=report.bytes_up,
+                bytes_down=report.bytes_down,
+                ms=round(report.ms),
+                reason=report.reason,
+            )
+        )
+
+    async def refused(self, session: str, destination: str, reason: str) -> None:
+        """The same, or counted."""
+        await self._audit.tunnel_refused(session, destination, reason)
+
+
+class Tunnels:
+    """One for each daemon."""
+
+    def __init__(self, way_out: WayOut, sessions: Sessions, audit: Audit) -> None:
+        self._way_out = way_out
+        self._sessions = sessions
+        self._audit = audit
+        self._strangers = 0
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._way_out.adopt(settings)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept on the socket until cancelled."""
+        with contextlib.closing(listener):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._end_with_sessions)
+                while True:
+                    connection = await _accepted(listener)
+                    cell = self._cell_of(connection)
+                    if cell is not None:
+                        tasks.start_soon(self._carry, connection, cell)
+                    elif self._strangers < MAX_STRANGERS:
+                        self._strangers += 1
+                        tasks.start_soon(self._turn_away, connection)
+                    else:
+                        connection.close()
+
+    def _cell_of(self, connection: socket.socket) -> CellSession | None:
+        process = peer_of_connection(connection)
+        return None if process is None else self._sessions.cell_of_process(process)
+
+    async def _carry(self, connection: socket.socket, cell: CellSession) -> None:
+        try:
+            await self._way_out.carry(connection, cell)
+        except Exception:  # noqa: BLE001 - the end of a task: one connection never ends the others
+            _log.exception("a tunnel ended unexpectedly")
+
+    async def _turn_away(self, connection: socket.socket) -> None:
+        text = "only the process that started a cell reaches hosts here: aileron launch AGENT --jail"
+        try:
+            with contextlib.closing(connection), contextlib.suppress(OSError, AileronError):
+                with anyio.move_on_after(_STRANGER_S):
+                    await self._audit.caller_refused(Scope.AGENT.value, _ROUTE, LOCAL_SESSION)
+                connection.send(refusal_answer(Reason.TUNNEL_CALLER.value, text))  # fits into an empty socket
+        finally:
+            self._strangers -= 1
+
+    async def _end_with_sessions(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_S)
+            for session in self._way_out.sessions:
+                try:
+                    self._sessions.check_open(session)
+                except AileronError:
+                    self._way_out.end_session(session)
+
+
+async def _accepted(listener: socket.socket) -> socket.socket:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            await anyio.wait_readable(listener)
+        except OSError as error:
+            _log.warning("no tunnel can be accepted: out of system resource (%s)", error.strerror)
+            await anyio.sleep(PAUSE_S)
+        else:
+            connection.setblocking(False)
+            await anyio.lowlevel.cancel_shielded_checkpoint()  # a crowd at the door must not keep the loop to itself
+            return connection

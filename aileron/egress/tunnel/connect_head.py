@@ -1,0 +1,84 @@
+r"""One `CONNECT host:port` head of HTTP/1.1, as clients of a proxy write it: bytes in, a destination out.
+
+Pure. Runs in the daemon on what an agent in a cell wrote, and so refuses what two readers could take differently.
+
+Rules
+- The method is CONNECT. Anything else is refused as that: plain HTTP goes nowhere from a cell.
+- Lines end in CRLF. No control characters, no folded fields, at most HEAD_BYTES and MAX_FIELDS. What a field says is not
+  looked at: nothing in it could change where the tunnel leads, and a proxy's password means nothing here.
+- HTTP/1.0 is taken as well: Python's http.client asks so before 3.12, and with it pip.
+- A byte that no head has is refused when it comes: who speaks TLS or SOCKS to a proxy is not waited for.
+
+Source: RFC 9112 sections 2 to 5, RFC 9110 section 9.3.6. Not here: the host and the port (url.py).
+
+>>> reader = HeadReader()
+>>> reader.feed(b"CONNECT example.com:443 HTTP/1.1\r\n"), reader.feed(b"Host: example.com:443\r\n\r\n\x16\x03")
+(None, HostPort(host='example.com', port=443))
+>>> reader.rest
+b'\x16\x03'
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.url import parse_connect_target
+from aileron.model.names import HostPort
+
+__all__ = ["HEAD_BYTES", "MAX_FIELDS", "HeadReader"]
+
+HEAD_BYTES: Final = 8 << 10  # 8 KiB: what servers take of a head by default (nginx, Apache); curl's has 120 bytes
+MAX_FIELDS: Final = 100  # as Apache; curl sends three
+_END: Final = b"\r\n\r\n"
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_LINE: Final = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.[01]")
+_FIELD: Final = re.compile(_TOKEN + rb":[\t\x20-\x7e\x80-\xff]*")
+_NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
+"""A control character, a line feed alone, or a carriage return that nothing can follow up on any more."""
+
+
+class HeadReader:
+    """One head, fed as it comes."""
+
+    def __init__(self) -> None:
+        self._read = bytearray()
+        self.rest = b""
+        """What came behind the head."""
+
+    def feed(self, data: bytes) -> HostPort | None:
+        """Where to; None: not whole yet. RefusedError(tunnel_head), (tunnel_method), (tunnel_address), (url_*)."""
+        seen = max(0, len(self._read) - len(_END) + 1)  # an end can have begun in what came before
+        self._read += data
+        end = self._read.find(_END, seen)
+        head = self._read if end < 0 else self._read[:end]
+        if len(head) > HEAD_BYTES:
+            raise _bad(f"it has more than {HEAD_BYTES} bytes")
+        if _NO_HEAD.search(head, max(0, seen - 1)):
+            raise _bad("it has a character or an end of line that HTTP does not have")
+        if end < 0:
+            return None
+        self.rest = bytes(self._read[end + len(_END) :])
+        return _destination(bytes(head))
+
+
+def _destination(head: bytes) -> HostPort:
+    first, *fields = head.split(b"\r\n")
+    line = _LINE.fullmatch(first)
+    if line is None:
+        raise _bad("its first line is not METHOD TARGET HTTP/1.1")
+    if line[1] != b"CONNECT":
+        raise RefusedError(
+            Reason.TUNNEL_METHOD,
+            "only CONNECT leaves a cell, and nothing without TLS: use an https:// address, or a service that has one",
+        )
+    if len(fields) > MAX_FIELDS or not all(map(_FIELD.fullmatch, fields)):
+        raise _bad(f"a line is not NAME: VALUE, or there are more than {MAX_FIELDS}")
+    return parse_connect_target(line[2].decode("ascii"))
+
+
+def _bad(problem: str) -> RefusedError:
+    return RefusedError(
+        Reason.TUNNEL_HEAD, f"this is an HTTP proxy, and what was sent is not the head of a CONNECT request: {problem}"
+    )

@@ -1,0 +1,368 @@
+"""Tunnels out of a cell: CONNECT for one host and port, then TLS with that name, to an address that was checked.
+
+Runs in the daemon, once for each connection of the cell's door. It trusts neither the agent, nor the resolver, nor the host.
+Who is asking was established before (daemon/http/tunnels.py).
+
+    1 a place among the open tunnels · 2 the head of CONNECT (connect_head.py) · 3 is the host admitted (policy.py)
+    4 resolve and check every address (steps.py) · 5 say 200, read the ClientHello: its name is the host (client_hello.py)
+    6 write down, durably · 7 connect, and pass the ClientHello on · 8 bytes both ways, counted (relay.py) · 9 write down the
+    end
+
+Rules
+- Nothing is looked up before 3 has passed. No packet goes to the host before 6 has returned: not for another name either.
+- What was checked at 4 is what is dialled at 7: a name that is asked about twice cannot answer twice.
+- Nothing is decrypted, and no credential is added. What is inside TLS is not seen: neither the Host field, nor other names
+  that the host answers for, nor whom it forwards to (docs/explanation/limitations.md).
+- Loopback and private addresses only for what the user's `egress.private` names; forbidden ones, and the daemon's port, never.
+- A refusal is told to the agent and to the ledger. So is an end that is not the two sides' own.
+- Every wait has a deadline. Where 6 was reached 9 follows, cancellation included.
+
+Source: docs/reference/cell-egress.md, docs/adr/0063-connect-from-a-cell.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import anyio
+
+from aileron.config import Settings
+from aileron.egress.lookup import Resolver
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.steps import check_reachable, connected, look_up, written
+from aileron.egress.tunnel.answers import ESTABLISHED, UNREACHABLE_ALERT, alert_of, refusal_answer
+from aileron.egress.tunnel.client_hello import HELLO_BYTES, ClientHello, HelloReader
+from aileron.egress.tunnel.connect_head import HEAD_BYTES, HeadReader
+from aileron.egress.tunnel.hello_watch import HelloWatch, check_name
+from aileron.egress.tunnel.journal import TunnelIntent, TunnelJournal, TunnelReport
+from aileron.egress.tunnel.policy import Admitted, Cell, HostPolicy, Refused
+from aileron.egress.tunnel.relay import Flow, receive, relay, send_all
+from aileron.model.failure import AileronError
+from aileron.model.names import HostPort
+
+__all__ = ["HEAD_S", "HELLO_S", "MAX_OF_A_SESSION", "MAX_TUNNELS", "OPENED_A_MINUTE", "WayOut"]
+
+MAX_TUNNELS: Final = 256  # of all cells: three descriptors and 256 KiB at most each
+MAX_OF_A_SESSION: Final = 64  # a browser has six to a host and some dozens in all, npm fifteen
+OPENED_A_MINUTE: Final = (
+    600  # of one session: two rows of the ledger each; npm installing a large project opens some hundred
+)
+MAX_TURNED_AWAY: Final = 32  # told so at once; who comes beyond them is closed without a word
+HEAD_S: Final = 10.0  # the client has the head ready when it connects
+HELLO_S: Final = 10.0  # a client begins TLS as soon as it has its 200
+ADMIT_S: Final = 15 * 60.0  # a person may be asked; whoever asked gives up earlier, and is then not waited for any more
+REACH_S: Final = 20.0  # a look-up (5 s) or a connection (10 s); each has its own bound in steps.py
+_ANSWER_S: Final = 2.0  # a refusal fits into an empty socket: who does not take it is not waited for
+_DRAIN_BYTES: Final = 64 << 10
+_MINUTE: Final = 60.0
+_SAID: Final = 300
+"""Characters of a destination that are written down; a parsed one has fewer."""
+
+
+class WayOut:
+    """One for each daemon."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: HostPolicy,
+        journal: TunnelJournal,
+        resolve: Resolver,
+        own_port: int | None = None,
+    ) -> None:
+        """`own_port`: the daemon's on loopback, to which no tunnel leads."""
+        self.policy: Final = policy
+        self.journal: Final = journal
+        self.resolve: Final = resolve
+        self.own_port: Final = own_port
+        self.private = settings.egress_private
+        self._open: dict[str, set[_Tunnel]] = {}
+        self._rates: dict[str, _Rate] = {}
+        self._turned_away = 0
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self.private = settings.egress_private
+
+    @property
+    def sessions(self) -> Collection[str]:
+        """Those that have a tunnel, or are about to."""
+        return tuple(self._open)
+
+    def end_session(self, session: str) -> None:
+        """It is over: so are its tunnels, and nothing more of them goes either way."""
+        for tunnel in tuple(self._open.get(session, ())):
+            tunnel.end("session ended")
+
+    async def carry(self, client: socket.socket, cell: Cell) -> None:
+        """One connection from its first byte to its last, and close it. It raises nothing but cancellation."""
+        with contextlib.closing(client), anyio.CancelScope() as scope:
+            tunnel = _Tunnel(self, client, cell, scope)
+            if (problem := self._no_place(cell.id)) is None:
+                with self._place(tunnel, cell.id):
+                    await tunnel.run()
+            elif self._turned_away < MAX_TURNED_AWAY:
+                self._turned_away += 1
+                try:
+                    await tunnel.turn_away(problem)
+                finally:
+                    self._turned_away -= 1
+
+    def _no_place(self, session: str) -> str | None:
+        """What is in the way of one more."""
+        if len(self._open.get(session, ())) >= MAX_OF_A_SESSION:
+            return f"{MAX_OF_A_SESSION} connections of this cell are open: close some"
+        if sum(map(len, self._open.values())) >= MAX_TUNNELS:
+            return f"{MAX_TUNNELS} connections of all cells are open: try again later"
+        if not self._rate_of(session).has_room():
+            return f"this cell has opened {OPENED_A_MINUTE} connections within a minute: try again in a minute"
+        return None
+
+    @contextlib.contextmanager
+    def _place(self, tunnel: _Tunnel, session: str) -> Iterator[None]:
+        mine = self._open.setdefault(session, set())
+        mine.add(tunnel)
+        try:
+            yield
+        finally:
+            mine.discard(tunnel)
+            if not mine:
+                del self._open[session]
+
+    def count_opened(self, session: str) -> None:
+        """One more has begun."""
+        self._rate_of(session).opened += 1
+
+    def _rate_of(self, session: str) -> _Rate:
+        now = anyio.current_time()
+        rate = self._rates.get(session)
+        if rate is None or now >= rate.until:
+            self._rates = {name: one for name, one in self._rates.items() if now < one.until}
+            rate = self._rates[session] = _Rate(now + _MINUTE)
+        return rate
+
+
+@dataclasses.dataclass
+class _Rate:
+    """How many began in the minute that ends then."""
+
+    until: float
+    opened: int = 0
+
+    def has_room(self) -> bool:
+        """For one more."""
+        return self.opened < OPENED_A_MINUTE
+
+
+class _Told(Exception):
+    """Why there is no tunnel, for the client and the ledger: `reason` as in answers.py."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class _Gone(Exception):
+    """The client has closed before there was a tunnel: nobody to answer."""
+
+
+class _Tunnel:
+    """One connection."""
+
+    def __init__(self, way: WayOut, client: socket.socket, cell: Cell, scope: anyio.CancelScope) -> None:
+        self._way = way
+        self._client = client
+        self._cell = cell
+        self._scope = scope
+        self._early = b""
+        """What the client has said and nobody has looked at."""
+        self._asked = "unknown"
+        self._is_gone = False
+        self._why_cancelled = "stopping"
+
+    def end(self, why: str) -> None:
+        """Now."""
+        self._why_cancelled = why
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """All of it."""
+        try:
+            destination, addresses = await self._before_200()
+        except _Told as no:
+            await self._refuse(no.reason, refusal_answer(no.reason, str(no)))
+            return
+        except (_Gone, OSError):
+            return
+        try:
+            await send_all(self._client, ESTABLISHED)
+            hello, watch = await self._hello(destination)
+        except RefusedError as error:
+            await self._refuse(error.reason.value, alert_of(error.reason))
+            return
+        except (_Gone, OSError):
+            return
+        await self._through(destination, addresses, hello, watch)
+
+    async def turn_away(self, problem: str) -> None:
+        """There is no place: say so to who asks, when it has asked."""
+        with contextlib.suppress(_Gone, OSError, RefusedError):
+            self._asked = str(await self._head(_ANSWER_S))
+        reason = Reason.TUNNEL_LIMIT.value
+        await self._refuse(reason, refusal_answer(reason, problem))
+
+    # Before the tunnel stands
+
+    async def _before_200(self) -> tuple[HostPort, tuple[str, ...]]:
+        """Steps 2 to 4, every no as one exception."""
+        try:
+            destination = await self._head(HEAD_S)
+            self._asked = str(destination)
+            await self._admitted(destination)
+            addresses = await look_up(self._way.resolve, destination, anyio.current_time() + REACH_S)
+            self._check(destination, addresses)
+        except RefusedError as error:
+            reason, text = error.reason.value, str(error)
+        except AileronError as error:
+            reason, text = error.failure.failure_class.value, error.failure.message
+        else:
+            return destination, addresses
+        raise _Told(reason, text)
+
+    async def _head(self, wait_s: float) -> HostPort:
+        reader = HeadReader()
+        with anyio.move_on_after(wait_s):
+            while True:
+                destination = reader.feed(await self._more(HEAD_BYTES))
+                if destination is not None:
+                    self._early = reader.rest
+                    return destination
+        raise RefusedError(Reason.TUNNEL_SLOW, f"no whole CONNECT request came within {wait_s:.0f} seconds")
+
+    async def _more(self, size: int) -> bytes:
+        """_Gone at the end."""
+        data = await receive(self._client, size)
+        if not data:
+            raise _Gone
+        return data
+
+    async def _admitted(self, destination: HostPort) -> None:
+        """Step 3, for as long as the client waits."""
+        decided: Admitted | Refused | AileronError | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._until_gone, tasks.cancel_scope)
+            with anyio.move_on_after(ADMIT_S):
+                try:
+                    decided = await self._way.policy.admit(self._cell, destination)
+                except AileronError as error:  # out of the group it would come in a group of its own
+                    decided = error
+            tasks.cancel_scope.cancel()
+        if self._is_gone:
+            raise _Gone
+        match decided:
+            case Admitted():
+                return
+            case Refused():
+                raise RefusedError(decided.reason, decided.text)
+            case AileronError():
+                raise decided
+        text = f"nobody decided within {ADMIT_S / 60:.0f} minutes whether this cell reaches {destination}"
+        raise RefusedError(Reason.HOST_UNANSWERED, text)
+
+    async def _until_gone(self, waiting: anyio.CancelScope) -> None:
+        """What it says early is kept, up to a bound; then nobody looks whether it is still there."""
+        try:
+            while len(self._early) < HELLO_BYTES:
+                self._early += await self._more(HELLO_BYTES - len(self._early))
+        except (_Gone, OSError):
+            self._is_gone = True
+            waiting.cancel()
+
+    def _check(self, destination: HostPort, addresses: tuple[str, ...]) -> None:
+        private = destination in self._way.private
+        check_reachable(destination, addresses, plain=False, private=private, own_port=self._way.own_port)
+
+    # The ClientHello
+
+    async def _hello(self, destination: HostPort) -> tuple[ClientHello, HelloWatch]:
+        """Step 5. What was read of the client is all in `_early`, and has been checked."""
+        reader, data = HelloReader(), self._early
+        with anyio.move_on_after(HELLO_S):
+            while (hello := reader.feed(data)) is None:
+                data = await self._more(HELLO_BYTES)
+                self._early += data
+            check_name(hello.name, destination.host)
+            watch = HelloWatch(hello.name)
+            watch.from_client(self._early[reader.consumed :])
+            return hello, watch
+        raise RefusedError(Reason.TUNNEL_SLOW, f"no whole ClientHello came within {HELLO_S:.0f} seconds")
+
+    # The tunnel
+
+    async def _through(
+        self, destination: HostPort, addresses: tuple[str, ...], hello: ClientHello, watch: HelloWatch
+    ) -> None:
+        """Steps 6 to 9."""
+        session = self._cell.id
+        flow, began, address, reason = Flow(), anyio.current_time(), None, "stopping"
+        try:
+            tunnel = await self._opened(TunnelIntent(session, destination, hello.may_hide))
+        except AileronError:
+            await self._answer(UNREACHABLE_ALERT)
+            return
+        self._way.count_opened(session)
+        try:
+            with contextlib.ExitStack() as stack:
+                wire, address = await connected(began + REACH_S, destination, addresses, None)
+                host = stack.enter_context(contextlib.closing(wire.detach()))
+                await send_all(host, self._early)
+                flow.went_up(len(self._early))
+                reason = await relay(self._client, host, flow, watch.from_client, watch.from_host)
+        except AileronError:
+            reason = "unreachable"
+            await self._answer(UNREACHABLE_ALERT)
+        except RefusedError as error:
+            reason = error.reason.value
+            await self._answer(alert_of(error.reason))
+        except OSError:
+            reason = "reset by host"
+        except BaseException:
+            reason = self._why_cancelled
+            raise
+        finally:
+            ms = (anyio.current_time() - began) * 1000
+            report = TunnelReport(session, destination, address, flow.bytes_up, flow.bytes_down, ms, reason)
+            with contextlib.suppress(AileronError):  # the ledger is broken, which everybody else says
+                await written(lambda: self._way.journal.closed(tunnel, report))
+
+    async def _opened(self, intent: TunnelIntent) -> str:
+        """Its id. AileronError."""
+        made = ""
+
+        async def write() -> None:
+            nonlocal made
+            made = await self._way.journal.opened(intent)
+
+        await written(write)
+        return made
+
+    # What is said to the two who want to know
+
+    async def _answer(self, answer: bytes) -> None:
+        """And wait a moment until it has been taken: a connection that is closed with bytes unread can lose it."""
+        with anyio.move_on_after(_ANSWER_S), contextlib.suppress(OSError):
+            await send_all(self._client, answer)
+            self._client.shutdown(socket.SHUT_WR)
+            left = _DRAIN_BYTES
+            while left > 0 and (data := await receive(self._client, left)):
+                left -= len(data)
+
+    async def _refuse(self, reason: str, answer: bytes) -> None:
+        """On record first, as everything that is refused."""
+        with contextlib.suppress(AileronError):  # nothing left: the answer stands without its row
+            await written(lambda: self._way.journal.refused(self._cell.id, self._asked[:_SAID], reason))
+        await self._answer(answer)

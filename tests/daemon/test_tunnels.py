@@ -1,0 +1,196 @@
+"""`run/tunnel.sock` of a real daemon: whose connection it is, what is on record, and that it ends with the session.
+
+The process of the cell is this one: it opens the session and connects, as `aileron launch` does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.tunnels import DEADLINE_S, Answer, Door, read_answer
+from tests.support.upstream import Authority, Upstream, answer
+
+pytestmark = pytest.mark.jail
+PAGE = b"what the host says"
+
+
+@pytest.fixture(scope="module")
+def upstream(authority: Authority) -> Iterator[Upstream]:
+    """A host on loopback, with a certificate."""
+    with Upstream(lambda _: answer(PAGE), authority.server_context("localhost")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def home(upstream: Upstream) -> Iterator[DaemonHome]:
+    """A home whose person allows that host to be on loopback."""
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate = ["localhost:{upstream.port}"]\n')
+        made.must("GET", "/v1/status")
+        yield made
+
+
+@pytest.fixture
+def session(home: DaemonHome, upstream: Upstream) -> Iterator[str]:
+    """A cell of this process that lists it."""
+    body = {"agent": "claude", "folder": "/srv/work", "pid": os.getpid()}
+    opened = home.must("POST", "/v1/sessions", {**body, "cell": {"hosts": [f"localhost:{upstream.port}"]}})
+    yield opened["id"]
+    home.must("POST", f"/v1/sessions/{opened['id']}/end", {})
+
+
+@pytest.fixture
+def door(home: DaemonHome) -> Iterator[Door]:
+    """The cell's door."""
+    with Door(home.path) as made:
+        yield made
+
+
+def ask(door: Door, destination: str) -> tuple[socket.socket, Answer]:
+    """A connection to the socket on which that was asked for, and what was answered."""
+    client = door.connected()
+    client.sendall(f"CONNECT {destination} HTTP/1.1\r\n\r\n".encode())
+    return client, read_answer(client)
+
+
+def on_record(home: DaemonHome, session: str, is_so: Callable[[list[dict[str, Any]]], object]) -> list[dict[str, Any]]:
+    """The session's tunnels as the ledger has them, oldest first, when that is so of them."""
+    until = time.monotonic() + DEADLINE_S
+    while True:
+        events = home.must("GET", f"/v1/audit?session={session}&limit=1000")["events"]
+        found = [one for one in reversed(events) if one["type"].startswith("tunnel.")]
+        if is_so(found):
+            return found
+        assert time.monotonic() < until, found
+
+
+def test_curl_goes_out_of_a_cell_by_its_door(
+    home: DaemonHome, session: str, door: Door, upstream: Upstream, authority: Authority
+) -> None:
+    """To the host that is listed, and to no other; both are on record."""
+
+    def curl(host: str) -> subprocess.CompletedProcess[bytes]:
+        options = ["-sS", "--max-time", "20", "--cacert", str(authority.ca_file), "-x", f"http://127.0.0.1:{door.port}"]
+        environment = {"PATH": os.environ["PATH"]}
+        return subprocess.run(
+            ["curl", *options, f"https://{host}:{upstream.port}/"], env=environment, capture_output=True, check=False
+        )
+
+    assert curl("localhost").stdout == PAGE
+    refused = curl("example.com")
+    assert (refused.returncode, refused.stdout) == (56, b"")
+    curl("example.com")
+
+    opened, closed, denied = on_record(home, session, lambda found: len(found) == 3)
+    assert (opened["type"], opened["host"], opened["port"]) == ("tunnel.opened", "localhost", upstream.port)
+    assert (closed["type"], closed["tunnel"], closed["reason"]) == ("tunnel.closed", opened["tunnel"], "closed")
+    assert closed["address"] == "127.0.0.1"
+    assert min(closed["bytes_up"], closed["bytes_down"]) > len(PAGE)
+    assert (denied["type"], denied["reason"], denied["count"]) == ("tunnel.refused", "host_not_listed", 1)
+    assert denied["destination"] == f"example.com:{upstream.port}"
+    assert home.must("GET", "/v1/audit/verify")["ok"] is True
+
+
+@pytest.mark.parametrize("by", ["another process", "a child", "no session"])
+def test_nobody_but_the_process_of_a_cell_goes_through(
+    home: DaemonHome, session: str, door: Door, upstream: Upstream, by: str
+) -> None:
+    """Not what it started, and not itself when the session is over. It itself does, on the same socket, a moment before."""
+    client, control = ask(door, f"localhost:{upstream.port}")
+    client.close()
+    assert control.status == 200
+    program = (
+        "import socket, sys\n"
+        "made = socket.socket(socket.AF_UNIX); made.settimeout(20); made.connect(sys.argv[1])\n"
+        "made.sendall(b'CONNECT localhost:443 HTTP/1.1\\r\\n\\r\\n')\n"
+        "print(made.recv(4096).decode())\n"
+    )
+    if by == "no session":
+        home.must("POST", f"/v1/sessions/{session}/end", {})
+        client, answered = ask(door, f"localhost:{upstream.port}")
+        client.close()
+        said = f"HTTP/1.1 {answered.status} {answered.phrase} {answered.reason}"
+    else:
+        command = [sys.executable, "-c", program, str(home.path / "run" / "tunnel.sock")]
+        command = ["setsid", "--fork", *command] if by == "another process" else command
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout
+
+    assert said.startswith("HTTP/1.1 403 only the process that started a cell")
+    assert "tunnel_caller" in said
+    refused = home.must("GET", "/v1/audit?type=caller.refused")["events"]
+    assert {(one["scope"], one["route"], one["session"]) for one in refused} == {("agent", "CONNECT", "local")}
+
+
+def test_a_session_without_a_cell_has_no_way_out(home: DaemonHome, door: Door, upstream: Upstream) -> None:
+    """Also not for its own process."""
+    body = {"agent": "claude", "folder": "/srv/work", "pid": os.getpid()}
+    opened = home.must("POST", "/v1/sessions", body)
+    client, answered = ask(door, f"localhost:{upstream.port}")
+    client.close()
+    assert answered.reason == "tunnel_caller"
+    home.must("POST", f"/v1/sessions/{opened['id']}/end", {})
+
+
+def test_a_tunnel_ends_with_its_session(
+    home: DaemonHome, session: str, door: Door, upstream: Upstream, authority: Authority
+) -> None:
+    """Within five seconds, while it is open and used; the record says why."""
+    client, answered = ask(door, f"localhost:{upstream.port}")
+    assert answered.status == 200
+    with ssl.create_default_context(cadata=authority.ca_pem).wrap_socket(client, server_hostname="localhost") as tls:
+        tls.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert tls.recv(65536).endswith(PAGE)
+        home.must("POST", f"/v1/sessions/{session}/end", {})
+        began = time.monotonic()
+        assert tls.recv(1) == b""
+        assert time.monotonic() - began < 5
+    *_, closed = on_record(home, session, lambda found: found[-1:] and found[-1]["type"] == "tunnel.closed")
+    assert closed["reason"] == "session ended"
+
+
+def test_a_flood_of_names_is_a_handful_of_rows(home: DaemonHome, session: str, door: Door) -> None:
+    """Three hundred names: each is refused; the record counts what it does not list."""
+    for number in range(300):
+        client, answered = ask(door, f"a{number}.example.com:443")
+        client.close()
+        assert answered.reason == "host_not_listed"
+    found = on_record(home, session, lambda found: found)
+
+    assert 1 <= len(found) <= 64
+    assert all(one["type"] == "tunnel.refused" for one in found)
+
+
+def test_the_socket_is_the_persons_alone(home: DaemonHome) -> None:
+    """As the others; and it is gone when the daemon is."""
+    path = home.path / "run" / "tunnel.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    home.stop()
+    assert not path.exists()
+
+
+def test_a_daemon_that_stops_says_so_of_its_tunnels(
+    home: DaemonHome, session: str, door: Door, upstream: Upstream, authority: Authority
+) -> None:
+    """Open ones are cut and written down; the next daemon knows the session again."""
+    client, _ = ask(door, f"localhost:{upstream.port}")
+    with ssl.create_default_context(cadata=authority.ca_pem).wrap_socket(client, server_hostname="localhost") as tls:
+        tls.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert tls.recv(65536).endswith(PAGE)
+        home.stop()
+        assert tls.recv(1) == b""
+    *_, closed = on_record(home, session, lambda found: found[-1:] and found[-1]["type"] == "tunnel.closed")
+    assert closed["reason"] == "stopping"
+    client, answered = ask(door, f"localhost:{upstream.port}")
+    client.close()
+    assert answered.status == 200

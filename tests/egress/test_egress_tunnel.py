@@ -1,0 +1,572 @@
+"""The way out of a cell, with real sockets, real TLS and real clients: who gets through, who does not, and by which rule."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from aileron.egress.refusal import Reason
+from aileron.egress.tunnel import Admitted, Cell, Refused, relay, way_out
+from aileron.egress.tunnel.way_out import MAX_OF_A_SESSION
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from tests.support.tunnels import DEADLINE_S, Proxy, read_answer
+from tests.support.upstream import Authority, Upstream, answer
+
+HOST = "api.example.test"
+OTHER = "other.example.test"
+HELLO = b"hello from behind the tunnel"
+
+
+@pytest.fixture
+def upstream(authority: Authority) -> Iterator[Upstream]:
+    """A server that is both names."""
+    with Upstream(lambda _: answer(HELLO), authority.server_context(HOST, OTHER)) as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(upstream: Upstream) -> Iterator[Proxy]:
+    """A cell that lists the first of them, which the person allowed to be on loopback."""
+    with Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port)]) as running:
+        running.resolver[HOST] = ["127.0.0.1"]
+        running.resolver[OTHER] = ["127.0.0.1"]
+        yield running
+
+
+def curl(proxy: Proxy, authority: Authority, url: str, *more: str) -> subprocess.CompletedProcess[bytes]:
+    """What curl makes of it."""
+    command = [
+        "curl",
+        "-sS",
+        "--max-time",
+        "20",
+        "--cacert",
+        str(authority.ca_file),
+        "-x",
+        f"http://127.0.0.1:{proxy.port}",
+    ]
+    environment = {"PATH": os.environ["PATH"]}
+    return subprocess.run([*command, *more, url], env=environment, capture_output=True, check=False, timeout=DEADLINE_S)
+
+
+@contextlib.contextmanager
+def tls_through(proxy: Proxy, upstream: Upstream, authority: Authority, name: str = HOST) -> Iterator[ssl.SSLSocket]:
+    """TLS with that name, through a tunnel to the listed host."""
+    context = ssl.create_default_context(cadata=authority.ca_pem)
+    with proxy.connect(f"{HOST}:{upstream.port}") as (client, answered):
+        assert answered.status == 200
+        with context.wrap_socket(client, server_hostname=name) as tls:
+            yield tls
+
+
+# Through
+
+
+def test_curl_gets_through_and_it_is_on_record(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """The page comes, verified for its own name; where to, how much and how long is written down."""
+    got = curl(proxy, authority, f"https://{HOST}:{upstream.port}/page")
+
+    assert (got.returncode, got.stdout) == (0, HELLO), got.stderr
+    report = proxy.report()
+    assert [str(intent.destination) for intent in proxy.journal.intents] == [f"{HOST}:{upstream.port}"]
+    assert (report.address, report.reason, report.session) == ("127.0.0.1", "closed", "ses-test")
+    assert report.bytes_up > 200
+    assert report.bytes_down > len(HELLO)
+    assert report.ms > 0
+    assert upstream.requests[0].target == "/page"
+
+
+def test_it_is_on_record_before_the_host_hears_of_it(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """When the row is written nobody has connected; where it cannot be written nobody does, and the client hears an alert."""
+    seen: list[int] = []
+    proxy.journal.on_opened = lambda: seen.append(upstream.connections)
+    assert curl(proxy, authority, f"https://{HOST}:{upstream.port}/").returncode == 0
+    assert (seen, upstream.connections) == ([0], 1)
+
+    def fail() -> None:
+        raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
+
+    proxy.journal.on_opened = fail
+    refused = curl(proxy, authority, f"https://{HOST}:{upstream.port}/")
+    assert refused.returncode == 35
+    assert b"alert internal error" in refused.stderr
+    assert upstream.connections == 1
+
+
+def test_what_a_client_sends_at_once_is_not_lost(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """A ClientHello behind the head in one packet, before the 200."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = ssl.create_default_context(cadata=authority.ca_pem).wrap_bio(incoming, outgoing, server_hostname=HOST)
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    head = f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\n\r\n".encode()
+    with proxy.asked(head + outgoing.read()) as (client, answered):
+        assert answered.status == 200
+        incoming.write(client.recv(65536))
+        for _ in range(10):
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                incoming.write(client.recv(65536))
+        assert tls.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_much_goes_both_ways_and_arrives_as_it_was(authority: Authority, version: ssl.TLSVersion) -> None:
+    """Eight megabytes each way, whose ends are passed on; the count is of what TLS made of them."""
+    size = 8 << 20
+    body = os.urandom(1 << 16) * (size >> 16)
+    context = authority.server_context(HOST)
+    context.maximum_version = version
+    with (
+        Upstream(lambda seen: answer(seen.body[::-1]), context) as upstream,
+        Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port)]) as proxy,
+    ):
+        proxy.resolver[HOST] = ["127.0.0.1"]
+        with tls_through(proxy, upstream, authority) as tls:
+            tls.sendall(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + body)
+            got = bytearray()
+            while len(got) < got.find(b"\r\n\r\n") + 4 + size:
+                data = tls.recv(1 << 16)
+                assert data
+                got += data
+        assert bytes(got).endswith(body[::-1])
+        report = proxy.report()
+        assert report.bytes_up > size
+        assert report.bytes_down > size
+
+
+def test_a_half_that_is_closed_leaves_the_other_open(authority: Authority) -> None:
+    """The host hears the end of what the client says, and answers afterwards."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy:
+            proxy.resolver[HOST] = ["127.0.0.1"]
+            with proxy.connect(f"{HOST}:{port}") as (client, _):
+                hello = client_hello(HOST)
+                client.sendall(hello)
+                host, _ = listener.accept()
+                with host:
+                    host.settimeout(DEADLINE_S)
+                    client.shutdown(socket.SHUT_WR)
+                    heard = b""
+                    while data := host.recv(65536):
+                        heard += data
+                    host.sendall(b"afterwards")
+                assert (heard, client.recv(100), client.recv(100)) == (hello, b"afterwards", b"")
+            report = proxy.report()
+            assert (report.reason, report.bytes_up, report.bytes_down) == ("closed", len(hello), 10)
+
+
+def client_hello(name: str | None) -> bytes:
+    """What OpenSSL says first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name).do_handshake()
+    return outgoing.read()
+
+
+# Refused before there is a tunnel
+
+UNSENT = "nothing was looked up, and nobody heard of it"
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "reason"),
+    [
+        ("GET http://api.example.test/ HTTP/1.1\r\nHost: api.example.test", 405, Reason.TUNNEL_METHOD),
+        ("POST http://api.example.test/ HTTP/1.1\r\nContent-Length: 3", 405, Reason.TUNNEL_METHOD),
+        ("CONNECT 127.0.0.1:{port} HTTP/1.1", 403, Reason.TUNNEL_ADDRESS),
+        ("CONNECT [::1]:{port} HTTP/1.1", 403, Reason.TUNNEL_ADDRESS),
+        ("CONNECT 169.254.169.254:80 HTTP/1.1", 403, Reason.TUNNEL_ADDRESS),
+        ("CONNECT 2130706433:443 HTTP/1.1", 400, Reason.URL_HOST),
+        ("CONNECT 0x7f.1:443 HTTP/1.1", 400, Reason.URL_HOST),
+        ("CONNECT api.example.test HTTP/1.1", 400, Reason.URL_PORT),
+        ("CONNECT api.example.test.:{port} HTTP/1.1", 400, Reason.URL_HOST),
+        ("CONNECT b\u00fccher.example:443 HTTP/1.1", 400, Reason.TUNNEL_HEAD),
+        ("CONNECT x@api.example.test:{port} HTTP/1.1", 400, Reason.URL_USERINFO),
+        ("CONNECT other.example.test:{port} HTTP/1.1", 403, Reason.HOST_NOT_LISTED),
+        ("CONNECT api.example.test:1 HTTP/1.1", 403, Reason.HOST_NOT_LISTED),
+        ("CONNECT api.example.test:{port} HTTP/2", 400, Reason.TUNNEL_HEAD),
+        ("CONNECT api.example.test:{port} HTTP/1.1\nHost: x", 400, Reason.TUNNEL_HEAD),
+        ("CONNECT api.example.test:{port} HTTP/1.1\r\nX: a\r\n folded", 400, Reason.TUNNEL_HEAD),
+        ("CONNECT  api.example.test:{port} HTTP/1.1", 400, Reason.TUNNEL_HEAD),
+        ("SSH-2.0-OpenSSH_9.6", 400, Reason.TUNNEL_HEAD),
+    ],
+)
+def test_what_is_not_asked_for_as_it_should_is_refused(
+    proxy: Proxy, upstream: Upstream, head: str, status: int, reason: Reason
+) -> None:
+    """Before anything is looked up, in an answer that says why; the same connection with the listed host is the control."""
+    sent = head.replace("{port}", str(upstream.port)).encode() + b"\r\n\r\n"
+    with proxy.asked(sent) as (client, answered):
+        assert (answered.status, answered.reason) == (status, reason.value)
+        assert answered.body == f"aileron: {answered.phrase}\n"
+        assert client.recv(1) == b""
+    assert (proxy.looked_up, upstream.connections, proxy.journal.intents) == ([], 0, []), UNSENT
+    assert [found for _, found in proxy.journal.refusals] == [reason.value]
+
+    with proxy.connect(f"{HOST.upper()}:{upstream.port}") as (_, control):
+        assert control.status == 200
+
+
+def test_a_refusal_says_what_to_do(proxy: Proxy, authority: Authority) -> None:
+    """Where a client shows of it what it shows: curl the status and, asked for it, the field; pip and node the phrase."""
+    got = curl(proxy, authority, "https://evil.example.net/", "-v")
+    assert got.returncode == 56
+    assert b"CONNECT tunnel failed, response 403" in got.stderr
+    assert b"Aileron-Reason: host_not_listed" in got.stderr
+    assert b"start it with --allow-host evil.example.net" in got.stderr
+
+    plain = curl(proxy, authority, "http://evil.example.net/")
+    assert b"use an https:// address" in plain.stdout
+
+
+def test_python_asks_in_its_own_way_and_is_told_why(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """http.client, which pip stands on: HTTP/1.0 before Python 3.12."""
+    program = (
+        "import http.client, ssl, sys\n"
+        "host, port, proxy, ca = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]\n"
+        "made = http.client.HTTPSConnection('127.0.0.1', proxy, timeout=20, context=ssl.create_default_context(cafile=ca))\n"
+        "made.set_tunnel(host, port)\n"
+        "try:\n    made.request('GET', '/'); print(made.getresponse().read().decode())\n"
+        "except OSError as error:\n    print(error)\n"
+    )
+
+    def said(host: str) -> str:
+        arguments = [sys.executable, "-c", program, host, str(upstream.port), str(proxy.port), str(authority.ca_file)]
+        return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout.strip()
+
+    assert said(HOST) == HELLO.decode()
+    assert said(OTHER).startswith("Tunnel connection failed: 403 other.example.test:")
+    assert "--allow-host other.example.test" in said(OTHER)
+
+
+def test_a_name_that_does_not_resolve_is_said_to(proxy: Proxy, upstream: Upstream) -> None:
+    """As a bad gateway, with the words of egress."""
+    del proxy.resolver[HOST]
+    with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+        assert (answered.status, answered.reason) == (502, "network_error")
+    proxy.resolver[HOST] = ["127.0.0.1"]
+    with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+        assert answered.status == 200
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reason"),
+    [
+        (["169.254.169.254"], Reason.ADDRESS_FORBIDDEN),
+        (["fd00:ec2::254"], Reason.ADDRESS_FORBIDDEN),
+        (["::ffff:127.0.0.1"], Reason.ADDRESS_FORBIDDEN),
+        (["10.0.0.7"], Reason.ADDRESS_NOT_PUBLIC),
+        (["127.0.0.1"], Reason.ADDRESS_NOT_PUBLIC),
+        (["93.184.215.14", "192.168.1.1"], Reason.ADDRESS_NOT_PUBLIC),
+    ],
+)
+def test_an_address_that_is_not_public_is_not_dialled(upstream: Upstream, addresses: list[str], reason: Reason) -> None:
+    """Listed by the person who started the cell, and all the same: only egress.private allows loopback, and nothing metadata."""
+    with Proxy([f"{HOST}:{upstream.port}"]) as proxy:
+        proxy.resolver[HOST] = addresses
+        with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+            assert (answered.status, answered.reason) == (403, reason.value)
+        assert upstream.connections == 0
+        proxy.resolver[HOST] = ["93.184.215.14"]
+        with proxy.connect(f"{HOST}:{upstream.port}") as (_, control):
+            assert control.status == 200
+
+
+def test_egress_private_counts_for_the_port_it_names(upstream: Upstream) -> None:
+    """Another port of the same name is on loopback too, and not allowed there."""
+    with Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port + 1)]) as proxy:
+        proxy.resolver[HOST] = ["127.0.0.1"]
+        with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+            assert answered.reason == Reason.ADDRESS_NOT_PUBLIC.value
+
+
+def test_the_daemons_own_port_is_never_dialled(upstream: Upstream) -> None:
+    """Whatever the person allowed."""
+    with Proxy([f"{HOST}:{upstream.port}"], [HostPort(HOST, upstream.port)], own_port=upstream.port) as proxy:
+        proxy.resolver[HOST] = ["127.0.0.1"]
+        with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+            assert answered.reason == Reason.ADDRESS_OWN.value
+
+
+def test_a_name_that_rebinds_is_dialled_where_it_was_looked_up(
+    proxy: Proxy, upstream: Upstream, authority: Authority
+) -> None:
+    """Its second answer would be somewhere else: there is no second look-up, and a first one that is bad is refused."""
+    proxy.answers[HOST] = [["127.0.0.1"], ["127.0.0.2"]]
+    assert curl(proxy, authority, f"https://{HOST}:{upstream.port}/").returncode == 0
+    assert (proxy.looked_up, proxy.report().address) == ([HOST], "127.0.0.1")
+
+    proxy.answers[HOST] = [["169.254.169.254"], ["127.0.0.1"]]
+    with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+        assert answered.reason == Reason.ADDRESS_FORBIDDEN.value
+
+
+# Refused by what TLS says
+
+
+@pytest.mark.parametrize(
+    ("first", "reason", "alert"),
+    [
+        (client_hello(OTHER), Reason.TUNNEL_OTHER_NAME, 112),
+        (client_hello(None), Reason.TUNNEL_NO_NAME, 112),
+        (b"GET / HTTP/1.1\r\nHost: api.example.test\r\n\r\n", Reason.TUNNEL_NO_TLS, None),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", Reason.TUNNEL_NO_TLS, None),
+    ],
+)
+def test_what_does_not_begin_with_the_name_reaches_nobody(
+    proxy: Proxy, upstream: Upstream, authority: Authority, first: bytes, reason: Reason, alert: int | None
+) -> None:
+    """Closed behind the 200, with an alert where TLS was spoken. The host of the other name is the same server."""
+    with proxy.connect(f"{HOST}:{upstream.port}") as (client, answered):
+        assert answered.status == 200
+        client.sendall(first)
+        said = b""
+        while data := client.recv(100):
+            said += data
+    assert said == (b"" if alert is None else bytes((21, 3, 3, 0, 2, 2, alert)))
+    assert (upstream.connections, proxy.journal.intents) == (0, [])
+    assert proxy.journal.refusals == [(f"{HOST}:{upstream.port}", reason.value)]
+
+    with tls_through(proxy, upstream, authority) as tls:
+        assert tls.version() is not None
+    assert upstream.connections == 1
+
+
+def test_curl_hears_that_the_name_is_another(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """`--connect-to` asks the proxy for the listed host and names the other one in TLS."""
+    to = ("--connect-to", f"{OTHER}:{upstream.port}:{HOST}:{upstream.port}")
+    refused = curl(proxy, authority, f"https://{OTHER}:{upstream.port}/", *to)
+
+    assert refused.returncode == 35
+    assert b"unrecognized name" in refused.stderr
+    assert upstream.connections == 0
+
+
+def test_a_second_hello_names_the_same_host(authority: Authority) -> None:
+    """Where the server asks for another one. The same name passes; another one does not reach it."""
+    retry = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+    message = b"\x03\x03" + retry + b"\x00\x13\x01\x00\x00\x06\x00\x2b\x00\x02\x03\x04"
+    asks_again = (
+        b"\x16\x03\x03" + (len(message) + 4).to_bytes(2, "big") + b"\x02" + len(message).to_bytes(3, "big") + message
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy:
+            proxy.resolver[HOST] = ["127.0.0.1"]
+            for name, is_heard in ((HOST, True), (OTHER, False)):
+                with proxy.connect(f"{HOST}:{port}") as (client, _):
+                    client.sendall(client_hello(HOST))
+                    host, _ = listener.accept()
+                    with host:
+                        host.settimeout(DEADLINE_S)
+                        first = host.recv(65536)
+                        assert first == client_hello_like(first)
+                        host.sendall(asks_again)
+                        assert client.recv(65536) == asks_again
+                        second = client_hello(name)
+                        client.sendall(b"\x14\x03\x03\x00\x01\x01" + second)
+                        heard = host.recv(65536)
+                        assert (second in heard) is is_heard
+            assert proxy.report().reason == Reason.TUNNEL_OTHER_NAME.value
+
+
+def client_hello_like(data: bytes) -> bytes:
+    """The same, where it is one whole record of a handshake."""
+    assert data[0] == 22
+    assert int.from_bytes(data[3:5], "big") == len(data) - 5
+    return data
+
+
+# Ends, floods, and who does not play along
+
+
+def test_an_end_of_the_session_ends_its_tunnels(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """Now, and on record as that."""
+    with tls_through(proxy, upstream, authority) as tls:
+        proxy.wait(lambda: upstream.connections)
+        proxy.end_session()
+        with contextlib.suppress(ssl.SSLError, OSError):
+            assert tls.recv(1) == b""
+    assert proxy.report().reason == "session ended"
+
+
+def test_a_client_that_vanishes_lets_go_of_the_host(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
+    """At any step: nothing is left that waits for it."""
+    with proxy.connected() as client:
+        client.sendall(b"CONNECT api.exa")
+    with proxy.connect(f"{HOST}:{upstream.port}"):
+        pass
+    with proxy.connect(f"{HOST}:{upstream.port}") as (client, _):
+        client.sendall(client_hello(HOST)[:100])
+    with tls_through(proxy, upstream, authority) as tls:
+        tls.sendall(b"GET / HTTP/1.1\r\n")
+        tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset
+    proxy.wait(lambda: not proxy.carrying)
+    assert proxy.report().reason in ("reset by client", "closed")
+    assert not proxy.way.sessions
+
+
+@pytest.mark.parametrize("begun", [b"CONNECT api.exam", b""], ids=["half", "nothing"])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    proxy: Proxy, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow loris keeps its place for ten seconds, here less, and hears why."""
+    monkeypatch.setattr(way_out, "HEAD_S", 0.2)
+    with proxy.asked(begun) as (_, answered):
+        assert (answered.status, answered.reason) == (408, Reason.TUNNEL_SLOW.value)
+
+
+def test_a_hello_that_does_not_come_is_not_waited_for(
+    proxy: Proxy, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of one, and the rest never."""
+    monkeypatch.setattr(way_out, "HELLO_S", 0.2)
+    with proxy.connect(f"{HOST}:{upstream.port}") as (client, _):
+        client.sendall(client_hello(HOST)[:-1])
+        assert client.recv(100) == bytes((21, 3, 3, 0, 2, 2, 112))
+    assert proxy.journal.refusals == [(f"{HOST}:{upstream.port}", Reason.TUNNEL_SLOW.value)]
+    assert upstream.connections == 0
+
+
+def test_a_host_that_never_answers_is_idle_one_day(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the connection and says nothing."""
+    monkeypatch.setattr(relay, "IDLE_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy:
+            proxy.resolver[HOST] = ["127.0.0.1"]
+            with proxy.connect(f"{HOST}:{port}") as (client, _):
+                client.sendall(client_hello(HOST))
+                assert client.recv(1) == b""
+            assert proxy.report().reason == "idle"
+
+
+def test_a_host_that_is_not_there_is_an_alert(authority: Authority) -> None:
+    """The name is good, and nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy:
+        proxy.resolver[HOST] = ["127.0.0.1"]
+        refused = curl(proxy, authority, f"https://{HOST}:{port}/")
+        assert refused.returncode == 35
+        assert b"alert internal error" in refused.stderr
+        report = proxy.report()
+        assert (report.reason, report.address, report.bytes_up) == ("unreachable", None, 0)
+
+
+def test_one_more_than_there_are_places_for_is_turned_away(proxy: Proxy, upstream: Upstream) -> None:
+    """With a 503; and when one has closed there is a place again."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(proxy.connected()) for _ in range(MAX_OF_A_SESSION)]
+        proxy.wait(lambda: proxy.carrying == MAX_OF_A_SESSION)
+        with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+            assert (answered.status, answered.reason) == (503, Reason.TUNNEL_LIMIT.value)
+        held[0].close()
+        proxy.wait(lambda: proxy.carrying < MAX_OF_A_SESSION)
+        with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+            assert answered.status == 200
+
+
+def test_a_session_opens_no_more_than_its_record_can_take(
+    proxy: Proxy, upstream: Upstream, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows each: so many a minute."""
+    monkeypatch.setattr(way_out, "OPENED_A_MINUTE", 2)
+    for _ in range(2):
+        with tls_through(proxy, upstream, authority):
+            pass
+    proxy.report()
+    with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+        assert (answered.status, answered.reason) == (503, Reason.TUNNEL_LIMIT.value)
+
+
+# Asking a person
+
+
+class Asking:
+    """A policy that waits until the test decides."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.cancelled = 0
+        self.decision: Admitted | Refused | AileronError | None = None
+
+    async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
+        """What the test decided; it is looked for often."""
+        self.asked += 1
+        try:
+            while self.decision is None:
+                await anyio.sleep(0.01)
+        except BaseException:
+            self.cancelled += 1
+            raise
+        if isinstance(self.decision, AileronError):
+            raise self.decision
+        return self.decision
+
+
+@pytest.fixture
+def asking(upstream: Upstream) -> Iterator[tuple[Asking, Proxy]]:
+    """A proxy that waits for a person."""
+    policy = Asking()
+    with Proxy([], [HostPort(HOST, upstream.port)], policy=policy) as proxy:
+        proxy.resolver[HOST] = ["127.0.0.1"]
+        yield policy, proxy
+
+
+def test_a_client_waits_for_a_person(asking: tuple[Asking, Proxy], upstream: Upstream, authority: Authority) -> None:
+    """Nothing is looked up until then. Admitted, it goes through; not, the agent hears what the policy says."""
+    policy, proxy = asking
+    with proxy.connected() as client:
+        client.sendall(f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\n\r\n".encode())
+        proxy.wait(lambda: policy.asked)
+        assert proxy.looked_up == []
+        policy.decision = Admitted()
+        assert read_answer(client).status == 200
+    policy.decision = Refused(Reason.HOST_DENIED, "the person said no")
+    with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+        assert (answered.status, answered.reason, answered.phrase) == (403, "host_denied", "the person said no")
+    policy.decision = AileronError(FailureClass.INTERNAL_ERROR, "the ledger cannot be written")
+    with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+        assert (answered.status, answered.reason) == (500, "internal_error")
+
+
+def test_nobody_is_asked_for_a_client_that_has_gone(asking: tuple[Asking, Proxy], upstream: Upstream) -> None:
+    """The question is withdrawn when the client is gone, and when the session is over."""
+    policy, proxy = asking
+    head = f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\n\r\n".encode()
+    with proxy.connected() as client:
+        client.sendall(head)
+        proxy.wait(lambda: policy.asked == 1)
+    proxy.wait(lambda: policy.cancelled == 1)
+    with proxy.connected() as client:
+        client.sendall(head)
+        proxy.wait(lambda: policy.asked == 2)
+        proxy.end_session()
+        proxy.wait(lambda: policy.cancelled == 2)
+        assert client.recv(1) == b""
+
+
+def test_nobody_decides_for_ever(
+    asking: tuple[Asking, Proxy], upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is not answered is told so."""
+    monkeypatch.setattr(way_out, "ADMIT_S", 0.2)
+    _, proxy = asking
+    with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
+        assert (answered.status, answered.reason) == (504, Reason.HOST_UNANSWERED.value)

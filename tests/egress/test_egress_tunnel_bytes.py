@@ -1,0 +1,426 @@
+"""The pure parts of a tunnel, by their bytes: the head of CONNECT, the ClientHello, what follows it, and which hosts are listed.
+
+The four laws of a parser where they apply: what is made is read as it was, any cut of it reads the same, and any bytes at all are
+read or refused by the one exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.tunnel import Admitted, Refused, listed
+from aileron.egress.tunnel.answers import alert_of, refusal_answer
+from aileron.egress.tunnel.client_hello import HELLO_BYTES, ClientHello, HelloReader
+from aileron.egress.tunnel.connect_head import HEAD_BYTES, MAX_FIELDS, HeadReader
+from aileron.egress.tunnel.hello_watch import ANSWER_BYTES, HelloWatch
+from aileron.model.host_pattern import parse_host_patterns
+from aileron.model.names import HostPort
+
+DEADLINE_S = 20.0
+NAME = "api.example.test"
+RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+HEAD = b"CONNECT api.example.test:443 HTTP/1.1\r\nHost: api.example.test:443\r\nProxy-Authorization: Basic eDp4\r\n\r\n"
+
+
+def cut(data: bytes, at: Sequence[int]) -> list[bytes]:
+    """In pieces, some perhaps empty."""
+    ends = sorted(min(one, len(data)) for one in at)
+    return [data[begin:end] for begin, end in zip([0, *ends], [*ends, len(data)], strict=True)]
+
+
+# The head
+
+
+def read_head(pieces: Sequence[bytes]) -> tuple[HostPort | None, bytes]:
+    """What was asked for, and what came behind it."""
+    reader, left = HeadReader(), list(pieces)
+    while left:
+        found = reader.feed(left.pop(0))
+        if found is not None:
+            return found, reader.rest + b"".join(left)
+    return None, b""
+
+
+@given(st.binary(max_size=40), st.lists(st.integers(0, len(HEAD) + 40), max_size=6))
+def test_a_head_reads_the_same_however_it_is_cut(behind: bytes, at: list[int]) -> None:
+    """And what is behind it is not taken from whoever reads next."""
+    assert read_head(cut(HEAD + behind, at)) == (HostPort(NAME, 443), behind)
+
+
+@given(st.one_of(st.binary(max_size=300), st.builds(lambda tail: b"CONNECT " + tail, st.binary(max_size=200))))
+@example(b"CONNECT a:443 HTTP/1.1\r\n\r\n")
+def test_any_bytes_are_a_head_or_refused(data: bytes) -> None:
+    """By one exception, and never by another."""
+    with contextlib.suppress(RefusedError):
+        found, _ = read_head([data])
+        assert found is None or 0 < found.port < 65536
+
+
+def test_an_end_that_is_cut_is_still_the_end() -> None:
+    """After each of its four bytes, one at a time."""
+    assert read_head([bytes((byte,)) for byte in HEAD])[0] == HostPort(NAME, 443)
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"\x16\x03\x01\x02\x00", Reason.TUNNEL_HEAD),  # TLS to the proxy itself
+        (b"\x05\x01\x00", Reason.TUNNEL_HEAD),  # SOCKS
+        (b"CONNECT a.test:443 HTTP/1.1\n", Reason.TUNNEL_HEAD),
+        (b"CONNECT a.test:443 HTTP/1.1\rX", Reason.TUNNEL_HEAD),
+        (b"CONNECT a.test:443 HTTP/1.1\r\nA: \x00\r\n", Reason.TUNNEL_HEAD),
+        (b"A" * (HEAD_BYTES + 1), Reason.TUNNEL_HEAD),
+        (b"CONNECT a.test:443 HTTP/1.1\r\n" + b"A: b\r\n" * (MAX_FIELDS + 1) + b"\r\n", Reason.TUNNEL_HEAD),
+        (b"CONNECT a.test:443 HTTP/1.1\r\nA b: c\r\n\r\n", Reason.TUNNEL_HEAD),
+        (b"CONNECT a.test:443 HTTP/1.1\r\nA : c\r\n\r\n", Reason.TUNNEL_HEAD),
+        (b"connect a.test:443 HTTP/1.1\r\n\r\n", Reason.TUNNEL_METHOD),
+        (b"CONNECT a.test:0443 HTTP/1.1\r\n\r\n", Reason.URL_PORT),
+        (b"CONNECT a.test:+443 HTTP/1.1\r\n\r\n", Reason.URL_PORT),
+        (b"CONNECT a.test:443/ HTTP/1.1\r\n\r\n", Reason.URL_PORT),
+        (b"CONNECT https://a.test:443 HTTP/1.1\r\n\r\n", Reason.URL_PORT),
+        (b"CONNECT a_b.test:443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
+        (b"CONNECT a%2etest:443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
+        (b"CONNECT *.a.test:443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
+        (b"CONNECT :443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
+        (b"CONNECT a.test\\:443 HTTP/1.1\r\n\r\n", Reason.URL_CHARACTERS),
+    ],
+)
+def test_what_no_two_readers_may_differ_about_is_refused(head: bytes, reason: Reason) -> None:
+    """As soon as it is there: without an end of the head where the bytes are no head's."""
+    with pytest.raises(RefusedError) as caught:
+        read_head([head])
+    assert caught.value.reason is reason
+
+
+def test_the_longest_head_is_read() -> None:
+    """One byte more is the case above."""
+    head = b"CONNECT a.test:443 HTTP/1.1\r\nA: "
+    assert read_head([head + b"b" * (HEAD_BYTES - len(head)) + b"\r\n\r\n"])[0] == HostPort("a.test", 443)
+
+
+# The ClientHello
+
+
+def vector(data: bytes, size: int) -> bytes:
+    """Behind its length."""
+    return len(data).to_bytes(size, "big") + data
+
+
+def server_name(*names: bytes, kind: int = 0) -> bytes:
+    """The extension."""
+    return b"\x00\x00" + vector(vector(b"".join(bytes((kind,)) + vector(name, 2) for name in names), 2), 2)
+
+
+def message(*extensions: bytes, version: bytes = b"\x03\x03", tail: bytes = b"") -> bytes:
+    """A ClientHello with these extensions, as a message of the handshake."""
+    body = version + bytes(32) + vector(bytes(32), 1) + vector(b"\x13\x01", 2) + vector(b"\x00", 1)
+    body += vector(b"".join(extensions), 2) if extensions else b""
+    return b"\x01" + vector(body + tail, 3)
+
+
+def records(data: bytes, sizes: Sequence[int] = ()) -> bytes:
+    """In records of these sizes, the last as long as it takes."""
+    pieces = [piece for piece in cut(data, sizes) if piece]
+    return b"".join(b"\x16\x03\x01" + vector(piece, 2) for piece in pieces)
+
+
+def read_hello(pieces: Sequence[bytes]) -> ClientHello | None:
+    """What it says."""
+    reader = HelloReader()
+    for piece in pieces:
+        if (found := reader.feed(piece)) is not None:
+            return found
+    return None
+
+
+ALPN = b"\x00\x10" + vector(vector(vector(b"h2", 1) + vector(b"http/1.1", 1), 2), 2)
+ECH = b"\xfe\x0d" + vector(b"\x00" * 40, 2)
+GREASE = b"\x0a\x0a" + vector(b"", 2)
+
+
+@given(
+    st.lists(st.integers(1, 400), max_size=5),
+    st.lists(st.integers(0, 600), max_size=8),
+    st.booleans(),
+    st.binary(max_size=20),
+)
+def test_a_hello_reads_the_same_however_it_is_cut(
+    sizes: list[int], at: list[int], may_hide: bool, behind: bytes
+) -> None:
+    """Into records and into packets; what follows it is not its own."""
+    data = records(message(GREASE, server_name(NAME.upper().encode()), ALPN, *([ECH] if may_hide else [])), sizes)
+    pieces = cut(data + behind, at)
+
+    assert read_hello(pieces) == ClientHello(NAME, may_hide, ("h2", "http/1.1"))
+    reader = HelloReader()
+    reader.feed(data + behind)
+    assert reader.consumed == len(data)
+
+
+@given(st.integers(0, 300), st.integers(0, 255), st.lists(st.integers(0, 300), max_size=3))
+def test_a_hello_with_another_byte_is_read_or_refused(at: int, byte: int, where: list[int]) -> None:
+    """A valid one, mutated and cut: never another exception, and never a name with what is no name's."""
+    data = bytearray(records(message(server_name(NAME.encode()), ALPN, ECH), [60]))
+    data[at % len(data)] = byte
+    with contextlib.suppress(RefusedError):
+        found = read_hello(cut(bytes(data), where))
+        assert found is None or found.name.isascii()
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_a_hello_or_refused(data: bytes) -> None:
+    """By one exception."""
+    with contextlib.suppress(RefusedError):
+        assert read_hello([data]) is None
+
+
+NO_TLS, NO_NAME, OTHER_NAME = Reason.TUNNEL_NO_TLS, Reason.TUNNEL_NO_NAME, Reason.TUNNEL_OTHER_NAME
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\n", NO_TLS),
+        (b"\x80\x2e\x01\x03\x01", NO_TLS),  # SSL 2
+        (b"\x16\x02", NO_TLS),
+        (b"\x17\x03\x03\x00\x10", NO_TLS),
+        (b"\x16\x03\x01\x00\x00", NO_TLS),
+        (b"\x16\x03\x01\x40\x01", NO_TLS),
+        (records(b"\x02" + vector(bytes(40), 3)), NO_TLS),
+        (records(b"\x01" + (HELLO_BYTES).to_bytes(3, "big")), NO_TLS),
+        (records(message(server_name(b"a.test")) + b"\x01"), NO_TLS),
+        (records(message(server_name(b"a.test"), tail=b"\x00")), NO_TLS),
+        (records(message(server_name(b"a.test"), version=b"\x02\x00")), NO_TLS),
+        (records(message(server_name(b"a.test"), server_name(b"a.test"))), NO_TLS),
+        (records(message(ECH, server_name(b"a.test"), ECH)), NO_TLS),
+        (records(message(b"\x00\x00\x00\x05\x00\x04\x00\x00\x09a")), NO_TLS),
+        (records(message(b"\x00\x00\x00\xff\x00")), NO_TLS),
+        (records(message()), NO_NAME),
+        (records(message(ALPN, ECH)), NO_NAME),
+        (records(message(server_name(b"a.test", b"b.test"))), OTHER_NAME),
+        (records(message(server_name(b"a.test", kind=1))), OTHER_NAME),
+        (records(message(server_name("b\u00fc.test".encode()))), OTHER_NAME),
+        (records(message(server_name(b""))), NO_TLS),
+    ],
+)
+def test_what_is_no_hello_with_one_name_is_refused(data: bytes, reason: Reason) -> None:
+    """By its reason; with one name, all the same, it is read."""
+    with pytest.raises(RefusedError) as caught:
+        read_hello([data])
+    assert caught.value.reason is reason
+    assert read_hello([records(message(server_name(b"a.test")))]) == ClientHello("a.test", False, ())
+
+
+def test_one_too_long_is_not_read_to_its_end() -> None:
+    """In many records, each of which is fine."""
+    begun = b"\x01" + (HELLO_BYTES - 4).to_bytes(3, "big") + bytes(1 << 13)
+    pieces = [records(begun), *[records(bytes(1 << 13))] * 8]
+    assert read_hello(pieces[:7]) is None
+    with pytest.raises(RefusedError, match=f"more than {HELLO_BYTES} bytes"):
+        read_hello(pieces)
+
+
+def said_by(command: Sequence[str], is_proxied: bool = False) -> bytes:
+    """What a program says first to a server on loopback, whose port stands in the command as PORT."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE_S)
+        port = str(listener.getsockname()[1])
+        filled = [part.replace("PORT", port) for part in command]
+        nothing = subprocess.DEVNULL
+        with subprocess.Popen(
+            filled, stdin=nothing, stdout=nothing, stderr=nothing, env={"PATH": os.environ["PATH"]}
+        ) as running:
+            try:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(DEADLINE_S)
+                    return whole_record(connection)
+            finally:
+                running.kill()
+
+
+def whole_record(connection: socket.socket) -> bytes:
+    """The first record of a connection."""
+    data = b""
+    while len(data) < 5 or len(data) < 5 + int.from_bytes(data[3:5], "big"):
+        piece = connection.recv(65536)
+        assert piece
+        data += piece
+    return data
+
+
+@pytest.mark.parametrize(
+    ("command", "protocols"),
+    [
+        (["openssl", "s_client", "-connect", "127.0.0.1:PORT", "-servername", NAME], ()),
+        (["openssl", "s_client", "-tls1_2", "-connect", "127.0.0.1:PORT", "-servername", NAME], ()),
+        (["curl", "-sk", "--resolve", f"{NAME}:PORT:127.0.0.1", f"https://{NAME}:PORT/"], ("h2", "http/1.1")),
+        (["node", "-e", f"require('tls').connect({{port: PORT, host: '127.0.0.1', servername: '{NAME}'}})"], ()),
+        (
+            ["node", "-e", "fetch('https://localhost:PORT/')"],
+            ("http/1.1",),
+        ),
+    ],
+    ids=["openssl", "openssl-1.2", "curl", "node", "node-fetch"],
+)
+def test_what_real_clients_say_first_is_read(command: list[str], protocols: tuple[str, ...]) -> None:
+    """Byte by byte as well."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    data = said_by(command)
+    name = "localhost" if "fetch" in command[-1] else NAME
+
+    assert read_hello([data]) == read_hello([bytes((byte,)) for byte in data]) == ClientHello(name, False, protocols)
+
+
+def hello_of(name: str | None, protocols: Sequence[str] = ()) -> bytes:
+    """What Python's ssl says first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name).do_handshake()
+    return outgoing.read()
+
+
+def test_what_pythons_ssl_says_first_is_read() -> None:
+    """With a name and without."""
+    assert read_hello([hello_of(NAME, ["h2"])]) == ClientHello(NAME, False, ("h2",))
+    with pytest.raises(RefusedError) as caught:
+        read_hello([hello_of("192.0.2.1")])
+    assert caught.value.reason is NO_NAME
+
+
+# What follows it
+
+SERVER_HELLO = b"\x16\x03\x03" + vector(b"\x02" + vector(b"\x03\x03" + bytes(32) + b"\x00\x13\x01\x00", 3), 2)
+ASKS_AGAIN = b"\x16\x03\x03" + vector(b"\x02" + vector(b"\x03\x03" + RETRY + b"\x00\x13\x01\x00", 3), 2)
+CCS = b"\x14\x03\x03\x00\x01\x01"
+EARLY = b"\x17\x03\x03" + vector(bytes(300), 2)
+SAME, OTHER = records(message(server_name(NAME.encode()))), records(message(server_name(b"evil.test")), [10])
+ANY_RECORD = b"\x16\x03\x03" + vector(b"\x10" + vector(bytes(60), 3), 2)
+
+
+@given(st.lists(st.integers(0, 700), max_size=6), st.booleans())
+def test_another_name_is_found_however_it_is_cut(at: list[int], is_asked: bool) -> None:
+    """Whether the server has asked for another hello or not: a client that is sure it will can send both at once."""
+    watch = HelloWatch(NAME)
+    if is_asked:
+        watch.from_host(ASKS_AGAIN)
+    passed, refused = b"", None
+    for piece in cut(CCS + EARLY + OTHER, at):
+        try:
+            watch.from_client(piece)
+        except RefusedError as error:
+            refused = error.reason
+            break
+        passed += piece
+    assert refused is OTHER_NAME
+    assert OTHER not in passed
+
+
+@given(st.lists(st.integers(0, 700), max_size=6), st.lists(st.integers(0, 100), max_size=3))
+def test_the_same_name_passes_and_then_anything_does(at: list[int], cuts: list[int]) -> None:
+    """After the second hello that was asked for it is the two ends' own business."""
+    watch = HelloWatch(NAME)
+    for piece in cut(ASKS_AGAIN, cuts):
+        watch.from_host(piece)
+    for piece in cut(CCS + EARLY + SAME, at):
+        watch.from_client(piece)
+    assert watch.is_over
+    watch.from_client(OTHER + b"anything")
+
+
+@given(st.lists(st.integers(0, 100), max_size=3))
+def test_after_the_servers_hello_anything_passes(cuts: list[int]) -> None:
+    """In TLS 1.2 the next messages of the handshake are in clear; before it, they have no place."""
+    with pytest.raises(RefusedError) as caught:
+        HelloWatch(NAME).from_client(ANY_RECORD)
+    assert caught.value.reason is NO_TLS
+    watch = HelloWatch(NAME)
+    for piece in cut(b"\x15\x03\x03\x00\x02\x01\x70" + SERVER_HELLO, cuts):
+        watch.from_host(piece)
+    assert watch.is_over
+    watch.from_client(ANY_RECORD)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=200)), max_size=8))
+def test_any_bytes_pass_or_are_refused(said: list[tuple[bool, bytes]]) -> None:
+    """By one exception, whoever says what."""
+    watch = HelloWatch(NAME)
+    with contextlib.suppress(RefusedError):
+        for is_client, data in said:
+            (watch.from_client if is_client else watch.from_host)(data)
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28" * 3000])
+def test_a_server_that_says_nothing_of_it_is_not_watched_for_ever(said: bytes) -> None:
+    """It speaks no TLS, or alerts alone."""
+    watch = HelloWatch(NAME)
+    watch.from_host(said[:5])
+    watch.from_host(said[5:])
+    assert watch.is_over
+    assert len(said) < ANSWER_BYTES or said[0] == 21
+
+
+# Which hosts, and what is said
+
+
+@pytest.mark.parametrize(
+    ("hosts", "destination", "is_listed"),
+    [
+        ((), "a.test:443", False),
+        (("a.test",), "a.test:443", True),
+        (("a.test",), "a.test:8443", False),
+        (("a.test",), "b.a.test:443", False),
+        (("a.test",), "xa.test:443", False),
+        (("a.test:8443",), "a.test:8443", True),
+        (("a.test:8443",), "a.test:443", False),
+        (("*.b.test",), "a.b.test:443", True),
+        (("*.b.test",), "c.a.b.test:443", True),
+        (("*.b.test",), "b.test:443", False),
+        (("*.b.test",), "ab.test:443", False),
+        (("*.b.test",), "a.b.test:8443", False),
+        (("*.b.test:8443", "a.test"), "a.b.test:8443", True),
+    ],
+)
+def test_a_host_is_listed_by_its_name_or_below_one(hosts: tuple[str, ...], destination: str, is_listed: bool) -> None:
+    """At port 443 unless another is said; a name is not below itself."""
+    decided = listed(parse_host_patterns(hosts), HostPort.parse(destination))
+
+    assert isinstance(decided, Admitted) is is_listed
+    if isinstance(decided, Refused):
+        assert decided.reason is Reason.HOST_NOT_LISTED
+        assert f"--allow-host {destination.removesuffix(':443')}" in decided.text
+
+
+@given(st.text(max_size=600))
+def test_a_refusal_is_one_response_whatever_it_says(text: str) -> None:
+    """No character of it ends a line."""
+    said = refusal_answer(Reason.HOST_DENIED.value, text)
+    head, body = said.split(b"\r\n\r\n", 1)
+
+    assert head.startswith(b"HTTP/1.1 403 ")
+    assert len(head.split(b"\r\n")) == 5
+    assert f"Content-Length: {len(body)}".encode() in head.split(b"\r\n")
+    assert head.count(b"\n") == 4
+    assert body.count(b"\n") == 1
+
+
+def test_an_alert_is_for_who_speaks_tls() -> None:
+    """A fatal one; nothing for anybody else."""
+    assert alert_of(OTHER_NAME) == b"\x15\x03\x03\x00\x02\x02\x70"
+    assert alert_of(NO_TLS) == b""

@@ -1,0 +1,264 @@
+r"""The way out of a cell in the hands of a test: a proxy on loopback, with an event loop of its own in a thread.
+
+    with Proxy(hosts=["api.example.test"]) as proxy:
+        proxy.resolver["api.example.test"] = ["127.0.0.1"]
+        with proxy.connected() as client:
+            client.sendall(b"CONNECT api.example.test:443 HTTP/1.1\r\n\r\n")
+
+The daemon's door is not in it (tests/daemon/test_tunnels.py): who connects is the one cell. `journal` remembers every row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+
+from aileron.config import Settings
+from aileron.egress.tunnel import HostPolicy, ListedHosts, TunnelIntent, TunnelReport, WayOut
+from aileron.model.host_pattern import HostPattern, parse_host_patterns
+from aileron.model.names import HostPort
+
+__all__ = ["DEADLINE_S", "Answer", "Door", "Proxy", "TestCell", "read_answer"]
+
+DEADLINE_S: Final = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TestCell:
+    """A cell's session."""
+
+    __test__ = False
+
+    id: str
+    hosts: tuple[HostPattern, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a proxy answers to CONNECT."""
+
+    status: int
+    phrase: str
+    fields: dict[str, str]
+    body: str
+
+    @property
+    def reason(self) -> str | None:
+        """The word for programs."""
+        return self.fields.get("aileron-reason")
+
+
+class Journal:
+    """Remembers every row."""
+
+    def __init__(self) -> None:
+        self.intents: list[TunnelIntent] = []
+        self.reports: list[TunnelReport] = []
+        self.refusals: list[tuple[str, str]] = []
+        self.on_opened: Callable[[], None] | None = None
+
+    async def opened(self, intent: TunnelIntent) -> str:
+        await anyio.lowlevel.checkpoint()
+        if self.on_opened is not None:
+            self.on_opened()
+        self.intents.append(intent)
+        return f"tun-{len(self.intents)}"
+
+    async def closed(self, tunnel: str, report: TunnelReport) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.reports.append(report)
+
+    async def refused(self, session: str, destination: str, reason: str) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.refusals.append((destination, reason))
+
+
+class Proxy:
+    """Running between enter and exit."""
+
+    def __init__(
+        self,
+        hosts: Sequence[str] = (),
+        private: Sequence[HostPort] = (),
+        policy: HostPolicy | None = None,
+        own_port: int | None = None,
+    ) -> None:
+        self.resolver: dict[str, list[str]] = {}
+        """What each name resolves to; a list of which each look-up takes the first where it has `answers`."""
+        self.answers: dict[str, list[list[str]]] = {}
+        """What the look-ups of a name find, one after the other; the last one stays."""
+        self.looked_up: list[str] = []
+        self.journal: Final = Journal()
+        self.cell: Final = TestCell("ses-test", parse_host_patterns(hosts))
+        settings = Settings(egress_private=frozenset(private))
+        self.way: Final = WayOut(settings, policy or ListedHosts(), self.journal, self._resolve, own_port)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._listener.setblocking(False)
+        self.port: Final[int] = self._listener.getsockname()[1]
+        self._stop: anyio.Event | None = None
+        self._stack = contextlib.ExitStack()
+        self.carrying = 0
+
+    async def _resolve(self, host: str, port: int) -> list[str]:
+        await anyio.lowlevel.checkpoint()
+        self.looked_up.append(host)
+        answers = self.answers.get(host)
+        if answers:
+            return answers.pop(0) if len(answers) > 1 else answers[0]
+        if host not in self.resolver:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return self.resolver[host]
+
+    def __enter__(self) -> Self:
+        portal = self._stack.enter_context(anyio.from_thread.start_blocking_portal())
+        started = threading.Event()
+        running = portal.start_task_soon(self._serve, started)
+        assert started.wait(DEADLINE_S)
+
+        def stop() -> None:
+            assert self._stop is not None
+            portal.call(self._stop.set)
+            running.result(DEADLINE_S)
+
+        self._stack.callback(stop)
+        self._portal = portal
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._stack.close()
+        self._listener.close()
+
+    async def _serve(self, started: threading.Event) -> None:
+        self._stop = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._accept, tasks)
+            started.set()
+            await self._stop.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _accept(self, tasks: anyio.abc.TaskGroup) -> None:
+        while True:
+            await anyio.wait_readable(self._listener)
+            with contextlib.suppress(BlockingIOError):
+                connection, _ = self._listener.accept()
+                connection.setblocking(False)
+                tasks.start_soon(self._carry, connection)
+
+    async def _carry(self, connection: socket.socket) -> None:
+        self.carrying += 1
+        try:
+            await self.way.carry(connection, self.cell)
+        finally:
+            self.carrying -= 1
+
+    def end_session(self) -> None:
+        """As the daemon does when the session is over."""
+        self._portal.call(self.way.end_session, self.cell.id)
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[socket.socket]:
+        """A connection to it."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_S) as client:
+            yield client
+
+    @contextlib.contextmanager
+    def asked(self, head: bytes) -> Iterator[tuple[socket.socket, Answer]]:
+        """A connection on which that was said, and what was answered."""
+        with self.connected() as client:
+            client.sendall(head)
+            yield client, read_answer(client)
+
+    def connect(self, destination: str) -> contextlib.AbstractContextManager[tuple[socket.socket, Answer]]:
+        """A connection on which that destination was asked for."""
+        return self.asked(f"CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n\r\n".encode())
+
+    def wait(self, is_so: Callable[[], object]) -> None:
+        """Until it is."""
+        until = time.monotonic() + DEADLINE_S
+        while not is_so():
+            assert time.monotonic() < until, "it never was"
+            time.sleep(0.005)
+
+    def report(self) -> TunnelReport:
+        """That of the tunnel that ended last, waited for."""
+        self.wait(lambda: len(self.journal.reports) == len(self.journal.intents) and self.journal.reports)
+        return self.journal.reports[-1]
+
+
+def read_answer(client: socket.socket) -> Answer:
+    """One response; the body as far as its length says. What follows it stays in the socket."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        data = client.recv(1)
+        assert data, f"closed after {head!r}"
+        head += data
+    first, *lines = head.decode("ascii").rstrip("\r\n").split("\r\n")
+    _version, status, phrase = first.split(" ", 2)
+    fields = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    body = b""
+    while len(body) < int(fields.get("content-length", "0")):
+        data = client.recv(65536)
+        assert data
+        body += data
+    return Answer(int(status), phrase, fields, body.decode("ascii"))
+
+
+class Door:
+    """A port on loopback that leads to `tunnel.sock` of a home, as a cell's door does. This process connects."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = str(home / "run" / "tunnel.sock")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: Final[int] = self._listener.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        while self._threads:
+            self._threads.pop().join(DEADLINE_S)
+        self._listener.close()
+
+    def connected(self) -> socket.socket:
+        """Its other side, without the port."""
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(DEADLINE_S)
+        made.connect(self._path)
+        return made
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._threads.append(threading.Thread(target=_pass_on_both_ways, args=(client, self.connected())))
+                self._threads[-1].start()
+
+
+def _pass_on_both_ways(client: socket.socket, daemon: socket.socket) -> None:
+    with client, daemon:
+        back = threading.Thread(target=_pass_on, args=(daemon, client))
+        back.start()
+        _pass_on(client, daemon)
+        back.join(DEADLINE_S)
+
+
+def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
