@@ -394,6 +394,16 @@ def test_the_vaults_key_is_sent_whatever_is_shown(client: Attendant, provider: P
     assert b"authorization" not in fields
 
 
+@pytest.mark.parametrize("shown", [["x-api-key"], ["x-api-key", "authorization"], []], ids=["one", "two", "none"])
+def test_the_key_stands_where_the_first_stood(client: Attendant, provider: Provider, shown: list[str]) -> None:
+    """All else is in its order; where the client sent none, it is last."""
+    headers = {"a": "1", **dict.fromkeys(shown, CELL_PLACEHOLDER), "z": "1"}
+
+    names = list(seen(client, provider, "/v1/messages", headers))
+
+    assert names[names.index(b"a") :] == ([b"a", b"x-api-key", b"z"] if shown else [b"a", b"z", b"x-api-key"])
+
+
 def test_the_clients_own_key_passes_where_the_vault_has_none(client: Attendant, provider: Provider) -> None:
     """What it logged in with by itself."""
     fields = seen(client, provider, "/v1/responses", {"Authorization": "Bearer sk-own"})

@@ -20,6 +20,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Self
 
 import anyio
@@ -110,13 +111,13 @@ class Line:
         self._rest = b""
 
     @classmethod
-    def to(cls, port: int, receive_buffer: int | None = None) -> Line:
-        """A new connection on loopback."""
-        sock = socket.socket()
+    def to(cls, port: int | Path, receive_buffer: int | None = None) -> Line:
+        """A new connection on loopback, or to a Unix socket."""
+        sock = socket.socket(socket.AF_INET if isinstance(port, int) else socket.AF_UNIX)
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         sock.settimeout(DEADLINE_S)
-        sock.connect(("127.0.0.1", port))
+        sock.connect(("127.0.0.1", port) if isinstance(port, int) else str(port))
         return cls(sock)
 
     def __enter__(self) -> Self:

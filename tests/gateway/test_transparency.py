@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +16,7 @@ OF_THE_CONNECTION = (b"connection", b"keep-alive", b"transfer-encoding")
 Message = tuple[Head, bytes | list[bytes]]
 
 
-def seen(port: int, provider: Provider, request: Request, answer: Answer) -> tuple[Message, Message]:
+def seen(port: int | Path, provider: Provider, request: Request, answer: Answer) -> tuple[Message, Message]:
     """What the provider reads of a request, and what the agent reads of its answer, each to the last byte.
 
     Both as head and chunks where it is sent in chunks, else as head and body.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.launch.desk import Desk
+from tests.support.attendant import Attendant
 
 
 def test_a_token_by_hand_is_said_once_and_opens_a_session(desk: Desk) -> None:
@@ -59,6 +60,30 @@ def test_sessions_are_listed_with_what_became_of_them(desk: Desk) -> None:
     assert "FOLDER" in at_terminal
     assert "exit code\t3" in shown
     assert newest[0] in [entry["id"] for entry in desk.aileron("sessions", "list", "--json").json["sessions"]]
+
+
+def test_a_cell_is_shown_as_one_with_its_hosts(desk: Desk) -> None:
+    """In the list and by itself; nothing of hosts stands where there is no cell."""
+    with Attendant(desk.daemon.path) as attendant:
+        hosts = ["example.com", "*.example.org:8443", "example.net"]
+        made = attendant.open(hosts=hosts, ask=True)
+    with Attendant(desk.daemon.path) as attendant:
+        bare = attendant.open()
+    other = desk.aileron("sessions", "new", "--for", "1h", "--json").json
+    listed = {line.split("\t")[0]: line.split("\t")[5:] for line in desk.aileron("sessions", "list").out.splitlines()}
+
+    def shown(session: str) -> list[str]:
+        return [line for line in desk.aileron("sessions", "show", session).out.splitlines() if "host" in line]
+
+    assert listed[made["id"]] == ["/srv/work", "cell: example.com, *.example.org:8443 and 1 more"]
+    assert listed[bare["id"]] == ["/srv/work", "cell: no hosts"]
+    assert listed[other["id"]] == [str(desk.folder)]
+    assert "[cell: example.com, *.example.org:8443 and 1 more] /srv/work" in desk.at_terminal("sessions", "list").out
+    assert shown(made["id"]) == ["hosts\t" + "\t".join(hosts), "other hosts\tyou are asked"]
+    assert shown(bare["id"]) == ["hosts\tnone", "other hosts\trefused"]
+    assert shown(other["id"]) == []
+    assert "agent\tclaude, in a cell" in desk.aileron("sessions", "show", made["id"]).out
+    desk.aileron("sessions", "end", other["id"])
 
 
 def test_a_list_of_sessions_fits_a_terminal(desk: Desk) -> None:

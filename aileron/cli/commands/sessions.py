@@ -21,6 +21,8 @@ __all__ = ["end", "list_", "new", "show"]
 
 _LONGEST = "7d"
 _LEAST_PART = 4
+_LISTED_HOSTS = 2
+"""Of a cell, in the list: the folder stands on the same line."""
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -32,7 +34,7 @@ def list_(as_json: AsJson = False) -> None:
     output.print_table(
         ("ID", "AGENT", "STATUS", "STARTED", "RUNS", "FOLDER"),
         [
-            (one.id, _agent(one), _status(one), output.day_or_time(one.started_at), one.runs, one.folder)
+            (one.id, one.agent, _status(one), output.day_or_time(one.started_at), one.runs, *_place(one))
             for one in found.sessions
         ],
         empty="no sessions yet; to start one: aileron launch AGENT",
@@ -121,6 +123,16 @@ def _status(entry: Session) -> str:
 def _agent(entry: Session) -> str:
     """`claude, in a cell` where it is in one."""
     return entry.agent + ("" if entry.cell is None else ", in a cell")
+
+
+def _place(entry: Session) -> tuple[str, ...]:
+    """The folder, and before it that it is a cell and which hosts that reaches; in a pipe a field behind it says this."""
+    if entry.cell is None:
+        return (entry.folder,)
+    hosts = entry.cell.hosts[:_LISTED_HOSTS]
+    more = len(entry.cell.hosts) - len(hosts)
+    cell = f"cell: {', '.join(hosts) or 'no hosts'}" + (f" and {more} more" if more else "")
+    return (f"[{cell}] {entry.folder}",) if output.is_terminal() else (entry.folder, cell)
 
 
 def _limit(entry: Session) -> str:

@@ -1,0 +1,118 @@
+"""Who connected to a socket of the home: that very process, and none that has its number later."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.ingress.peers import PeerProcess, peer_of_connection, started_of
+
+ROOT = Path(__file__).resolve().parents[2]
+TELLS_WHO_HAS_ENDED = tuple(map(int, platform.release().split(".")[:2])) >= (6, 5)
+_REUSED = """
+import json, os, socket, sys, time
+from pathlib import Path
+from aileron.ingress.peers import peer_of_connection, started_of
+
+def fork(number, path):  # a process of that number which connects, as root of its pid namespace can have it
+    Path("/proc/sys/kernel/ns_last_pid").write_text(str(number - 1))
+    child = os.fork()
+    if child == 0:
+        made = socket.socket(socket.AF_UNIX)
+        made.connect(path)
+        made.recv(1)
+        os._exit(0)
+    return child
+
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+numbers, found = [], []
+for _ in range(2):  # the second process while the first one's connection is still there
+    numbers.append(fork(300, sys.argv[1]))
+    accepted = listener.accept()[0]
+    found.append((accepted, peer_of_connection(accepted)))
+    if len(numbers) == 1:
+        accepted.sendall(b"x")
+        os.waitpid(numbers[0], 0)
+        while time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK") < found[0][1].started + 1:
+            pass  # beginnings are told apart by hundredths of a second
+first, second = (one for _, one in found)
+late = peer_of_connection(found[0][0])
+print(json.dumps([numbers, first, second, late, started_of(300)]))
+found[1][0].sendall(b"x")
+"""
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    """A socket of the home."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "s"))
+        made.listen()
+        yield made
+
+
+def connected(listener: socket.socket) -> tuple[int, socket.socket]:
+    """A child that has connected and waits for a byte before it ends, and our end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            made = socket.socket(socket.AF_UNIX)
+            made.connect(listener.getsockname())
+            made.recv(1)
+        finally:
+            os._exit(0)
+    return child, listener.accept()[0]
+
+
+def test_who_connected_is_a_number_and_a_beginning(listener: socket.socket) -> None:
+    """That of the process which called connect(2), as /proc has it."""
+    child, accepted = connected(listener)
+    with accepted:
+        found = peer_of_connection(accepted)
+        beginning = int(Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()[19])
+        accepted.sendall(b"x")
+        os.waitpid(child, 0)
+
+    assert found == PeerProcess(child, beginning)
+
+
+def test_who_has_ended_is_nobody(listener: socket.socket) -> None:
+    """Before its parent took note and after; a process without a number has no beginning either."""
+    child, accepted = connected(listener)
+    with accepted:
+        assert peer_of_connection(accepted) is not None
+        accepted.sendall(b"x")
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        assert (started_of(child), peer_of_connection(accepted)) == (None, None)
+        os.waitpid(child, 0)
+        assert (started_of(child), peer_of_connection(accepted)) == (None, None)
+
+
+@pytest.mark.jail
+def test_a_process_that_has_the_number_later_is_another(tmp_path: Path) -> None:
+    """And a connection of the one before it is no longer anybody's, from the Linux on that can tell."""
+    inside = ["unshare", *(["--user", "--map-root-user"] if os.geteuid() else []), "--pid", "--fork", "--mount-proc"]
+    said = subprocess.run(
+        [*inside, sys.executable, "-c", _REUSED, str(tmp_path / "s")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    numbers, first, second, late, beginning = json.loads(said.stdout)
+
+    assert numbers == [300, 300]
+    assert first != second
+    assert second == [300, beginning]
+    assert late == (None if TELLS_WHO_HAS_ENDED else second)
