@@ -92,7 +92,7 @@ def find() -> Place | None:
 class Group:
     """One group while it is somebody's."""
 
-    def __init__(self, kind: Kind, memory: Path, cpu: Path | None) -> None:
+    def __init__(self, kind: Kind, memory: Path, cpu: Path | None, *, ends_together: bool = True) -> None:
         self._kind: Final = kind
         self._memory: Final = memory
         self._cpu: Final = cpu
@@ -103,7 +103,7 @@ class Group:
         """Whether `used` knows of processor time: always in v2; in v1 where that is delegated as well."""
         self._bounds: Final = _bounds(kind, memory)
         if kind == "cgroup-v2":
-            _write(memory / "memory.oom.group", "1")  # one for all: half a tree is of no use to anybody
+            _write(memory / "memory.oom.group", str(int(ends_together)))
             with contextlib.suppress(FileNotFoundError):  # a kernel without swap
                 _write(memory / "memory.swap.max", "0")
 
@@ -164,8 +164,10 @@ def _opened(files: Iterable[Path], stack: contextlib.ExitStack) -> tuple[int, ..
 class Groups:
     """Those of one template: as many as it ever had children at once. Not thread-safe."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, ends_together: bool = True) -> None:
+        """`ends_together`: in v2, who is out of memory takes its whole group along, half of which is of no use to anybody."""
         self._place: Final = place
+        self._ends_together: Final = ends_together
         self._count = 0
         self._free: list[Group] = []
         self._locks: list[int] = []
@@ -221,7 +223,7 @@ class Groups:
         self._count += 1
         for path in paths:
             path.mkdir()
-        return Group(self.kind, paths[0], paths[1] if len(paths) > 1 else None)
+        return Group(self.kind, paths[0], paths[1] if len(paths) > 1 else None, ends_together=self._ends_together)
 
 
 # Where

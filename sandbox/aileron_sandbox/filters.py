@@ -11,9 +11,11 @@ A child gets two, and the stricter answer of the two counts (seccomp(2)):
 2. `compile_profile`: the allow list of its profile. It lets pass what the first one answers.
 
 What faces strangers at the daemon's ports is confined by `compile_server`, and what logs in by `compile_login`: lists of the same
-kind.
+kind. A cell has tools in it that nobody knows beforehand, and `compile_cell` is a deny list: of what reaches for the machine, or
+for more privilege than is there. What is in no list is there as on the host, but for calls newer than this file, which are not
+there at all.
 
-Rules
+Rules, of all but a cell's
 - An allow list: what is not named answers EPERM. (A KILL default ends honest programs on a stray prctl: measured.)
 - That goes for flags as for calls. Where an argument selects what the kernel does, the list has its values.
 - No socket that can name a peer exists. `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one. `setsockopt`
@@ -22,7 +24,7 @@ Rules
 - Native ABI only: i386 and x32 entries are killed (libseccomp's bad-architecture action).
 - Landlock does not cover metadata (chmod, chown, utimes), other processes, or non-file objects: they are not on the list.
 
-Source: seccomp(2), seccomp_unotify(2), libseccomp 2.5; docs/reference/jail.md lists the tables and a test compares.
+Source: seccomp(2), seccomp_unotify(2), libseccomp 2.5; docs/reference/jail.md and cell.md list the tables and tests compare.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import functools
 import itertools
 import operator
 import os
+import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -42,16 +45,20 @@ __all__ = [
     "ALLOWED",
     "ALLOWED_MORE",
     "ANSWERED",
+    "CELL_REFUSED",
+    "CELL_REFUSED_WHERE",
     "ENDS",
     "KILLED",
     "LOGIN",
     "LOGIN_SOME_ARGUMENTS",
     "NETWORK",
+    "NEWEST_CALL",
     "ONLY_ALONE",
     "SERVER",
     "SERVER_SOME_ARGUMENTS",
     "SOME_ARGUMENTS",
     "SOME_ARGUMENTS_MORE",
+    "Refusal",
     "compile_cell",
     "compile_login",
     "compile_network",
@@ -346,6 +353,122 @@ _FORKS_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
     "prctl": ((_one_of(0, _PR_SET_NAME, _PR_GET_NAME, _PR_SET_PDEATHSIG),),),
 }
 
+
+class Refusal(NamedTuple):
+    """An answer, where all of the conditions hold."""
+
+    errno: int
+    where: tuple[Only, ...] = ()
+    above: tuple[tuple[int, int], ...] = ()
+    """(argument, number): all sixty-four bits of it are a greater number."""
+
+
+def _any_of(number: int, argument: int, *bits: int, **more: Any) -> tuple[Refusal, ...]:
+    """One refusal for each bit that may not be set."""
+    also = more.get("also", ())
+    return tuple(Refusal(number, (Only(argument, bit, (bit,)), *also)) for bit in bits)
+
+
+_S_ISUID, _S_ISGID = 0o4000, 0o2000
+_O_TMPFILE: Final = 0o20000000
+"""Without O_DIRECTORY, which is always with it and has a number of its own on each architecture."""
+_NEW_NAMESPACES: Final = (
+    0x00020000,  # CLONE_NEWNS
+    0x02000000,  # CLONE_NEWCGROUP
+    0x04000000,  # CLONE_NEWUTS
+    0x08000000,  # CLONE_NEWIPC
+    0x10000000,  # CLONE_NEWUSER
+    0x20000000,  # CLONE_NEWPID
+    0x40000000,  # CLONE_NEWNET
+)
+_CLONE_NEWTIME: Final = 0x80
+"""Of unshare; of clone it is a bit of the signal, clone(2)."""
+_AF_NETLINK: Final = 16
+_SOCK_TYPES: Final = 0xF
+_ODD_TYPES: Final = (3, 4, 5, 6, 10)  # RAW, RDM, SEQPACKET, DCCP, PACKET: of an IP family
+_IPPROTO_UDP: Final = 17
+_TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS = 0x5412, 0x541C, 0x5423, 0x541D
+_ADDR_NO_RANDOMIZE_BIT, _LAST_BIT = 18, 31
+_FAMILIES_BELOW_NETLINK: Final = tuple(f for f in range(1, _AF_NETLINK) if f not in (_AF_UNIX, _AF_INET, _AF_INET6))
+_SETS_ID: Final = (_S_ISUID, _S_ISGID)
+_IS_IP: Final = Only(0, _LOW_32_BITS, (_AF_INET, _AF_INET6))
+_IS_NETLINK: Final = Only(0, _LOW_32_BITS, (_AF_NETLINK,))
+
+CELL_REFUSED: Final[dict[str, int]] = {
+    **dict.fromkeys(
+        """
+        mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick open_tree open_tree_attr move_mount mount_setattr
+        setns bpf perf_event_open userfaultfd memfd_secret fanotify_init fanotify_mark open_by_handle_at
+        keyctl add_key request_key kexec_load kexec_file_load init_module finit_module delete_module create_module
+        reboot swapon swapoff acct quotactl quotactl_fd syslog settimeofday clock_settime adjtimex clock_adjtime
+        iopl ioperm lookup_dcookie nfsservctl vhangup uselib ustat sysfs _sysctl
+        """.split(),
+        errno.EPERM,
+    ),
+    # What asks for these has another way, which it takes when they are not there.
+    **dict.fromkeys("clone3 openat2 io_uring_setup io_uring_enter io_uring_register".split(), errno.ENOSYS),
+}
+"""A cell's: refused whatever the arguments. clone3 and openat2 have theirs in memory, which a filter cannot read."""
+
+CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
+    "clone": _any_of(errno.EPERM, 0, *_NEW_NAMESPACES),
+    "unshare": _any_of(errno.EPERM, 0, *_NEW_NAMESPACES, _CLONE_NEWTIME),
+    "chmod": _any_of(errno.EPERM, 1, *_SETS_ID),
+    "fchmod": _any_of(errno.EPERM, 1, *_SETS_ID),
+    "fchmodat": _any_of(errno.EPERM, 2, *_SETS_ID),
+    "fchmodat2": _any_of(errno.EPERM, 2, *_SETS_ID),
+    "creat": _any_of(errno.EPERM, 1, *_SETS_ID),
+    "mkdir": _any_of(errno.EPERM, 1, *_SETS_ID),
+    "mkdirat": _any_of(errno.EPERM, 2, *_SETS_ID),
+    "mknod": _any_of(errno.EPERM, 1, *_SETS_ID),
+    "mknodat": _any_of(errno.EPERM, 2, *_SETS_ID),
+    # Where nothing is made, the mode is whatever the register had.
+    "open": tuple(
+        refusal
+        for flag in (os.O_CREAT, _O_TMPFILE)
+        for refusal in _any_of(errno.EPERM, 2, *_SETS_ID, also=(Only(1, flag, (flag,)),))
+    ),
+    "openat": tuple(
+        refusal
+        for flag in (os.O_CREAT, _O_TMPFILE)
+        for refusal in _any_of(errno.EPERM, 3, *_SETS_ID, also=(Only(2, flag, (flag,)),))
+    ),
+    "socket": (
+        Refusal(errno.EAFNOSUPPORT, (Only(0, _LOW_32_BITS, _FAMILIES_BELOW_NETLINK),)),
+        Refusal(errno.EAFNOSUPPORT, above=((0, _AF_NETLINK),)),
+        Refusal(errno.EPERM, (_IS_IP, Only(1, _SOCK_TYPES, _ODD_TYPES))),
+        Refusal(errno.EPROTONOSUPPORT, (_IS_IP,), above=((2, _IPPROTO_UDP),)),
+        Refusal(errno.EPROTONOSUPPORT, (_IS_NETLINK,), above=((2, 0),)),
+    ),
+    "socketpair": (
+        Refusal(errno.EAFNOSUPPORT, (Only(0, _ALL_BITS, (0,)),)),
+        Refusal(errno.EAFNOSUPPORT, above=((0, _AF_UNIX),)),
+    ),
+    # The kernel reads 32 bits of a command, seccomp compares 64.
+    "ioctl": (Refusal(errno.EPERM, (Only(1, _LOW_32_BITS, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS)),)),),
+    # Any bit but ADDR_NO_RANDOMIZE, unless all 32 are set, which only asks.
+    "personality": tuple(
+        Refusal(errno.EPERM, (Only(0, 1 << _LAST_BIT | 1 << bit, (value,)),))
+        for bit in range(_LAST_BIT)
+        for value in ((1 << bit, 1 << _LAST_BIT) if bit != _ADDR_NO_RANDOMIZE_BIT else (1 << _LAST_BIT,))
+    ),
+}
+"""A cell's: refused where one of these holds. docs/reference/cell.md has them in words."""
+
+NEWEST_CALL: Final = 469
+"""file_setattr, Linux 6.17. What is newer is not there (ENOSYS) until somebody has looked at it."""
+_NEWER_THAN_LIBSECCOMP: Final = {
+    "quotactl_fd": 443,
+    "memfd_secret": 447,
+    "fchmodat2": 452,
+    "open_tree_attr": 467,
+}
+"""Numbers, the same on every architecture, of calls that a libseccomp may not know by name."""
+_X32_BIT: Final = 0x40000000
+_BPF_LOAD, _BPF_JUMP_GREATER, _BPF_JUMP_AT_LEAST, _BPF_RETURN = 0x20, 0x25, 0x35, 0x06  # linux/bpf_common.h
+_OFFSET_OF_NUMBER: Final = 0  # struct seccomp_data
+_SECCOMP_RET_ERRNO: Final = 0x00050000
+
 _Rule = Callable[..., None]
 
 
@@ -394,10 +517,40 @@ def compile_cell() -> bytes:
 
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     rule = _rules_of(program)
-    for name in ("mount", "unshare"):
-        rule(pyseccomp.ERRNO(errno.EPERM), name)
-    rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
-    return _exported(program)
+    for name, number in CELL_REFUSED.items():
+        rule(pyseccomp.ERRNO(number), name)
+    for name, refusals in CELL_REFUSED_WHERE.items():
+        for refusal in refusals:
+            _refuse_where(rule, name, refusal)
+    return _without_newer(_exported(program))
+
+
+def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
+    """As `_allow_where`."""
+    import pyseccomp
+
+    masked = [
+        [(condition.argument, pyseccomp.MASKED_EQ, condition.looked_at, value) for value in condition.values]
+        for condition in refusal.where
+    ]
+    above = [[(argument, pyseccomp.GT, value)] for argument, value in refusal.above]
+    for compared in itertools.product(*masked, *above):
+        rule(pyseccomp.ERRNO(refusal.errno), name, *(pyseccomp.Arg(*one) for one in compared))
+
+
+def _without_newer(program: bytes) -> bytes:
+    """Before anything else: a call above NEWEST_CALL is not there. libseccomp has no rule for numbers.
+
+    Those of x32, which are higher still, are left to what follows, which ends the process. So are those of another architecture
+    that are lower; a higher one is not there either.
+    """
+    before = (
+        (_BPF_LOAD, 0, 0, _OFFSET_OF_NUMBER),
+        (_BPF_JUMP_GREATER, 0, 2, NEWEST_CALL),
+        (_BPF_JUMP_AT_LEAST, 1, 0, _X32_BIT),
+        (_BPF_RETURN, 0, 0, _SECCOMP_RET_ERRNO | errno.ENOSYS),
+    )
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in before) + program
 
 
 def _outside_a_jail(names: tuple[str, ...], some_arguments: dict[str, tuple[_Conditions, ...]]) -> bytes:
@@ -475,9 +628,12 @@ def _rules_of(program: Any) -> _Rule:
     program.set_attr(_CTL_OPTIMIZE, _BINARY_TREE)
 
     def rule(action: int, name: str, *arguments: object) -> None:
-        # Such a call resolves to a negative pseudo number and cannot be made.
-        if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:
-            program.add_rule_exactly(action, name, *arguments)
+        number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name)
+        if number < 0:
+            # Such a call resolves to a negative pseudo number and cannot be made, unless it is newer than the library.
+            number = _NEWER_THAN_LIBSECCOMP.get(name, number)
+        if number >= 0:
+            program.add_rule_exactly(action, number, *arguments)
 
     return rule
 

@@ -31,6 +31,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -38,12 +39,15 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Literal, Self
 
+from aileron_sandbox import cgroups
 from aileron_sandbox.cell import messages
+from aileron_sandbox.cell.landlock import LEAST_ABI
 from aileron_sandbox.cell.messages import Preparation
 from aileron_sandbox.cell.policy import CellPolicy
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.filters import compile_cell
 from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
+from aileron_sandbox.watch import WATCH_PERIOD_S, ProcessTree
 
 __all__ = ["Cell", "Continued", "Ended", "Event", "Kind", "NotStarted", "Stopped", "Streams"]
 
@@ -86,6 +90,8 @@ _START_DEADLINE_S: Final = 20.0  # 40 ms measured; a machine that is starting up
 _STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
 _CONNECT_DEADLINE_S: Final = 5.0  # of the cell's own loopback, where who does not accept lets others wait
 _ANSWER_DEADLINE_S: Final = 5.0
+_FIRST: Final = 3
+"""Descriptors that come with every cell: its first process, and its two private file systems."""
 _MAX_EVENTS: Final = 1024
 """Events that wait while an answer is waited for. An agent that stops and goes on by itself, all the time, makes many."""
 _LAYERS: Final = (
@@ -110,7 +116,13 @@ class Cell:
         """Our ends: 0 is written to, 1 and 2 are read from."""
         self.layers: tuple[str, ...] = ()
         """What is in force, as doctor and the audit list it."""
+        self._groups = contextlib.ExitStack()  # its processes have to be gone before it
         self._undo = contextlib.ExitStack()
+        self._undo.callback(self._groups.close)
+        self._group: cgroups.Group | None = None
+        self._memory_by = "watched"
+        self._memory_bytes = 0
+        self._watch: _Watch | None = None
         self._pidfd = -1
         self._filter = b""
         self._has_begun = False
@@ -143,11 +155,14 @@ class Cell:
     def _start(
         self, policy: CellPolicy, command: Sequence[str], environment: Mapping[str, str], streams: Streams
     ) -> None:
+        self._memory_bytes = policy.memory_bytes
         with contextlib.ExitStack() as theirs:
             ends = [self._pipe(number, theirs) if kind == "pipe" else -1 for number, kind in enumerate(streams)]
             preparation = _preparation(policy, command, environment, streams, (ends[0], ends[1], ends[2]))
-            self._control = self._exec(preparation, [end for end in ends if end >= 0])
-        self._filter = _compiled()  # while the interpreter starts and reads what it is to do
+            self._exec(preparation, [end for end in ends if end >= 0])
+        # While the interpreter starts and reads what it is to do:
+        self._filter = _compiled()
+        self._enter_group(policy.memory_bytes)
         self._send(messages.GO)
         self._control.settimeout(_START_DEADLINE_S)
         try:
@@ -165,14 +180,17 @@ class Cell:
 
     def _take_over(self, policy: CellPolicy, streams: Streams, numbers: tuple[int, ...], fds: list[int]) -> None:
         """What came with `Ready`: descriptors in the order in which init.py sends them."""
-        abi, *counts = numbers
+        abi, bounds_processes, *counts = numbers
         rest = deque(fds)
         names = [name for name, _ in (*policy.tcp_listeners, *policy.unix_listeners)]
-        if len(counts) != len(names) or len(fds) != 1 + ("terminal" in streams) + sum(counts):
+        if len(counts) != len(names) or len(fds) != _FIRST + ("terminal" in streams) + sum(counts):
             for fd in fds:
                 os.close(fd)
             raise _unavailable("descriptors", errno.EMFILE, "not all descriptors of the cell arrived")
         self._pidfd = rest.popleft()  # closed by `_end`
+        scratch = (rest.popleft(), rest.popleft())
+        for fd in scratch:
+            self._undo.callback(os.close, fd)
         if "terminal" in streams:
             self.terminal = rest.popleft()
             self._undo.callback(os.close, self.terminal)
@@ -185,7 +203,31 @@ class Cell:
         for made in self.listeners.values():
             for listener in made:
                 self._undo.callback(listener.close)
-        self.layers = (*_LAYERS, f"landlock:{abi}", "seccomp:cell")
+        if self._group is None:
+            self._watch = _Watch(self._pidfd, scratch, policy.memory_bytes)
+            self._undo.callback(self._watch.close)
+            self._watch.start()
+        self.layers = (
+            *_LAYERS,
+            f"landlock:{abi}" if abi >= LEAST_ABI else "landlock:none",
+            f"memory:{self._memory_by}",
+            f"processes:{_processes_by(bounds_processes)}",
+            "seccomp:cell",
+        )
+
+    def _enter_group(self, memory_bytes: int) -> None:
+        """Before the stub has forked anybody, who would stay outside."""
+        place = cgroups.find()
+        if place is None:
+            return
+        groups = cgroups.Groups(place, ends_together=False)
+        self._groups.callback(groups.close)
+        group = groups.take()
+        with group.opened() as opened:
+            for door in opened.doors:
+                os.write(door, b"%d" % self._process.pid)
+            opened.bound(memory_bytes)
+        self._group, self._memory_by = group, groups.kind
 
     @property
     def control(self) -> int:
@@ -257,18 +299,18 @@ class Cell:
         self.pipes = (pipes[0], pipes[1], pipes[2])
         return their
 
-    def _exec(self, preparation: Preparation, pipes: list[int]) -> socket.socket:
+    def _exec(self, preparation: Preparation, pipes: list[int]) -> None:
         here = str(Path(__file__).resolve().parent.parent.parent)
         with contextlib.ExitStack() as theirs:
             file = theirs.enter_context(open(os.memfd_create("cell", os.MFD_CLOEXEC), "w+b"))
             file.write(preparation.encode())
             file.seek(0)
-            ours, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._undo.callback(ours.close)
+            self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._undo.callback(self._control.close)
             theirs.callback(control.close)
             arguments = [here, str(control.fileno()), str(file.fileno())]
             # A session of its own, or Ctrl-C in the host's terminal would end the cell before anybody has decided to.
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *arguments],
                 env={},
                 cwd="/",
@@ -277,8 +319,7 @@ class Cell:
                 pass_fds=[control.fileno(), file.fileno(), *pipes],
                 start_new_session=True,
             )
-        self._undo.callback(self._end, process)
-        return ours
+        self._undo.callback(self._end, self._process)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """By the first process, with which everything goes; the stub returns when it has."""
@@ -345,7 +386,60 @@ class Cell:
 
     def _ended(self, status: int) -> Ended:
         code = os.waitstatus_to_exitcode(status)
-        return Ended(code, None, None) if code >= 0 else Ended(None, -code, None)
+        if code >= 0:
+            return Ended(code, None, None)
+        is_over = -code == signal.SIGKILL and self._is_out_of_memory()
+        why = f"over its limit of {self._memory_bytes >> 20} MiB of memory" if is_over else None
+        return Ended(None, -code, why)
+
+    def _is_out_of_memory(self) -> bool:
+        if self._watch is not None:
+            return self._watch.is_over
+        return self._group is not None and self._group.is_out_of_memory()
+
+
+class _Watch(threading.Thread):
+    """Where no control group bounds the memory of a cell: look at all of its processes now and then, and end it."""
+
+    def __init__(self, pidfd: int, scratch: Sequence[int], memory_bytes: int) -> None:
+        super().__init__(name="cell-memory", daemon=True)
+        self._pidfd = pidfd
+        self._tree = ProcessTree(_pid_of(pidfd))
+        self._scratch = scratch
+        self._memory_bytes = memory_bytes
+        self._stop = threading.Event()
+        self.is_over = False
+
+    def run(self) -> None:
+        """Until `close`, or until it is over."""
+        while not self._stop.wait(WATCH_PERIOD_S):
+            files = sum(_used_bytes(fd) for fd in self._scratch)
+            if self._tree.used().memory_bytes + files > self._memory_bytes:
+                self.is_over = True
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                return
+
+    def close(self) -> None:
+        """Stop looking. Waits for a look that is under way."""
+        self._stop.set()
+        self.join(_STOP_DEADLINE_S)
+
+
+def _pid_of(pidfd: int) -> int:
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
+
+
+def _used_bytes(fd: int) -> int:
+    used = os.fstatvfs(fd)
+    return (used.f_blocks - used.f_bfree) * used.f_frsize
+
+
+def _processes_by(bounds: int) -> str:
+    if bounds:
+        return "pid-ns"
+    return "rlimit" if os.getuid() else "memory"
 
 
 def _preparation(

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_SCRATCH: Final = "/tmp"  # noqa: S108 - the cell's own
 _TIOCSCTTY: Final = 0x540E
 _TIOCGPTPEER: Final = 0x5441
 _TIOCSPTLCK: Final = 0x40045431
@@ -78,9 +79,9 @@ _NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
-def main(control: _socket.socket, preparation: Preparation) -> NoReturn:
-    """In the first process, right after the fork. Never returns."""
-    root = mounts.Root(preparation)
+def main(control: _socket.socket, preparation: Preparation, sockets: list[str]) -> NoReturn:
+    """In the first process, right after the fork. `sockets`: paths that the host's programs are bound to. Never returns."""
+    root = mounts.Root(preparation, sockets)
     step = "pid namespace"
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _signal.SIGKILL)
@@ -113,13 +114,13 @@ def main(control: _socket.socket, preparation: Preparation) -> NoReturn:
         privileges.refuse_new_privileges()
         step = "init"
         first = _Init(control, preparation, terminal, ruleset)
-        passed = [os.pidfd_open(os.getpid()), *([master] if master >= 0 else [])]
+        scratch = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (_SCRATCH, preparation.home)]
+        passed = [os.pidfd_open(os.getpid()), *scratch, *([master] if master >= 0 else [])]
         passed += [listener.fileno() for _, made in listeners for listener in made]
         counts = tuple(len(made) for _, made in listeners)
-        _send(control, pack_numbers(READY, (abi, *counts)), passed)
-        os.close(passed[0])
-        if master >= 0:
-            os.close(master)
+        _send(control, pack_numbers(READY, (abi, int(root.bounds_processes), *counts)), passed)
+        for fd in (passed[0], *scratch, *([master] if master >= 0 else [])):
+            os.close(fd)
         for _, made in listeners:
             for listener in made:
                 listener.close()

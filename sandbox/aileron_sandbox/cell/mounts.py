@@ -14,6 +14,7 @@ Rules
   the kernel refuses to a user namespace, and rightly (mount_namespaces(7), locked mounts).
 - A copy is made read-only, nosuid and nodev, recursively, before it is mounted where anybody could see it.
 - What is mounted below a source is covered by something empty, unless the bind says `mounts`. A later bind may cover that again.
+- A socket of a program outside that is below a source is covered as well. One that is made there later is not.
 - A target is walked to component by component, and a symbolic link on the way is an error. What is missing is made, but only in
   a file system that is the cell's own: never in what a bind shows, which is the host's.
 - Each mount is put on a descriptor, not on a name.
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
 
 from aileron_sandbox import kernel
@@ -55,6 +57,9 @@ _DEV_LINKS: Final = (
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
 )
+_OWN_PID_MAX: Final = (6, 14)
+_PID_MAX_OF_NEW: Final = 4 << 20  # PID_MAX_LIMIT, include/linux/threads.h
+_RESERVED_PIDS: Final = 300  # kernel/pid.c
 _STAGE: Final = "/tmp"  # noqa: S108
 """A mount point that every Linux has; what is mounted on it nobody else sees."""
 _MADE: Final = ".made"
@@ -75,8 +80,11 @@ _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR)
 class Root:
     """The root while it is built. `step` is what it is at, for whoever reports an error."""
 
-    def __init__(self, preparation: Preparation) -> None:
+    def __init__(self, preparation: Preparation, sockets: list[str]) -> None:
         self._preparation = preparation
+        self._sockets = sockets
+        self.bounds_processes = False
+        """Whether the kernel lets a pid namespace have a number of processes of its own, Linux 6.14."""
         self._own: set[int] = set()
         """Devices of the file systems that are the cell's own, in which what is missing may be made."""
         self.step = "mounts"
@@ -179,6 +187,7 @@ class Root:
         os.mkdir(proc)
         kernel.mount("proc", proc, "proc", _OWN | kernel.MS_NOEXEC)
         self.step = "root"
+        self._bound_processes(f"{proc}/sys/kernel/pid_max")
         for name in PROC_READ_ONLY:
             if os.path.lexists(f"{proc}/{name}"):
                 place = os.open(f"{proc}/{name}", _LOOK)
@@ -188,6 +197,23 @@ class Root:
         for name in PROC_EMPTY:
             if os.path.lexists(f"{proc}/{name}"):
                 self._cover(os.open(f"{proc}/{name}", _LOOK))
+
+    def _bound_processes(self, path: str) -> None:
+        """By the highest process id, of which the first 300 are given once only: RLIMIT_NPROC does not count for root outside.
+
+        Before Linux 6.14 there is one such number, the machine's, and root outside could change it from here: it is not tried.
+        """
+        release = os.uname().release.split(".")
+        if os.getuid() != 0 or (int(release[0]), int(release[1].split("-")[0])) < _OWN_PID_MAX:
+            return
+        try:
+            with open(path, "r+b", buffering=0) as file:
+                if int(file.read(16)) != _PID_MAX_OF_NEW:  # not what a new namespace has
+                    return
+                file.write(b"%d" % (self._preparation.limits[resource.RLIMIT_NPROC] + _RESERVED_PIDS))
+        except PermissionError:
+            return
+        self.bounds_processes = True
 
     def _make_dev(self, devices: list[tuple[str, int]]) -> None:
         dev = f"{_STAGE}/dev"
@@ -242,7 +268,24 @@ class Root:
                         continue
                     raise _about(error, path) from error
                 self._cover(place)
+        if is_directory:
+            self._cover_sockets(top, source)
         os.close(top)
+
+    def _cover_sockets(self, top: int, source: str) -> None:
+        """A path is all that it takes to reach a program of the host's; no namespace and no read-only mount is in the way."""
+        for path in self._sockets:
+            if path == source or not _is_at_or_below(path, source):
+                continue
+            try:
+                inside = os.path.relpath(path, source)
+                place = kernel.open_resolved(top, inside, _LOOK_AT_LINK, kernel.RESOLVE_BENEATH)
+            except OSError:  # it is gone, or its name leads elsewhere now
+                continue
+            if stat.S_ISSOCK(os.fstat(place).st_mode):
+                self._cover(place)
+            else:
+                os.close(place)
 
     def _place_of_overlay(self) -> int:
         """After how many binds it comes: what it lies in is before it, and what lies in it after."""

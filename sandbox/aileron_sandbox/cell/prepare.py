@@ -49,6 +49,7 @@ def main(control_fd: int, preparation_fd: int) -> NoReturn:
         if uid == 0:
             os.setgroups([])  # an ordinary user may not leave the groups he is in, user_namespaces(7)
         proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        sockets = _sockets()
         kernel.unshare(namespaces.TEMPLATE)
         namespaces.map_ids(proc, uid, gid, inside=uid, inside_group=gid)
         os.close(proc)
@@ -59,11 +60,19 @@ def main(control_fd: int, preparation_fd: int) -> NoReturn:
         control.send(pack_failed(error.errno or 0, step, str(error.strerror or error)))
         os._exit(1)
     if child == 0:
-        init.main(control, preparation)
+        init.main(control, preparation, sockets)
     control.close()  # or the end of the first process would not be the end of the socket
     kernel.close_range(0)
     os.waitpid(child, 0)  # returns when everything in the namespace is gone
     os._exit(0)
+
+
+def _sockets() -> list[str]:
+    """The paths that programs outside are bound to, in the network namespace that this one is about to leave, proc_net(5)."""
+    with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+        next(file)
+        found = [line.rstrip("\n").split(None, 7)[7:] for line in file]
+    return [path for names in found for path in names if path.startswith("/")]
 
 
 def _go_before_others() -> None:

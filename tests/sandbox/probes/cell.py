@@ -1,0 +1,251 @@
+"""What is tried inside a cell: each attempt answers a value, or the name of an errno. One JSON list in, one out.
+
+Run by the system's Python in a cell, and outside for the positive control. Knows nothing of the product.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(result: int) -> int:
+    """As the C library's functions tell of an error."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def forked(action: object) -> object:
+    """The attempt in a process of its own, so that what it changes ends with it."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, json.dumps(outcome(action)).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as file:
+        said = file.read()
+    _, status = os.waitpid(pid, 0)
+    return json.loads(said) if said else f"signal {os.WTERMSIG(status)}"
+
+
+def outcome(action: object) -> object:
+    """Its value, or the name of the error."""
+    try:
+        return action()  # type: ignore[operator]
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+
+
+def call(number: int, *arguments: int) -> int:
+    """A raw system call."""
+    return checked(LIBC.syscall(number, *(ctypes.c_ulong(argument) for argument in arguments)))
+
+
+def unshare(flags: int) -> object:
+    """New namespaces."""
+    return forked(lambda: checked(LIBC.unshare(flags)))
+
+
+def clone(flags: int) -> object:
+    """A child in new namespaces, by the older call (56 of x86-64, 220 of arm64)."""
+
+    def attempt() -> str:
+        pid = call(56 if os.uname().machine == "x86_64" else 220, flags | signal.SIGCHLD, 0, 0, 0, 0)
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return "ok"
+
+    return attempt()
+
+
+def mount(path: str) -> object:
+    """A tmpfs on a directory."""
+    return forked(lambda: checked(LIBC.mount(b"tmpfs", path.encode(), b"tmpfs", 0, None)))
+
+
+def new_socket(family: int, kind: int, protocol: int = 0) -> str:
+    """A socket of a family."""
+    socket.socket(family, kind, protocol).close()
+    return "ok"
+
+
+def connect_abstract(name: str) -> str:
+    """To an abstract socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect("\0" + name)
+    return "ok"
+
+
+def connect_unix(path: str) -> str:
+    """To a socket in the file system."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+    return "ok"
+
+
+def read(path: str) -> str:
+    """What is in a file."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def listed(path: str) -> list[str]:
+    """What is in a directory."""
+    return sorted(os.listdir(path))
+
+
+def write(path: str) -> str:
+    """Make a file, or change it."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
+    return "ok"
+
+
+def open_to_write(path: str) -> str:
+    """Without changing anything."""
+    os.close(os.open(path, os.O_WRONLY))
+    return "ok"
+
+
+def chmod(path: str, mode: int) -> str:
+    """Another mode."""
+    os.chmod(path, mode)
+    return oct(os.stat(path).st_mode & 0o7777)
+
+
+def make(path: str, mode: int) -> str:
+    """A new file of a mode, umask aside."""
+    os.umask(0)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    return oct(os.stat(path).st_mode & 0o7777)
+
+
+def rename(source: str, target: str) -> str:
+    """To another directory."""
+    os.rename(source, target)
+    return "ok"
+
+
+def attach(pid: int) -> object:
+    """PTRACE_ATTACH."""
+    return forked(lambda: checked(LIBC.ptrace(16, pid, None, None)))
+
+
+def attach_child() -> object:
+    """The same to a child of this process, which it is for."""
+    child = subprocess.Popen(["sleep", "30"])
+    try:
+        return forked(lambda: attach_and_leave(child.pid))
+    finally:
+        child.kill()
+        child.wait()
+
+
+def attach_and_leave(pid: int) -> str:
+    """A tracer that ends lets go of what it traces."""
+    checked(LIBC.ptrace(16, pid, None, None))
+    os.waitpid(pid, 0)
+    return "ok"
+
+
+def kill(pid: int, number: int) -> str:
+    """A signal."""
+    os.kill(pid, number)
+    return "ok"
+
+
+def terminal_input(command: int) -> object:
+    """An ioctl of a terminal that is this process's own."""
+    import fcntl
+
+    master, slave = os.openpty()
+    try:
+        return outcome(lambda: fcntl.ioctl(slave, command, b"x") and "ok")
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def descriptors() -> list[int]:
+    """What is open, but for the one that looks."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            os.fstat(int(name))
+            found.append(int(name))
+    return sorted(found)
+
+
+def status(name: str) -> str:
+    """A line of /proc/self/status."""
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        return next(line.split(None, 1)[1].strip() for line in file if line.startswith(name + ":"))
+
+
+def writable_in_proc() -> list[str]:
+    """Everything in /proc beside processes that can be opened to write."""
+    found = []
+    for top, directories, files in os.walk("/proc"):
+        if top == "/proc":
+            directories[:] = [name for name in directories if not name.isdigit() and name not in ("self", "thread-self", "net")]
+        for name in files:
+            path = os.path.join(top, name)
+            if os.path.islink(path):
+                continue
+            with contextlib.suppress(OSError):
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+                found.append(path)
+    return found
+
+
+def limit(kind: int) -> int:
+    """The soft one."""
+    return resource.getrlimit(kind)[0]
+
+
+def facts() -> dict[str, object]:
+    """Who and where this is."""
+    return {
+        "uid": os.getuid(),
+        "gid": os.getgid(),
+        "host": os.uname().nodename,
+        "folder": os.getcwd(),
+        "umask": os.umask(0),
+        "parent": os.getppid(),
+        "environment": dict(os.environ),
+    }
+
+
+def personality(number: int) -> object:
+    """Of a process of its own."""
+    return forked(lambda: checked(LIBC.personality(ctypes.c_ulong(number))))
+
+
+def namespaces_of(pid: str) -> dict[str, str]:
+    """Each as a number."""
+    return {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")}
+
+
+def use_memory(size: int) -> str:
+    """And keep it for a moment."""
+    kept = b"x" * size
+    return f"{len(kept)}"
+
+
+if __name__ == "__main__":
+    attempts = json.loads(sys.argv[1])
+    answers = [outcome(lambda name=name, rest=rest: globals()[name](*rest)) for name, *rest in attempts]
+    sys.stdout.write(json.dumps(answers))
