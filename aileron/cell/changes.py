@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aileron.cell.compare import compare
+from aileron.cell.executes import spoken
 from aileron.cell.kept import Kept, prune
 from aileron.cell.listing import Change, Changes, Listing
 from aileron.cell.start import Root, Start
@@ -38,7 +39,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.timestamp import utc
 from aileron.model.visible import visible
 
-__all__ = ["Watch", "because", "look", "named", "start_of", "summary"]
+__all__ = ["Watch", "look", "named", "start_of", "summary"]
 
 _SHOWN_EXECUTING: Final = 20
 """Lines of the summary: with the rest it fits on a screen."""
@@ -161,6 +162,9 @@ def summary(changes: Changes) -> list[str]:
         "your own changes during the session are counted too" if not changes.is_aside else "the project is unchanged"
     )
     lines.append(f"to see all: aileron sessions changes {changes.session}")
+    if changes.is_aside:
+        lines.append(f"to apply them: aileron sessions apply {changes.session}")
+        lines.append(f"to discard them: aileron sessions discard {changes.session}")
     return lines
 
 
@@ -185,7 +189,7 @@ def _executing(changes: Changes) -> Iterable[str]:
             shown[kind] = shown.get(kind, 0) + 1
             if shown[kind] <= _SHOWN_OF_KIND and len(rows) < _SHOWN_EXECUTING:
                 rows.append(change)
-    lines = [f"  {visible(named(changes, one))}: {one.what}; {because(one)}" for one in rows]
+    lines = [f"  {visible(named(changes, one))}: {one.what}; {spoken(one.executes)}" for one in rows]
     if changes.executing > len(rows):
         lines.append(f"  and {changes.executing - len(rows)} more")
     return lines
@@ -195,8 +199,3 @@ def named(changes: Changes, change: Change) -> str:
     """What a change is called: below the project by its path there, elsewhere by its whole path."""
     is_in_project = bool(changes.roots) and change.root == changes.roots[0] and change.path
     return change.path if is_in_project else under(change.root, change.path)
-
-
-def because(change: Change) -> str:
-    """The reasons that something executes, harmless: `npm (scripts: test)`."""
-    return ", ".join(found.kind + (f" ({visible(found.detail)})" if found.detail else "") for found in change.executes)

@@ -21,7 +21,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["KINDS", "MAX_CONTENT", "Candidate", "EntryKind", "Execution", "Finding", "findings", "git_keys", "matching"]
+from aileron.model.visible import visible
+
+__all__ = [
+    "KINDS",
+    "MAX_CONTENT",
+    "Candidate",
+    "EntryKind",
+    "Execution",
+    "Finding",
+    "findings",
+    "git_keys",
+    "matching",
+    "spoken",
+]
 
 EntryKind = Literal["file", "directory", "link", "socket", "pipe", "device"]
 MAX_CONTENT: Final = 1 << 20
@@ -545,6 +558,11 @@ _ANY: Final = matching(glob for rule in KINDS.values() for glob in rule.files)
 def findings(one: Candidate) -> tuple[Finding, ...]:
     """What in or about it executes something later, in the order of `KINDS`; nothing for most files."""
     return tuple(_found(one))
+
+
+def spoken(found: Iterable[Finding]) -> str:
+    """The reasons as one harmless text: `npm (scripts: test), executable`."""
+    return ", ".join(one.kind + (f" ({visible(one.detail)})" if one.detail else "") for one in found)
 
 
 def _found(one: Candidate) -> Iterator[Finding]:

@@ -4,8 +4,9 @@
     start.json     session, folder, when, what is watched
     names.json     which names were there (changes.py)
     changes.json   what it changed, when it was over
-    decided.json   which of it was applied or discarded (overlay.py)
+    decided.json   which of it was applied or discarded (apply.py)
     upper/ work/   what an overlay keeps aside (overlay.py)
+    over/          the same, while it is removed
 
 Runs in commands. Rules
 - Each folder is 0700 and each file is replaced as a whole (aileron/files.py). An agent in a cell sees none of it.

@@ -15,7 +15,7 @@ Rules
   is no difference. So what was applied is none any more.
 - An attribute of the overlay's that is not known makes its file one that cannot be understood, and that is said.
 
-Source: Documentation/filesystems/overlayfs.rst. Not here: the mount (aileron_sandbox.cell), merging into the project.
+Source: Documentation/filesystems/overlayfs.rst. Not here: the mount (aileron_sandbox.cell), merging into the project (apply.py).
 """
 
 from __future__ import annotations

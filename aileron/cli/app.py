@@ -212,7 +212,8 @@ _COMMANDS: dict[str, _Command | _Group] = {
     "launch": _Command("Start a coding agent that has your actions as its tools.", "launch.launch"),
     "sessions": _Group(
         "Manage agent sessions, their tokens, and what they changed.",
-        "sessions.list_ sessions.show sessions.new sessions.end session_changes.changes",
+        "sessions.list_ sessions.show sessions.new sessions.end "
+        "session_changes.changes session_changes.apply session_changes.discard",
     ),
     "mcp": _Group("Connect agents over the Model Context Protocol (MCP).", "mcp.config"),
     "open": _Group("Open waiting approvals in your browser.", "page.approval page.approvals"),

@@ -66,7 +66,9 @@ TAKES: Final = {
     **dict.fromkeys(["connector show", "connector remove"], "connector"),
     **dict.fromkeys([f"binding {verb}" for verb in ("inspect", "rebind", "reauthorize", "revoke")], "binding"),
     **dict.fromkeys(["secret set", "secret remove"], "secret"),
-    **dict.fromkeys(["sessions show", "sessions end", "sessions changes"], "session"),
+    **dict.fromkeys(
+        ["sessions show", "sessions end", *(f"sessions {verb}" for verb in ("changes", "apply", "discard"))], "session"
+    ),
     "grant revoke": "grant",
 }
 """What the first argument of a command is. tests/cli/test_completion.py holds it against the commands."""

@@ -1,4 +1,7 @@
-"""`aileron sessions changes`: what an agent in a cell changed. No daemon is needed: it is read from the home."""
+"""`aileron sessions changes`, `apply` and `discard`: what an agent in a cell changed. No daemon is needed; all is in the home.
+
+Names of files are an agent's text: each is made harmless before it is shown.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,23 @@ import typer
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.options import AsJson
-from aileron.cli.problem import Problem, local_work
+from aileron.cli.problem import FAILED, Problem, local_work
+from aileron.cli.prompts import ask_now, can_ask
 from aileron.client import home_directory
+from aileron.model.visible import visible
 
 if TYPE_CHECKING:
+    from aileron.cell.apply import Done
     from aileron.cell.kept import Kept
     from aileron.cell.listing import Change, Changes
+    from aileron.cell.overlay import Difference
 
-__all__ = ["changes", "kept_of"]
+__all__ = ["apply", "changes", "discard", "kept_of"]
 
 _MAX_ROWS = 200
 """Rows on a terminal: some screens. A pipe and --json get all that is listed."""
+_MAX_ASKED = 30
+"""Rows before a question: it has to stand on the same screen."""
 _LEAST_PART = 4
 
 OneSession = Annotated[
@@ -31,6 +40,13 @@ OneSession = Annotated[
         autocompletion=session_ids,
     ),
 ]
+TheSession = Annotated[
+    str, typer.Argument(metavar="SESSION", help="Id of the session, or the end of it.", autocompletion=session_ids)
+]
+Paths = Annotated[
+    list[str] | None, typer.Argument(metavar="[PATH…]", help="Files and folders in the project. Default: all changes.")
+]
+SkipQuestion = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
 def changes(session: OneSession = None, as_json: AsJson = False) -> None:
@@ -55,6 +71,128 @@ def changes(session: OneSession = None, as_json: AsJson = False) -> None:
     left = sum(found.counts.values()) - len(rows)
     if left > 0:
         output.note(f"and {left} more: aileron sessions changes {found.session} --json")
+
+
+def apply(
+    session: TheSession,
+    paths: Paths = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what you changed in the project meanwhile.")] = False,
+    yes: SkipQuestion = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write changes that a cell kept aside to the project.
+
+    For sessions that were started with --overlay. Files that you changed in the project since the session began are refused. The
+    exit code is 1 if something was refused.
+    """
+    from aileron.cell import apply as applying
+
+    kept, chosen = _chosen(session, paths)
+    if not _is_agreed(kept, chosen, "Apply", yes=yes):
+        return
+    with local_work():
+        done = applying.apply(kept, chosen, force=force)
+    _tell(kept, done, f"applied {_changes(len(done.applied))} to {visible(_folder_of(kept))}", as_json=as_json)
+
+
+def discard(session: TheSession, paths: Paths = None, yes: SkipQuestion = False, as_json: AsJson = False) -> None:
+    """Remove changes that a cell kept aside, without applying them."""
+    from aileron.cell import apply as applying
+
+    kept, chosen = _chosen(session, paths)
+    if not _is_agreed(kept, chosen, "Discard", yes=yes):
+        return
+    with local_work():
+        done = applying.discard(kept, chosen)
+    _tell(kept, done, f"discarded {_changes(len(done.discarded))}", as_json=as_json)
+
+
+def _chosen(session: str, paths: list[str] | None) -> tuple[Kept, list[str]]:
+    """The session, and the paths below its project. Typed relative to the current folder, if that is in the project."""
+    with local_work():
+        kept = kept_of(session)
+        folder = _folder_of(kept)
+    here = os.path.realpath(os.getcwd())
+    base = here if _is_in(here, folder) else folder
+    chosen = []
+    for path in paths or ():
+        whole = os.path.normpath(os.path.join(base, path))
+        if not _is_in(whole, folder):
+            raise Problem.usage(
+                f"{visible(path)} is not in {visible(folder)}", fix=f"aileron sessions changes {kept.session}"
+            )
+        chosen.append(os.path.relpath(whole, folder) if whole != folder else "")
+    return kept, chosen
+
+
+def _folder_of(kept: Kept) -> str:
+    from aileron.cell.changes import start_of
+
+    return str(start_of(kept)["folder"])
+
+
+def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool) -> bool:
+    """Whether there is something, and the person wants it. Problem where nobody can be asked."""
+    from aileron.cell.apply import pending
+
+    with local_work():
+        waiting = [one for one in pending(kept) if not paths or any(_is_at(one.path, path) for path in paths)]
+    if not waiting:
+        if paths:
+            raise Problem.missing("no such change is kept aside", fix=f"aileron sessions changes {kept.session}")
+        output.note("no changes are kept aside")
+        return False
+    if yes:
+        return True
+    if not can_ask():
+        raise Problem.usage("this needs your confirmation", fix="add --yes")
+    _show_waiting(waiting)
+    answer = ask_now(f"{verb} {_changes(len(waiting))}? [y/N] ")
+    if (answer or "").lower() in ("y", "yes"):
+        return True
+    output.note("nothing changed")
+    return False
+
+
+def _is_at(path: str, chosen: str) -> bool:
+    return not chosen or path == chosen or path.startswith(chosen + "/")
+
+
+def _changes(number: int) -> str:
+    return "1 change" if number == 1 else f"{number} changes"
+
+
+def _show_waiting(waiting: list[Difference]) -> None:
+    """On standard error, those that run something later first."""
+    from aileron.cell.executes import spoken
+
+    ordered = sorted(waiting, key=lambda one: not one.executes)
+    for one in ordered[:_MAX_ASKED]:
+        parts = (spoken(one.executes), f"not applied: {one.problem}" if one.problem else "")
+        why = "".join(f"; {part}" for part in parts if part)
+        output.note(f"  {one.what} {visible(one.path)}{visible(why)}")
+    if len(ordered) > _MAX_ASKED:
+        later = sum(bool(one.executes) for one in ordered[_MAX_ASKED:])
+        output.note(
+            f"  and {len(ordered) - _MAX_ASKED} more" + (f", {later} of which run something later" if later else "")
+        )
+
+
+def _tell(kept: Kept, done: Done, what: str, *, as_json: bool) -> None:
+    if as_json:
+        refused = [{"path": path, "why": why} for path, why in done.refused]
+        done_json = {"applied": done.applied, "discarded": done.discarded, "refused": refused, "left": done.left}
+        output.print_json({"session": kept.session, **done_json})
+    else:
+        output.note(what)
+        for path, why in done.refused[:_MAX_ROWS]:
+            output.note(f"refused {visible(path)}: {visible(why)}")
+        if len(done.refused) > _MAX_ROWS:
+            output.note(f"and {len(done.refused) - _MAX_ROWS} more: --json")
+        if done.left:
+            output.note(f"{_changes(done.left)} still kept aside: aileron sessions changes {kept.session}")
+    if done.refused:
+        raise typer.Exit(FAILED)
 
 
 def kept_of(wanted: str | None) -> Kept:
@@ -97,7 +235,7 @@ def _print_head(found: Changes) -> None:
             ("as of", output.local_time(found.looked)),
             ("changes", counts + data),
             ("run later", found.executing or None),
-            ("kept aside", "not in the project until you apply them" if found.is_aside else None),
+            ("kept aside", "as listed here; not in the project until you apply them" if found.is_aside else None),
             ("not known", list(found.notes) or None),
         ]
     )
@@ -105,7 +243,13 @@ def _print_head(found: Changes) -> None:
 
 
 def _row(found: Changes, one: Change) -> tuple[str, str, str, str]:
-    from aileron.cell.changes import because, named
+    from aileron.cell.changes import named
+    from aileron.cell.executes import spoken
 
     what = one.kind if one.was is None else f"{one.kind} (was: {one.was})"
-    return one.what, what, ", ".join(part for part in (because(one), *one.notes) if part) or "-", named(found, one)
+    return (
+        one.what,
+        what,
+        ", ".join(part for part in (spoken(one.executes), *one.notes) if part) or "-",
+        named(found, one),
+    )

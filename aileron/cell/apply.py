@@ -1,0 +1,383 @@
+"""Changes that an overlay kept aside, put into the project or thrown away, all of them or some.
+
+    pending(kept)                          what is not decided yet
+    apply(kept, ["src"], force=False)      into the project; says what was refused and why
+    discard(kept, ["notes.txt"])           never to be applied
+
+Runs in a command, outside, when the cell is closed and with its lock. Both sides are hostile: the upper folder is an agent's, and
+in the project somebody may put a link in the place of a folder at any moment.
+
+Rules
+- Every folder on the way is opened below its parent, and never by way of a symbolic link. A link is data: made, not followed.
+- A file is written beside its place and takes it at once: after a kill, the old or the new one is there, whole. What is like the
+  upper file is no difference, so doing it again goes on where it stopped.
+- What the person made, changed or removed in the project since the session began is not overwritten, unless `force` says so. A
+  new name is linked and never renamed into place, so that not even a file of this moment is lost.
+- Permissions and times are kept. Owners, set-user-ID, set-group-ID and sticky bits, attributes and second names are not. Sockets,
+  pipes and devices are refused.
+
+Source: openat(2), rename(2), link(2). Not here: what is different (overlay.py), who is asked (the command).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from aileron.cell.changes import start_of
+from aileron.cell.kept import Kept
+from aileron.cell.overlay import Difference, decided_paths, differences
+from aileron.cell.start import Start, is_since
+from aileron.cell.tree import MAX_DEPTH, kind_of, opened, remove_tree
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["Done", "apply", "discard", "has_aside", "pending"]
+
+_MAX_PENDING: Final = 1_000_000
+"""Differences that are held in memory: about 500 MB."""
+_RECORDED_EVERY: Final = 256
+"""Changes until a first record of what was applied, then three times as many. What a kill leaves out is no difference."""
+_RENAMES_ONLY: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+"""What link(2) fails with on a file system that has no second names."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """What came of it."""
+
+    applied: tuple[str, ...] = ()
+    discarded: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    """Paths, with why."""
+    left: int = 0
+    """Changes that are still kept aside."""
+
+
+def has_aside(kept: Kept) -> bool:
+    """Whether an overlay's changes are still there."""
+    return os.path.lexists(kept.upper)
+
+
+def pending(kept: Kept) -> list[Difference]:
+    """What is kept aside and was not decided. AileronError where there is too much of it, or none can be."""
+    folder = _project_of(kept)
+    if not has_aside(kept):
+        return []
+    decided = decided_paths(kept)
+    found: list[Difference] = []
+    try:
+        for one in differences(kept.upper, folder):
+            if one.path not in decided:
+                found.append(one)
+            if len(found) > _MAX_PENDING:
+                message = f"more than {_MAX_PENDING} changes are kept aside in {kept.upper}: discard them, or copy what you need"
+                raise AileronError(FailureClass.INVALID_REQUEST, message)
+    except OSError as error:
+        message = f"the changes of session {kept.session} cannot be compared with {folder}: {error.strerror}"
+        raise AileronError(FailureClass.INVALID_REQUEST, message) from error
+    return found
+
+
+def _project_of(kept: Kept) -> str:
+    """The project of a session with an overlay. AileronError where it had none."""
+    facts = start_of(kept)
+    if not facts["is_aside"]:
+        message = f"session {kept.session} had no overlay: its changes are in the project already"
+        raise AileronError(FailureClass.INVALID_REQUEST, message)
+    return str(facts["folder"])
+
+
+def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done:
+    """Put what is pending into the project, all of it or what is at and below `paths`. AileronError where nothing can be."""
+    with kept.held():
+        every = _pending_at(kept, paths)
+        if not has_aside(kept):
+            return Done()
+        chosen = [one for one in every if _is_chosen(one, paths)]
+        work = _Application(kept, force=force)
+        try:
+            work.all(chosen)
+        finally:
+            work.record()
+        left = len(every) - len(work.applied)
+        _remove_decided(kept, left)
+        return Done(applied=tuple(work.applied), refused=tuple(work.refused), left=left)
+
+
+def discard(kept: Kept, paths: Sequence[str] = ()) -> Done:
+    """Never apply what is pending, all of it or what is at and below `paths`. AileronError where there is no such change."""
+    with kept.held():
+        every = _pending_at(kept, paths)
+        thrown = [one.path for one in every if not paths or _is_below(one.path, paths)]
+        _record(kept, "discarded", thrown)
+        left = len(every) - len(thrown)
+        _remove_decided(kept, left)
+        return Done(discarded=tuple(thrown), left=left)
+
+
+def _pending_at(kept: Kept, paths: Sequence[str]) -> list[Difference]:
+    folder = _project_of(kept)
+    if has_aside(kept):
+        with contextlib.suppress(OSError), opened(str(kept.upper)) as upper, opened(folder) as project:
+            _remove_leftovers(upper, project, _temporary_of(kept), 0)
+    every = pending(kept)
+    for path in paths:
+        if not any(_is_below(one.path, [path]) for one in every):
+            raise AileronError(FailureClass.NOT_FOUND, f"no change is kept aside at {path!r}")
+    return every
+
+
+def _temporary_of(kept: Kept) -> str:
+    return f".aileron-{kept.session}.tmp"
+
+
+def _remove_leftovers(upper: int, project: int, temporary: str, depth: int) -> None:
+    """The files beside their places of a time that was killed: one at most, in a folder that both have."""
+    with contextlib.suppress(OSError):
+        os.unlink(temporary, dir_fd=project)
+    with os.scandir(upper) as entries:
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for name in names if depth < MAX_DEPTH else ():
+        with contextlib.suppress(OSError), opened(name, upper) as above, opened(name, project) as below:
+            _remove_leftovers(above, below, temporary, depth + 1)
+
+
+def _remove_decided(kept: Kept, left: int) -> None:
+    """Where nothing is left, what was kept aside goes, once what was applied is on the disk.
+
+    At once, as half of it would mean something else: what is missing in a folder that took another's place is removed.
+    """
+    if not left and has_aside(kept):
+        os.sync()
+        over = kept.path / "over"
+        remove_tree(str(over))
+        os.rename(kept.upper, over)
+        remove_tree(str(over))
+        remove_tree(str(kept.work))
+
+
+def _is_below(path: str, paths: Sequence[str]) -> bool:
+    return any(not one or path == one or path.startswith(one + "/") for one in paths)
+
+
+def _is_chosen(one: Difference, paths: Sequence[str]) -> bool:
+    """Also a folder that has to be made for one of the paths."""
+    if not paths or _is_below(one.path, paths):
+        return True
+    return one.kind == "directory" and one.was != "directory" and any(path.startswith(one.path + "/") for path in paths)
+
+
+def _record(kept: Kept, what: str, paths: Sequence[str]) -> None:
+    decided = kept.read("decided.json") or {}
+    decided[what] = list(dict.fromkeys((*decided.get(what, ()), *paths)))
+    kept.write("decided.json", decided)
+
+
+class _RefusedError(Exception):
+    """Why one change is not applied."""
+
+
+class _Application:
+    """One time that changes are applied."""
+
+    def __init__(self, kept: Kept, *, force: bool) -> None:
+        self.applied: list[str] = []
+        self.refused: list[tuple[str, str]] = []
+        self._kept = kept
+        self._root: str = start_of(kept)["folder"]
+        self._start = Start.from_json(kept.read("names.json")[0])
+        self._since = self._start.moment.earliest()
+        self._force = force
+        self._replacing = set((kept.read("decided.json") or {}).get("replacing", ()))
+        self._recorded = 0
+        self._temporary = _temporary_of(kept)
+        self._folders: list[tuple[str, os.stat_result]] = []
+
+    def all(self, chosen: Sequence[Difference]) -> None:
+        """Each in its order; then what folders get when nothing is put into them again."""
+        with opened(str(self._kept.upper)) as upper, opened(self._root) as project:
+            for one in chosen:
+                try:
+                    self._one(one, upper, project)
+                except _RefusedError as refused:
+                    self.refused.append((one.path, str(refused)))
+                except OSError as error:
+                    self.refused.append((one.path, os.strerror(error.errno or 0)))
+                else:
+                    self.applied.append(one.path)
+                    if len(self.applied) >= 2 * self._recorded + _RECORDED_EVERY:
+                        self.record()
+            for path, status in reversed(self._folders):
+                with contextlib.suppress(OSError, _RefusedError), _parent(project, path) as (parent, name):
+                    _set_folder(parent, name, status)
+
+    def record(self) -> None:
+        """Write down what was applied."""
+        _record(self._kept, "applied", self.applied[self._recorded :])
+        self._recorded = len(self.applied)
+
+    def _one(self, one: Difference, upper: int, project: int) -> None:
+        if one.problem is not None:
+            raise _RefusedError(one.problem)
+        with _parent(project, one.path) as (target, name):
+            there = _status(target, name)
+            if not self._force and (why := self._meanwhile(one, there)) is not None:
+                raise _RefusedError(why)
+            if one.what == "removed":
+                _remove(target, name, there)
+                return
+            if (
+                there is not None
+                and one.kind != kind_of(there.st_mode)
+                and "directory" in (one.kind, kind_of(there.st_mode))
+            ):
+                self._make_room(one, target, name, there)
+                there = None
+            if one.kind == "directory":
+                self._folder(one, target, name, there)
+                return
+            with _parent(upper, one.path) as (source, _):
+                self._write(one, source, target, name, there)
+
+    def _meanwhile(self, one: Difference, there: os.stat_result | None) -> str | None:
+        """What the person did to it since the start, if anything."""
+        folder, _, name = one.path.rpartition("/")
+        known = self._start.names.get(folder)
+        was = None if known is None else known.names.get(name)
+        if there is None:
+            is_ours = was is None or one.what == "removed" or one.path in self._replacing
+            return None if is_ours else "you removed it since the session began (--force makes it again)"
+        kind = kind_of(there.st_mode)
+        if kind == "directory" and one.kind == "directory":
+            return None  # what is in it is looked at by itself
+        if was is None and (known is None or known.is_known):
+            return "you made it since the session began (--force replaces it)"
+        is_other = was is not None and was != kind
+        if is_other or (kind != "directory" and is_since(there.st_ctime_ns, self._since)):
+            return "you changed it since the session began (--force replaces it)"
+        return None
+
+    def _make_room(self, one: Difference, target: int, name: str, there: os.stat_result) -> None:
+        """Remove what is of another kind: written down first, as a kill may come before the other is there."""
+        self._replacing.add(one.path)
+        _record(self._kept, "replacing", [one.path])
+        _remove(target, name, there)
+
+    def _folder(self, one: Difference, target: int, name: str, there: os.stat_result | None) -> None:
+        assert one.status is not None  # only what is removed has none
+        if there is None:
+            os.mkdir(name, 0o700, dir_fd=target)
+            self._folders.append((one.path, one.status))
+            with opened(name, target) as made:
+                os.fchmod(made, stat.S_IMODE(one.status.st_mode) & 0o777 | 0o700)
+        else:
+            with opened(name, target) as folder:
+                os.fchmod(folder, stat.S_IMODE(one.status.st_mode) & 0o777)
+
+    def _write(self, one: Difference, source: int, target: int, name: str, there: os.stat_result | None) -> None:
+        """The new file or link beside its place, and then in it."""
+        try:
+            if one.kind == "link":
+                os.symlink(os.readlink(name, dir_fd=source), self._temporary, dir_fd=target)
+            else:
+                _copy(source, target, name, self._temporary, there)
+            self._put(target, name, there)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._temporary, dir_fd=target)
+
+    def _put(self, target: int, name: str, there: os.stat_result | None) -> None:
+        if there is None:
+            try:
+                os.link(self._temporary, name, src_dir_fd=target, dst_dir_fd=target, follow_symlinks=False)
+                return
+            except FileExistsError:
+                raise _RefusedError("something was made there at this moment: try again") from None
+            except OSError as error:
+                if error.errno not in _RENAMES_ONLY:
+                    raise
+        if _identity(_status(target, name)) != _identity(there):
+            raise _RefusedError("it was changed at this moment: try again")
+        os.rename(self._temporary, name, src_dir_fd=target, dst_dir_fd=target)
+
+
+@contextlib.contextmanager
+def _parent(root: int, path: str) -> Iterator[tuple[int, str]]:
+    """The folder that a path is in, opened part by part below `root`, and the last part."""
+    *folders, name = path.split("/")
+    descriptor = os.dup(root)
+    try:
+        for folder in folders:
+            try:
+                with opened(folder, descriptor) as inner:
+                    following = os.dup(inner)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise _RefusedError(
+                        f"{folder!r} on its way is no folder: nothing is written through a link"
+                    ) from None
+                raise
+            os.close(descriptor)
+            descriptor = following
+        yield descriptor, name
+    finally:
+        os.close(descriptor)
+
+
+def _status(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
+    return (
+        None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mode, status.st_ctime_ns)
+    )
+
+
+def _remove(folder: int, name: str, there: os.stat_result | None) -> None:
+    if there is None:
+        return
+    if not stat.S_ISDIR(there.st_mode):
+        os.unlink(name, dir_fd=folder)
+        return
+    try:
+        os.rmdir(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise _RefusedError(
+                "the folder is not empty: something in it is not part of these changes, or was refused"
+            ) from None
+        raise
+
+
+def _copy(source: int, target: int, name: str, temporary: str, there: os.stat_result | None) -> None:
+    """The bytes, permissions and times of an upper file, as a new file of ours."""
+    reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source)
+    with open(reading, "rb") as original:
+        status = os.fstat(reading)
+        if not stat.S_ISREG(status.st_mode):
+            raise _RefusedError("is no file")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o600, dir_fd=target), "wb") as copy:
+            shutil.copyfileobj(original, copy, 1 << 20)
+            copy.flush()
+            if there is not None and (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
+                with contextlib.suppress(PermissionError):  # only root gives files away
+                    os.fchown(copy.fileno(), there.st_uid, there.st_gid)
+            os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode) & 0o777)
+            os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _set_folder(parent: int, name: str, status: os.stat_result) -> None:
+    with opened(name, parent) as folder:
+        os.utime(folder, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.fchmod(folder, stat.S_IMODE(status.st_mode) & 0o777)

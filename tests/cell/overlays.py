@@ -1,0 +1,162 @@
+"""A real overlay for tests: mounted in namespaces of its own, changed by a program that stands for an agent, unmounted with them.
+
+    aside = Aside(tmp_path)                      a project, a home, a session
+    aside.project / "a" …                        what is there before
+    aside.begin()                                prepare_overlay and Watch.begin, as `aileron launch` does
+    seen = aside.agent([["write", "a", "x", 0o644], …])     runs in the overlay; what it sees at the end
+    aside.finish()
+
+Runs `unshare` (util-linux), with the ids mapped as in a cell. Not here: a cell (test_overlay_cell.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.cell.changes import Watch
+from aileron.cell.kept import Kept
+from aileron.cell.listing import Changes
+from aileron.cell.overlay import prepare_overlay
+from aileron.cell.start import Root
+
+__all__ = ["SESSION", "Aside", "snapshot"]
+
+SESSION = "ses-20260101-aside"
+CLOCK_REALTIME_COARSE = 5  # linux/time.h
+_PROGRAM = r"""
+import json, os, shutil, socket, stat, sys
+
+def kind(path):
+    status = os.lstat(path)
+    return stat.S_IFMT(status.st_mode)
+
+def gone(path):
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+def one(verb, path, *more):
+    if verb == "write":
+        if os.path.isdir(path) and not os.path.islink(path) or os.path.islink(path): gone(path)
+        with open(path, "w") as file: file.write(more[0])
+        os.chmod(path, more[1])
+    elif verb == "folder":
+        if not os.path.isdir(path) or os.path.islink(path):
+            gone(path)
+            os.mkdir(path)
+    elif verb == "link":
+        gone(path)
+        os.symlink(more[0], path)
+    elif verb == "remove": gone(path)
+    elif verb == "move":
+        if more[0] != path and not (more[0] + "/").startswith(path + "/") and not (path + "/").startswith(more[0] + "/"):
+            gone(more[0])
+            shutil.move(path, more[0])
+    elif verb == "rename": os.rename(path, more[0])
+    elif verb == "mode": os.chmod(path, more[0])
+    elif verb == "times": os.utime(path, (more[0], more[0]))
+    elif verb == "second name": os.link(path, more[0])
+    elif verb == "pipe": os.mkfifo(path)
+    elif verb == "device": os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
+    elif verb == "attribute": os.setxattr(path, more[0], more[1].encode())
+    elif verb == "deep":
+        folder = os.open(path, os.O_RDONLY)
+        for _ in range(more[0]):
+            os.mkdir("down", dir_fd=folder)
+            inner = os.open("down", os.O_RDONLY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+    elif verb == "socket":
+        with socket.socket(socket.AF_UNIX) as listener: listener.bind(path)
+
+failed = []
+for number, step in enumerate(json.load(sys.stdin)):
+    try: one(*step)
+    except OSError as error: failed.append([number, error.errno])
+sys.stdout.write(json.dumps(failed))
+"""
+_SNAPSHOT = r"""
+def snapshot(root):
+    found = {}
+    for folder, folders, files in os.walk(root):
+        for name in folders + files:
+            path = os.path.join(folder, name)
+            status = os.lstat(path)
+            what = stat.S_IFMT(status.st_mode)
+            if what == stat.S_IFLNK: value = ["link", os.readlink(path)]
+            elif what == stat.S_IFDIR: value = ["folder", stat.S_IMODE(status.st_mode) & 0o777]
+            elif what == stat.S_IFREG:
+                with open(path, "rb") as file: content = file.read().decode("latin-1")
+                value = ["file", stat.S_IMODE(status.st_mode) & 0o777, content, status.st_mtime_ns]
+            else: value = ["other"]
+            found[os.path.relpath(path, root)] = value
+    return found
+"""
+_own: dict[str, Any] = {"os": os, "stat": stat}
+exec(_SNAPSHOT, _own)  # the same code here and in the overlay
+
+
+def snapshot(root: Path) -> dict[str, Any]:
+    """Everything in a folder: kinds, permissions, contents, times of files."""
+    found: dict[str, Any] = _own["snapshot"](str(root))
+    return found
+
+
+class Aside:
+    """A project and what one session keeps aside of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.project = path / "project"
+        self.project.mkdir()
+        self.home = path / "home"
+        self.home.mkdir(mode=0o700)
+        self.kept = Kept(self.home / "cells" / SESSION)
+        self._watch: Watch | None = None
+
+    def begin(self) -> None:
+        """As before an agent starts; what is in the project is older than that."""
+        now = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= now:
+            pass
+        prepare_overlay(self.kept.path, str(self.project))
+        self._watch = Watch.begin([Root(str(self.project))], self.kept.path)
+
+    def agent(self, steps: list[list[Any]]) -> dict[str, Any]:
+        """Do this in the overlay: what there is to see in it afterwards, and `failed`: number of a step → errno."""
+        mounted = self.path / "mounted"
+        mounted.mkdir(exist_ok=True)
+        options = f"lowerdir={self.project},upperdir={self.kept.upper},workdir={self.kept.work},userxattr"
+        # The names are those of pytest's folders: nothing in them that a shell or mount(8) gives a meaning to.
+        script = f'mount -t overlay overlay -o {options} {mounted} && cd {mounted} && exec "$0" -I -S -c "$1"'
+        last = "json.dump([failed, snapshot('.')], sys.stdout)"
+        program = _PROGRAM.replace("sys.stdout.write(json.dumps(failed))", _SNAPSHOT + last)
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, sys.executable, program],
+            input=json.dumps(steps),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode != 0:
+            pytest.fail(f"the overlay: {done.stderr}")
+        failed, seen = json.loads(done.stdout)
+        self.failed: dict[int, int] = dict(failed)
+        found: dict[str, Any] = seen
+        return found
+
+    def finish(self) -> Changes:
+        """As after its end."""
+        assert self._watch is not None
+        return self._watch.finish()

@@ -1,0 +1,97 @@
+"""`aileron sessions apply` and `discard`: they ask, they need --yes without a terminal, and they say what was refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cell.overlays import SESSION, Aside
+from tests.cli.command import Command
+
+pytestmark = pytest.mark.jail
+
+
+@pytest.fixture
+def aside(tmp_path: Path) -> Aside:
+    """A session that is over, with three changes that are kept aside."""
+    found = Aside(tmp_path)
+    (found.project / "sub").mkdir()
+    (found.project / "a").write_text("before")
+    found.begin()
+    found.agent(
+        [["write", "a", "after", 0o644], ["write", "sub/Makefile", "x", 0o644], ["write", "\x1b[2J", "x", 0o644]]
+    )
+    found.finish()
+    return found
+
+
+def test_a_terminal_is_asked_with_what_runs_later_first(aside: Aside) -> None:
+    """Enter means no; y applies it. No escape of a name reaches the terminal."""
+    aileron = Command(aside.home, folder=str(aside.project))
+    no = aileron.at_terminal("sessions", "apply", SESSION, answers=[("[y/N]", "")])
+    before = (aside.project / "a").read_text()
+    yes = aileron.at_terminal("sessions", "apply", SESSION, answers=[("[y/N]", "y")])
+
+    assert "Apply 3 changes? [y/N]" in no.out
+    assert no.out.index("sub/Makefile") < no.out.index("changed a")
+    assert "nothing changed" in no.out
+    assert "\x1b[2J" not in no.out + yes.out
+    assert (before, (aside.project / "a").read_text()) == ("before", "after")
+    assert "applied 3 changes" in yes.out
+
+
+def test_without_a_terminal_it_needs_yes(aside: Aside) -> None:
+    """And says so, with nothing done."""
+    aileron = Command(aside.home, folder=str(aside.project))
+    refused = aileron("sessions", "apply", SESSION)
+    before = (aside.project / "a").read_text()
+    done = aileron("sessions", "apply", SESSION, "--yes", "--json")
+
+    assert (refused.code, before) == (2, "before")
+    assert "--yes" in refused.err
+    assert done.code == 0
+    assert (json.loads(done.out)["left"], len(json.loads(done.out)["applied"])) == (0, 3)
+
+
+def test_paths_are_of_the_folder_one_stands_in(aside: Aside) -> None:
+    """In the project relative to it; one that is not in it is refused."""
+    inside = Command(aside.home, folder=str(aside.project / "sub"))
+    done = inside("sessions", "apply", SESSION, "Makefile", "--yes")
+    outside = inside("sessions", "apply", SESSION, "../../home", "--yes")
+    none = inside("sessions", "discard", SESSION, "none", "--yes")
+
+    assert done.code == 0, done
+    assert (aside.project / "sub/Makefile").exists()
+    assert (aside.project / "a").read_text() == "before"
+    assert (outside.code, none.code) == (2, 3)
+    assert "is not in" in outside.err
+
+
+def test_what_is_refused_is_said_and_ends_with_one(aside: Aside) -> None:
+    """The person's own edit stays; with --force it does not."""
+    (aside.project / "a").write_text("person")
+    aileron = Command(aside.home, folder=str(aside.project))
+    done = aileron("sessions", "apply", SESSION, "--yes")
+    kept = (aside.project / "a").read_text()
+    forced = aileron("sessions", "apply", SESSION, "--yes", "--force")
+
+    assert (done.code, kept) == (1, "person")
+    assert "refused a: you changed it since the session began" in done.err
+    assert "1 change still kept aside" in done.err
+    assert forced.code == 0
+    assert (aside.project / "a").read_text() == "after"
+
+
+def test_discarded_changes_are_gone(aside: Aside) -> None:
+    """The project is as it was, and there is nothing to decide."""
+    aileron = Command(aside.home, folder=str(aside.project))
+    done = aileron("sessions", "discard", SESSION, "--yes")
+    again = aileron("sessions", "apply", SESSION, "--yes")
+
+    assert "discarded 3 changes" in done.err
+    assert (again.code, "no changes are kept aside" in again.err) == (0, True)
+    assert sorted(os.listdir(aside.project)) == ["a", "sub"]
+    assert not aside.kept.upper.exists()

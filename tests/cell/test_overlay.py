@@ -1,0 +1,625 @@
+"""Changes that an overlay keeps aside: what the kernel writes is understood, and applied as the agent saw it, and nothing else.
+
+Each overlay here is mounted for real.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aileron.cell.apply import apply, discard, has_aside, pending
+from aileron.cell.changes import look, summary
+from aileron.cell.kept import Kept, prune
+from aileron.cell.overlay import prepare_overlay
+from aileron.cell.tree import remove_tree
+from aileron.model.failure import AileronError, FailureClass
+from tests.cell.overlays import SESSION, Aside, snapshot
+
+pytestmark = pytest.mark.jail
+
+
+@pytest.fixture
+def aside(tmp_path: Path) -> Aside:
+    """A project with some files, and a session that begins."""
+    found = Aside(tmp_path)
+    for folder in ("src/deep", "docs", "old/inner"):
+        (found.project / folder).mkdir(parents=True)
+    for file in ("a", "b", "src/main.py", "src/deep/x", "docs/one", "docs/two", "old/file", "old/inner/file"):
+        (found.project / file).write_text(f"{file}\n")
+    (found.project / "link").symlink_to("a")
+    found.begin()
+    return found
+
+
+def listed(aside: Aside) -> dict[str, str]:
+    """Path → what, of what is pending."""
+    return {one.path: one.what for one in pending(aside.kept)}
+
+
+# What the kernel writes
+
+
+def test_every_sort_of_change_is_read_from_the_upper_folder(aside: Aside) -> None:
+    """Written, made, removed, of another kind, moved, other permissions; the project has none of it."""
+    before = snapshot(aside.project)
+    aside.agent(
+        [
+            ["write", "a", "other", 0o644],
+            ["write", "new", "new", 0o755],
+            ["remove", "b"],
+            ["remove", "docs"],
+            ["write", "docs", "a file now", 0o644],
+            ["mode", "src/main.py", 0o755],
+            ["move", "old", "src/moved"],
+            ["link", "link", "b"],
+        ]
+    )
+    changes = aside.finish()
+
+    assert {change.path: change.what for change in changes.entries} == {
+        "a": "changed",
+        "new": "made",
+        "b": "removed",
+        "docs": "changed",
+        "docs/one": "removed",
+        "docs/two": "removed",
+        "src/main.py": "changed",
+        "src/moved": "made",
+        "src/moved/file": "made",
+        "src/moved/inner": "made",
+        "src/moved/inner/file": "made",
+        "old": "removed",
+        "old/file": "removed",
+        "old/inner": "removed",
+        "old/inner/file": "removed",
+        "link": "changed",
+    }
+    assert snapshot(aside.project) == before
+    assert f"to apply them: aileron sessions apply {SESSION}" in summary(changes)
+
+
+def test_a_folder_that_took_anothers_place_hides_what_was_in_it(aside: Aside) -> None:
+    """The kernel marks it, and does not list what is gone."""
+    aside.agent([["remove", "docs"], ["folder", "docs"], ["write", "docs/two", "new", 0o644]])
+
+    assert os.getxattr(aside.kept.upper / "docs", "user.overlay.opaque") == b"y"
+    assert listed(aside) == {"docs/one": "removed", "docs/two": "changed"}
+
+
+def test_what_was_only_touched_is_no_change(aside: Aside) -> None:
+    """It was copied up and is alike."""
+    aside.agent([["times", "a", 1], ["write", "b", "b\n", 0o644], ["mode", "src/main.py", 0o644]])
+
+    assert (aside.kept.upper / "a").exists()
+    assert listed(aside) == {}
+
+
+def test_a_rename_of_a_folder_is_never_a_redirection(aside: Aside) -> None:
+    """A folder below would be named by an attribute that nothing here follows: the kernel refuses, and programs copy."""
+    aside.agent([["rename", "old", "renamed"]])
+
+    assert aside.failed == {0: errno.EXDEV}
+
+
+def test_an_agent_can_make_none_of_the_kernels_marks(aside: Aside) -> None:
+    """A device that means removed; an attribute that hides what is below, or names a folder elsewhere."""
+    aside.agent(
+        [
+            ["device", "docs/whiteout"],
+            ["attribute", "docs", "user.overlay.opaque", "y"],
+            ["attribute", "src", "user.overlay.redirect", "/etc"],
+            ["attribute", "a", "user.overlay.metacopy", ""],
+            ["write", "docs/real", "x", 0o644],
+        ]
+    )
+
+    assert aside.failed[0] == errno.EPERM
+    assert listed(aside) == {"docs/real": "made"}
+
+
+def test_an_attribute_that_is_not_known_is_refused(aside: Aside) -> None:
+    """As another kernel could write it: its file has no contents of its own, or its folder is elsewhere."""
+    aside.agent([["write", "a", "x", 0o644], ["write", "src/main.py", "x", 0o644]])
+    os.setxattr(aside.kept.upper / "a", "user.overlay.metacopy", b"")
+    os.setxattr(aside.kept.upper / "src", "user.overlay.redirect", b"/docs")
+    aside.finish()
+    done = apply(aside.kept)
+
+    assert done.applied == ()
+    assert dict(done.refused) == {
+        "a": "has the unknown attribute user.overlay.metacopy",
+        "src": "has the unknown attribute user.overlay.redirect",
+    }
+
+
+def test_what_runs_later_is_named_before_it_is_applied(aside: Aside) -> None:
+    """As of a project that is changed in place."""
+    aside.agent(
+        [["folder", ".git"], ["folder", ".git/hooks"], ["write", ".git/hooks/pre-commit", "#!/bin/sh\n", 0o755]]
+    )
+    changes = aside.finish()
+
+    assert [found.kind for found in changes.entries[0].executes] == ["git hook", "executable"]
+
+
+# Applying
+
+
+def test_what_is_applied_is_what_the_agent_saw(aside: Aside) -> None:
+    """Contents, permissions and times; afterwards nothing is kept aside."""
+    seen = aside.agent(
+        [
+            ["write", "a", "other", 0o600],
+            ["times", "a", 1_000_000_000],
+            ["write", "new", "new", 0o755],
+            ["folder", "made"],
+            ["write", "made/inner", "x", 0o444],
+            ["remove", "b"],
+            ["remove", "docs"],
+            ["write", "docs", "a file now", 0o644],
+            ["remove", "link"],
+            ["folder", "link"],
+            ["write", "link/inside", "x", 0o644],
+            ["move", "old", "src/moved"],
+            ["mode", "src", 0o700],
+        ]
+    )
+    aside.finish()
+    done = apply(aside.kept)
+
+    assert done.refused == ()
+    assert snapshot(aside.project) == seen
+    assert (done.left, has_aside(aside.kept)) == (0, False)
+    assert apply_again(aside.kept) == 0
+
+
+def apply_again(kept: Kept) -> int:
+    """How many changes doing it once more applies."""
+    return len(apply(kept).applied)
+
+
+NAMES = st.sampled_from(["a", "b", "d", "e", "d/a", "d/e", "d/e/a", "e/b", "d/e/d", "n\nl", "d/\x1b[2J"])
+TEXTS = st.sampled_from(["", "one", "two", "x" * 5000])
+FILE_MODES = st.sampled_from([0o644, 0o600, 0o755])
+TREE = st.lists(st.tuples(NAMES, st.one_of(st.none(), TEXTS)), max_size=8)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), NAMES, TEXTS, FILE_MODES),
+        st.tuples(st.just("folder"), NAMES),
+        st.tuples(st.just("link"), NAMES, st.sampled_from(["a", "/etc", "../.."])),
+        st.tuples(st.just("remove"), NAMES),
+        st.tuples(st.just("move"), NAMES, NAMES),
+        st.tuples(st.just("mode"), NAMES, st.sampled_from([0o700, 0o755])),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=TREE, steps=STEPS, cut=st.integers(0, 30))
+def test_any_changes_to_any_tree_are_applied_as_they_were_seen(
+    tree: list[tuple[str, str | None]], steps: list[tuple[Any, ...]], cut: int
+) -> None:
+    """In two parts, of which the first is any: whatever was applied before, the project becomes the merged folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        aside = Aside(Path(folder))
+        for name, text in tree:
+            place = aside.project / name
+            if os.path.lexists(place) or not place.parent.is_dir():
+                continue
+            if text is None:
+                place.mkdir()
+            else:
+                place.write_text(text)
+        aside.begin()
+        seen = aside.agent([list(step) for step in steps])
+        listing = aside.finish()
+        waiting = pending(aside.kept)
+        assert sum(listing.counts.values()) == len(waiting)
+        if waiting:
+            apply(aside.kept, [waiting[cut % len(waiting)].path])
+        done = apply(aside.kept)
+
+        assert done.refused == ()
+        assert without_times_of_untouched(snapshot(aside.project)) == without_times_of_untouched(seen)
+        assert not has_aside(aside.kept)
+
+
+def without_times_of_untouched(found: dict[str, Any]) -> dict[str, Any]:
+    """A file that was only touched is no change, so that times of files can differ."""
+    return {path: value[:3] for path, value in found.items()}
+
+
+def test_some_of_it_can_be_applied_and_the_rest_discarded(aside: Aside) -> None:
+    """A file, and the folders that it needs; what was discarded does not come back."""
+    aside.agent([["folder", "made"], ["write", "made/x", "x", 0o644], ["write", "made/y", "y", 0o644], ["remove", "b"]])
+    aside.finish()
+    first = apply(aside.kept, ["made/x"])
+    second = discard(aside.kept, ["b"])
+    left = listed(aside)
+    third = discard(aside.kept)
+
+    assert (first.applied, second.discarded, third.discarded) == (("made", "made/x"), ("b",), ("made/y",))
+    assert left == {"made/y": "made"}
+    assert sorted(os.listdir(aside.project / "made")) == ["x"]
+    assert (aside.project / "b").exists()
+    assert not has_aside(aside.kept)
+
+
+def test_a_path_without_a_change_is_an_error(aside: Aside) -> None:
+    """And nothing else is applied instead."""
+    aside.agent([["write", "a", "x", 0o644]])
+    aside.finish()
+    with pytest.raises(AileronError, match="no change is kept aside at 'b'"):
+        apply(aside.kept, ["b", "a"])
+
+    assert listed(aside) == {"a": "changed"}
+
+
+def test_what_the_person_changed_meanwhile_is_refused(aside: Aside) -> None:
+    """Written, made, removed, or of another kind, each with the reason; the others are applied. By force, all are."""
+    seen = aside.agent(
+        [
+            ["write", "a", "agent", 0o644],
+            ["write", "new", "agent", 0o644],
+            ["write", "b", "agent", 0o644],
+            ["write", "docs/one", "agent", 0o644],
+            ["remove", "docs/two"],
+            ["write", "free", "agent", 0o644],
+        ]
+    )
+    aside.finish()
+    (aside.project / "a").write_text("person")
+    (aside.project / "new").write_text("person")
+    (aside.project / "b").unlink()
+    (aside.project / "docs/one").unlink()
+    (aside.project / "docs/one").symlink_to("two")
+    (aside.project / "docs/two").write_text("person")
+    done = apply(aside.kept)
+    kept = {name: (aside.project / name).read_text() for name in ("a", "new", "docs/two")}
+
+    assert done.applied == ("free",)
+    assert {path: why.partition(" it ")[0] for path, why in done.refused} == {
+        "a": "you changed",
+        "new": "you made",
+        "b": "you removed",
+        "docs/one": "you changed",
+        "docs/two": "you changed",
+    }
+    assert set(kept.values()) == {"person"}
+    assert done.left == 5
+
+    forced = apply(aside.kept, force=True)
+    assert forced.refused == ()
+    assert without_times_of_untouched(snapshot(aside.project)) == without_times_of_untouched(seen)
+
+
+def test_what_was_applied_and_changed_since_stays(aside: Aside) -> None:
+    """It was decided: applying the rest does not bring it up again."""
+    aside.agent([["write", "a", "agent", 0o644], ["remove", "b"]])
+    aside.finish()
+    apply(aside.kept, ["a"])
+    (aside.project / "a").write_text("person")
+    done = apply(aside.kept)
+
+    assert (done.applied, done.refused) == (("b",), ())
+    assert (aside.project / "a").read_text() == "person"
+
+
+def test_the_same_change_by_both_is_none(aside: Aside) -> None:
+    """Nothing is asked about what is alike."""
+    aside.agent([["write", "a", "same", 0o644], ["remove", "b"]])
+    aside.finish()
+    (aside.project / "a").write_text("same")
+    (aside.project / "b").unlink()
+
+    assert pending(aside.kept) == []
+
+
+def test_a_folder_with_something_of_the_persons_is_not_removed(aside: Aside) -> None:
+    """What the agent removed in it goes, what it did not know of stays."""
+    aside.agent([["remove", "docs"]])
+    aside.finish()
+    (aside.project / "docs/mine").write_text("person")
+    done = apply(aside.kept)
+
+    assert (aside.project / "docs/mine").read_text() == "person"
+    assert "docs" in dict(done.refused)
+
+
+def test_nothing_is_applied_while_the_cell_is_there(aside: Aside) -> None:
+    """What is mounted is not changed from below."""
+    aside.agent([["write", "a", "x", 0o644]])
+    for action in (apply, discard):
+        with pytest.raises(AileronError) as refused:
+            action(aside.kept)
+        assert refused.value.failure.failure_class is FailureClass.BUSY
+    aside.finish()
+
+    assert apply(aside.kept).applied == ("a",)
+
+
+def test_what_is_kept_is_not_removed_before_it_is_decided(aside: Aside) -> None:
+    """However old it is."""
+    aside.agent([["write", "a", "x", 0o644]])
+    aside.finish()
+    prune(aside.kept.path.parent, now=4e9)
+    still = listed(aside)
+    discard(aside.kept)
+    prune(aside.kept.path.parent, now=4e9)
+
+    assert still == {"a": "changed"}
+    assert not aside.kept.path.exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from aileron.cell import apply
+from aileron.cell.kept import Kept
+
+left = int(sys.argv[2])
+def counted(function):
+    def call(*arguments, **named):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **named)
+    return call
+for name in ("rename", "link", "unlink", "mkdir", "rmdir", "fchmod", "symlink"):
+    setattr(os, name, counted(getattr(os, name)))
+done = apply.apply(Kept(Path(sys.argv[1])))
+sys.exit(1 if done.refused else 0)
+"""
+
+
+@pytest.mark.slow
+def test_it_goes_on_after_a_kill_at_any_point(tmp_path: Path) -> None:
+    """Before each call that changes something: what was applied is whole, and the next time finishes it, with nothing refused."""
+    for point in range(200):
+        folder = tmp_path / str(point)
+        folder.mkdir()
+        aside = Aside(folder)
+        for name in ("file", "gone/x", "gone/y/z", "becomes-file/x", "becomes-folder", "kept"):
+            (aside.project / name).parent.mkdir(parents=True, exist_ok=True)
+            (aside.project / name).write_text(name)
+        aside.begin()
+        seen = aside.agent(
+            [
+                ["write", "file", "other", 0o755],
+                ["remove", "gone"],
+                ["folder", "gone"],
+                ["write", "gone/x", "new", 0o644],
+                ["remove", "becomes-file"],
+                ["write", "becomes-file", "x", 0o644],
+                ["remove", "becomes-folder"],
+                ["folder", "becomes-folder"],
+                ["write", "becomes-folder/x", "x", 0o644],
+                ["link", "link", "/etc"],
+            ]
+        )
+        aside.finish()
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(KILLED), str(aside.kept.path), str(point)], check=False, timeout=60
+        )
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL
+        again = apply(aside.kept)
+        assert again.refused == (), point
+        found = snapshot(aside.project)
+        assert without_times_of_untouched(found) == without_times_of_untouched(seen), point
+        assert not has_aside(aside.kept)
+        remove_tree(str(folder))
+    assert 20 < point < 199
+
+
+# Attacks
+
+
+def test_no_link_in_the_project_is_written_through(aside: Aside, tmp_path: Path) -> None:
+    """A folder that became a link to the person's keys, at its end or on the way; the keys stay, also by force."""
+    keys = tmp_path / "ssh"
+    keys.mkdir()
+    (keys / "x").write_text("key")
+    aside.agent(
+        [["write", "src/deep/x", "agent", 0o644], ["write", "src/deep/new", "agent", 0o644], ["remove", "docs"]]
+    )
+    aside.finish()
+    remove_tree(str(aside.project / "src/deep"))
+    (aside.project / "src/deep").symlink_to(keys)
+    remove_tree(str(aside.project / "docs"))
+    (aside.project / "docs").symlink_to(keys)
+    done = apply(aside.kept)
+    forced = apply(aside.kept, force=True)
+
+    assert (keys / "x").read_text() == "key"
+    assert os.listdir(keys) == ["x"]
+    assert "src/deep" in dict(done.refused)
+    assert (aside.project / "src/deep").is_dir(follow_symlinks=False) if sys.version_info >= (3, 13) else True
+    assert forced.refused == ()
+
+
+def test_a_link_that_is_swapped_in_at_the_last_moment_is_refused(
+    aside: Aside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the write: the folder was opened, and what is opened is what was looked at."""
+    keys = tmp_path / "ssh"
+    keys.mkdir()
+    aside.agent([["write", "src/deep/new", "agent", 0o644]])
+    aside.finish()
+    make = os.link
+
+    def swapping(*arguments: Any, **named: Any) -> None:
+        os.rename(aside.project / "src/deep", aside.project / "src/aside")
+        (aside.project / "src/deep").symlink_to(keys)
+        make(*arguments, **named)
+
+    monkeypatch.setattr(os, "link", swapping)
+    apply(aside.kept)
+
+    assert os.listdir(keys) == []
+    assert (aside.project / "src/aside/new").read_text() == "agent"
+
+
+@pytest.mark.parametrize("when", ["made", "changed"])
+def test_a_file_of_the_last_moment_is_not_overwritten(aside: Aside, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The person saves while it is applied, after the look."""
+    name = "new" if when == "made" else "a"
+    aside.agent([["write", name, "agent", 0o644]])
+    aside.finish()
+    set_times = os.utime
+
+    def saving(*arguments: Any, **named: Any) -> None:
+        set_times(*arguments, **named)
+        (aside.project / name).write_text("person, at this moment")
+
+    monkeypatch.setattr(os, "utime", saving)
+    done = apply(aside.kept)
+
+    assert (aside.project / name).read_text() == "person, at this moment"
+    assert "at this moment: try again" in dict(done.refused)[name]
+    assert not [file for file in os.listdir(aside.project) if file.endswith(".tmp")]
+
+
+def test_links_in_the_upper_folder_are_data(aside: Aside, tmp_path: Path) -> None:
+    """They are made, not followed, and said to lead out."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    aside.agent([["link", "leak", str(secret)], ["remove", "docs"], ["link", "docs", str(tmp_path / "home")]])
+    changes = aside.finish()
+    apply(aside.kept)
+
+    assert {change.path for change in changes.entries if change.executes} == {"leak", "docs"}
+    assert os.readlink(aside.project / "leak") == str(secret)
+    assert os.readlink(aside.project / "docs") == str(tmp_path / "home")
+
+
+def test_a_second_name_outside_of_the_project_is_not_written_to(aside: Aside, tmp_path: Path) -> None:
+    """A file in the project that is also one of the person's elsewhere: the new one takes its name, and not its bytes."""
+    (tmp_path / "outside").write_text("outside")
+    (aside.project / "a").unlink()
+    os.link(tmp_path / "outside", aside.project / "a")
+    aside.agent([["write", "a", "agent", 0o644]])
+    aside.finish()
+    apply(aside.kept, force=True)
+
+    assert (aside.project / "a").read_text() == "agent"
+    assert (tmp_path / "outside").read_text() == "outside"
+
+
+def test_bits_and_special_files_are_not_applied(aside: Aside) -> None:
+    """No program that runs as its owner, no pipe, no socket; what is refused is said, and stays aside."""
+    aside.agent([["write", "tool", "x", 0o6755], ["mode", "tool", 0o7755], ["pipe", "pipe"], ["socket", "sock"]])
+    changes = aside.finish()
+    done = apply(aside.kept)
+
+    assert stat.S_IMODE((aside.project / "tool").stat().st_mode) == 0o755
+    assert dict(done.refused) == {"pipe": "a pipe is never applied", "sock": "a socket is never applied"}
+    assert "set-user-ID" in {found.kind for change in changes.entries for found in change.executes}
+    assert discard(aside.kept).left == 0
+
+
+def test_hostile_names_are_applied_as_they_are_and_said_harmlessly(aside: Aside) -> None:
+    """Line ends and escapes are names like others."""
+    names = ["a\nerror: fine", "\x1b[2J", "-rf", "..."]
+    seen = aside.agent([["write", name, "x", 0o644] for name in names])
+    changes = aside.finish()
+    apply(aside.kept)
+
+    assert snapshot(aside.project).keys() == seen.keys()
+    assert "\x1b" not in "\n".join(summary(changes))
+
+
+def test_a_tree_that_is_too_deep_is_refused_and_can_be_discarded(aside: Aside) -> None:
+    """Deeper than we have descriptors for; discarding it has to work all the same."""
+    aside.agent([["folder", "pit"], ["deep", "pit", 600]])
+    changes = aside.finish()
+    done = apply(aside.kept)
+    discard(aside.kept)
+
+    assert any("folders deep" in note for change in changes.entries for note in change.notes)
+    assert any("folders deep" in why for _, why in done.refused)
+    assert not has_aside(aside.kept)
+
+
+def test_what_an_agent_made_unreadable_is_said_and_can_be_discarded(aside: Aside) -> None:
+    """An ordinary user cannot read it; root can."""
+    aside.agent([["folder", "dark"], ["write", "dark/x", "x", 0o644], ["mode", "dark", 0], ["write", "shut", "x", 0]])
+    aside.finish()
+    if os.geteuid() != 0:
+        assert {one.path for one in pending(aside.kept) if "cannot be read" in (one.problem or "")} == {"dark", "shut"}
+    discard(aside.kept)
+
+    assert not has_aside(aside.kept)
+    assert not (aside.kept.path / "over").exists()
+
+
+# Where it can be kept
+
+
+def test_a_home_in_the_project_is_refused(tmp_path: Path) -> None:
+    """What is kept would be part of what is below."""
+    with pytest.raises(AileronError, match="inside of"):
+        prepare_overlay(tmp_path / ".aileron" / "cells" / SESSION, str(tmp_path))
+
+
+def test_a_home_on_an_overlay_is_refused_with_a_fix(tmp_path: Path) -> None:
+    """As in most containers: tried in an overlay; beside it, on the same disk, it works."""
+    for name in ("lower", "upper", "work", "mounted", "project"):
+        (tmp_path / name).mkdir()
+    program = (
+        "import sys; from pathlib import Path; from aileron.cell.overlay import prepare_overlay\n"
+        "from aileron.model.failure import AileronError\n"
+        "for home in sys.argv[2:]:\n"
+        "    try: prepare_overlay(Path(home) / 'cells' / 'ses-x', sys.argv[1]); print('made')\n"
+        "    except AileronError as error: print(error)\n"
+    )
+    options = f"lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper,workdir={tmp_path}/work,userxattr"
+    script = f'mount -t overlay overlay -o {options} {tmp_path}/mounted && exec "$@"'
+    words = [sys.executable, "-c", program, str(tmp_path / "project"), f"{tmp_path}/mounted", str(tmp_path)]
+    done = subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", script, "sh", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    refused, made = done.stdout.splitlines()
+
+    assert "on overlay" in refused
+    assert "set AILERON_HOME to a folder" in refused
+    assert made == "made"
+    assert not (tmp_path / "mounted" / "cells" / "ses-x" / "upper").exists()
+
+
+def test_a_session_without_an_overlay_has_nothing_to_apply(tmp_path: Path) -> None:
+    """It says why."""
+    from aileron.cell.changes import Watch
+    from aileron.cell.start import Root
+
+    Watch.begin([Root(str(tmp_path))], tmp_path / "cells" / SESSION).finish()
+    with pytest.raises(AileronError, match="had no overlay"):
+        apply(Kept(tmp_path / "cells" / SESSION))
+
+
+def test_the_list_of_a_session_is_there_while_it_runs(aside: Aside) -> None:
+    """From the upper folder, which the overlay goes on writing to."""
+    aside.agent([["write", "a", "x", 0o644]])
+    during = look(aside.kept)
+    aside.finish()
+
+    assert (during.is_aside, during.is_final) == (True, False)
+    assert [change.path for change in during.entries] == ["a"]
