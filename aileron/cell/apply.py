@@ -32,9 +32,9 @@ from typing import Final
 
 from aileron.cell.changes import start_of
 from aileron.cell.kept import Kept
-from aileron.cell.overlay import Difference, decided_paths, differences
+from aileron.cell.overlay import Difference, decided_paths, differences, remove_aside
 from aileron.cell.start import Start, is_since
-from aileron.cell.tree import MAX_DEPTH, kind_of, opened, remove_tree
+from aileron.cell.tree import MAX_DEPTH, kind_of, opened
 from aileron.model.failure import AileronError, FailureClass
 
 __all__ = ["Done", "apply", "discard", "has_aside", "pending"]
@@ -149,17 +149,10 @@ def _remove_leftovers(upper: int, project: int, temporary: str, depth: int) -> N
 
 
 def _remove_decided(kept: Kept, left: int) -> None:
-    """Where nothing is left, what was kept aside goes, once what was applied is on the disk.
-
-    At once, as half of it would mean something else: what is missing in a folder that took another's place is removed.
-    """
+    """Where nothing is left, what was kept aside goes, once what was applied is on the disk."""
     if not left and has_aside(kept):
         os.sync()
-        over = kept.path / "over"
-        remove_tree(str(over))
-        os.rename(kept.upper, over)
-        remove_tree(str(over))
-        remove_tree(str(kept.work))
+        remove_aside(kept)
 
 
 def _is_below(path: str, paths: Sequence[str]) -> bool:

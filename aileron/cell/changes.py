@@ -22,6 +22,7 @@ Source: inode(7) on ctime, ADR 62. Not here: which files execute (executes.py), 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -58,13 +59,15 @@ class Watch:
         """Read which names there are and keep them in `kept_in`, the cell's folder in the home (Home.cells / session).
 
         If `prepare_overlay` was called for that folder before, changes of the first root are read from its upper folder. What
-        other sessions left is removed where it is beyond the bounds. AileronError where a root or the home cannot be used.
+        lies in the home itself is none of the agent's: no cell shows it. What other sessions left is removed where it is beyond
+        the bounds. AileronError where a root or the home cannot be used.
         """
         kept = Kept(kept_in)
         kept.make()
         lock = kept.hold()
         try:
-            starts = [Start.of(root) for root in roots]
+            home = os.path.realpath(kept_in.parent.parent)
+            starts = [Start.of(dataclasses.replace(root, apart=(*root.apart, home))) for root in roots]
             kept.write("names.json", [start.to_json() for start in starts])
             facts = {
                 "session": kept.session,
@@ -84,6 +87,8 @@ class Watch:
         try:
             changes = _computed(self._kept, is_final=True)
             self._kept.write("changes.json", changes.to_json())
+            if not any(changes.counts.values()) and not changes.git_data and not changes.notes:
+                self._remove_aside()
             return changes
         finally:
             self.abandon()
@@ -91,8 +96,26 @@ class Watch:
     def abandon(self) -> None:
         """Let go of it without looking, where no agent was started. Idempotent."""
         if self._lock >= 0:
+            if not _has_entries(self._kept.upper):
+                self._remove_aside()
             os.close(self._lock)
             self._lock = -1
+
+    def _remove_aside(self) -> None:
+        """An overlay in which nothing was changed is nothing to decide."""
+        if os.path.lexists(self._kept.upper):
+            from aileron.cell.overlay import remove_aside
+
+            with contextlib.suppress(OSError):  # then it is there to be discarded
+                remove_aside(self._kept)
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(True for _ in entries)
+    except FileNotFoundError:
+        return False
 
 
 def start_of(kept: Kept) -> dict[str, Any]:

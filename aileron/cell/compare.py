@@ -68,8 +68,12 @@ class _Tree:
         self._since = start.moment.earliest()
         self._only = matching(start.root.only).fullmatch if start.root.only else None
         self._listing = listing
+        self._apart = start.root.apart_below()
         self._left = _MAX_LOOKED
-        if any(not folder.is_known and not _is_objects(path) for path, folder in start.names.items()):
+        if any(
+            not folder.is_known and not _is_objects(path) and path not in self._apart
+            for path, folder in start.names.items()
+        ):
             listing.note(
                 f"not every name in {visible(self._root)} was read at the start (more than {MAX_ENTRIES} entries, more than "
                 f"{MAX_DEPTH} folders deep, or unreadable): there, new files count as changed, and removed ones are missing"
@@ -126,6 +130,8 @@ class _Tree:
         is_in_git: bool,
         depth: int,
     ) -> None:
+        if path in self._apart:
+            return
         was = None if known is None else known.names.get(name)
         is_new = was is None and (known is None or known.is_known)
         is_changed = is_replaced or is_since(status.st_ctime_ns, self._since)

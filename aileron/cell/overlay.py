@@ -34,12 +34,12 @@ from aileron.cell.executes import Candidate, EntryKind, Finding, findings
 from aileron.cell.kept import Kept
 from aileron.cell.listing import Change, Listing, What
 from aileron.cell.start import Start
-from aileron.cell.tree import MAX_DEPTH, Bytes, child, kind_of, opened
+from aileron.cell.tree import MAX_DEPTH, Bytes, child, kind_of, opened, remove_tree
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.visible import visible
 from aileron_sandbox.cell.policy import Overlay
 
-__all__ = ["Difference", "decided_paths", "differences", "list_aside", "prepare_overlay"]
+__all__ = ["Difference", "decided_paths", "differences", "list_aside", "prepare_overlay", "remove_aside"]
 
 _OPAQUE: Final = "user.overlay.opaque"
 _HARMLESS: Final = ("origin", "impure", "nlink", "upper", "uuid", "opaque", "protattr")
@@ -110,6 +110,19 @@ def _file_system_of(folder: Path) -> str | None:
 def _impossible(why: str, where: str) -> AileronError:
     message = f"{why}: set AILERON_HOME to a folder {where} (such as ext4, XFS or Btrfs), or leave out --overlay"
     return AileronError(FailureClass.INVALID_REQUEST, message)
+
+
+def remove_aside(kept: Kept) -> None:
+    """Remove what was kept aside: at once, as half of it would mean something else. OSError.
+
+    What is missing in a folder that took another's place is removed from the project when it is applied.
+    """
+    over = str(kept.path / "over")
+    remove_tree(over)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(kept.upper, over)
+    remove_tree(over)
+    remove_tree(str(kept.work))
 
 
 # What is in the upper folder

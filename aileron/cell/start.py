@@ -42,6 +42,13 @@ class Root:
 
     path: str
     only: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    """Paths in it that the cell does not show, and that are not looked at."""
+
+    def apart_below(self) -> frozenset[str]:
+        """The same as paths below the root."""
+        above = self.path.rstrip("/") + "/"
+        return frozenset(path.removeprefix(above) for path in self.apart if path.startswith(above))
 
 
 # When it started
@@ -133,7 +140,7 @@ class Start:
         moment = Moment.of(root.path)
         try:
             kind = kind_of(os.lstat(root.path).st_mode)
-            names = read_names(root.path, most, GIT_OBJECTS) if kind == "directory" else {}
+            names = read_names(root.path, most, GIT_OBJECTS, root.apart_below()) if kind == "directory" else {}
         except FileNotFoundError:
             return cls(root, moment, None, {})
         except OSError as error:
@@ -146,6 +153,7 @@ class Start:
         return {
             "path": self.root.path,
             "only": list(self.root.only),
+            "apart": list(self.root.apart),
             "moment": dataclasses.astuple(self.moment),
             "kind": self.kind,
             "names": names_to(self.names),
@@ -154,5 +162,5 @@ class Start:
     @classmethod
     def from_json(cls, value: Any) -> Start:
         """The other way. ValueError, TypeError or KeyError for anything else."""
-        root = Root(value["path"], tuple(value["only"]))
+        root = Root(value["path"], tuple(value["only"]), tuple(value["apart"]))
         return cls(root, Moment(*value["moment"]), value["kind"], names_from(value["names"]))

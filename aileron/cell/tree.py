@@ -125,14 +125,17 @@ def opened(name: str, parent: int | None = None) -> Iterator[int]:
 # All names
 
 
-def read_names(root: str, most: int, skipped: frozenset[str] = frozenset()) -> Names:
+def read_names(
+    root: str, most: int, skipped: frozenset[str] = frozenset(), apart: frozenset[str] = frozenset()
+) -> Names:
     """The names in a tree; of `most` entries. Folders beyond that, and such as cannot be read, are there and not known.
 
-    A folder whose path ends in one of `skipped` is left unknown as well. OSError where `root` is no folder that can be read.
+    A folder whose path ends in one of `skipped`, or is one of `apart`, is left unknown as well. OSError where `root` is no folder
+    that can be read.
     """
     found: Names = {}
     with opened(root) as descriptor:
-        _read_into(found, descriptor, "", os.fstat(descriptor).st_ino, _Budget(most), skipped, 0)
+        _read_into(found, descriptor, "", os.fstat(descriptor).st_ino, _Budget(most), skipped, apart, 0)
     return found
 
 
@@ -144,7 +147,14 @@ class _Budget:
 
 
 def _read_into(
-    found: Names, descriptor: int, path: str, inode: int, budget: _Budget, skipped: frozenset[str], depth: int
+    found: Names,
+    descriptor: int,
+    path: str,
+    inode: int,
+    budget: _Budget,
+    skipped: frozenset[str],
+    apart: frozenset[str],
+    depth: int,
 ) -> None:
     names: dict[str, EntryKind] = {}
     folders: list[tuple[str, int]] = []
@@ -163,11 +173,11 @@ def _read_into(
                 break
     for name, inner in folders:
         below = child(path, name)
-        is_skipped = below.endswith(tuple(skipped)) and any(_ends(below, end) for end in skipped)
+        is_skipped = below in apart or any(_ends(below, end) for end in skipped)
         found[below] = Folder(inner, {}, is_known=False)
         if not is_skipped and budget.left > 0 and depth < MAX_DEPTH:
             with contextlib.suppress(OSError), opened(name, descriptor) as opened_folder:
-                _read_into(found, opened_folder, below, inner, budget, skipped, depth + 1)
+                _read_into(found, opened_folder, below, inner, budget, skipped, apart, depth + 1)
 
 
 def _ends(path: str, end: str) -> bool:

@@ -160,3 +160,8 @@ class Aside:
         """As after its end."""
         assert self._watch is not None
         return self._watch.finish()
+
+    def abandon(self) -> None:
+        """As where the agent's program could not be started."""
+        assert self._watch is not None
+        self._watch.abandon()

@@ -319,6 +319,19 @@ def test_a_root_that_was_not_there_or_is_gone_is_a_change(project: Path, cells: 
     assert {(change.root, change.what) for change in changes.entries} >= {(str(made), "made"), (str(gone), "removed")}
 
 
+def test_aileron_itself_in_the_folder_is_not_the_agents(tmp_path: Path) -> None:
+    """Somebody starts an agent in their home directory: what is written to Aileron's home is not in the list."""
+    (tmp_path / ".aileron").mkdir(mode=0o700)
+    _wait_for_the_clock()
+    watch = Watch.begin([Root(str(tmp_path))], tmp_path / ".aileron" / "cells" / SESSION)
+    (tmp_path / ".aileron" / "ledger.db").write_text("x")
+    (tmp_path / "mine").write_text("x")
+    changes = watch.finish()
+
+    assert listed(changes) == {"mine": "made"}
+    assert changes.notes == ()
+
+
 # The clock
 
 

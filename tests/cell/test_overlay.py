@@ -571,6 +571,21 @@ def test_what_an_agent_made_unreadable_is_said_and_can_be_discarded(aside: Aside
     assert not (aside.kept.path / "over").exists()
 
 
+def test_an_overlay_in_which_nothing_was_changed_leaves_nothing_to_decide(tmp_path: Path) -> None:
+    """After a session in which files were only touched, and where no agent was started."""
+    for name, steps in (("touched", [["times", "a", 1]]), ("not started", None)):
+        (tmp_path / name.replace(" ", "-")).mkdir()
+        aside = Aside(tmp_path / name.replace(" ", "-"))
+        (aside.project / "a").write_text("x")
+        aside.begin()
+        if steps is None:
+            aside.abandon()
+        else:
+            aside.agent(steps)
+            assert summary(aside.finish()) == ["no files changed in the cell"]
+        assert not has_aside(aside.kept), name
+
+
 # Where it can be kept
 
 
