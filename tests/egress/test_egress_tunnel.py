@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
@@ -144,6 +147,57 @@ def test_much_goes_both_ways_and_arrives_as_it_was(authority: Authority, version
         report = proxy.report()
         assert report.bytes_up > size
         assert report.bytes_down > size
+
+
+def test_a_client_that_does_not_read_stops_the_host(authority: Authority) -> None:
+    """Of 256 MiB the host gets rid of what the kernel's buffers hold, and of the rest when the client reads it, in order."""
+    block, count = os.urandom(1 << 20), 256
+    sent: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def serve() -> None:
+            host, _ = listener.accept()
+            with host:
+                host.recv(1 << 16)  # what is unread when it closes would be a reset
+                for number in range(count):
+                    host.sendall(block)
+                    sent.append(number)
+
+        with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy, in_a_thread(serve):
+            proxy.resolver[HOST] = ["127.0.0.1"]
+            with proxy.connect(f"{HOST}:{port}") as (client, _):
+                client.sendall(client_hello(HOST))
+                wait_until_still(sent)
+                held = len(sent)
+                got, size = hashlib.sha256(), 0
+                while data := client.recv(1 << 20):
+                    got.update(data)
+                    size += len(data)
+            assert 0 < held < 64
+            assert size == count << 20
+            assert got.digest() == hashlib.sha256(block * count).digest()
+            assert proxy.report().bytes_down == count << 20
+
+
+def wait_until_still(growing: list[int]) -> None:
+    """Until it has something in it, and has not grown for a while."""
+    seen, since, until = 0, time.monotonic(), time.monotonic() + DEADLINE_S
+    while not seen or time.monotonic() < since + 0.3:
+        assert time.monotonic() < until
+        if len(growing) != seen:
+            seen, since = len(growing), time.monotonic()
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def in_a_thread(work: Callable[[], None]) -> Iterator[None]:
+    """And over at the end."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
 
 
 def test_a_half_that_is_closed_leaves_the_other_open(authority: Authority) -> None:

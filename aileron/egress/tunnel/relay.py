@@ -3,12 +3,14 @@
 Runs in the daemon; trusts neither end, and understands nothing of what they say.
 
 Rules
-- One piece at a time each way: a side that does not read stops the other one (back-pressure), and what is held is a piece.
+- One piece at a time each way: a side that does not read stops the other one (back-pressure). What is held then is a piece at
+  most; what moves is in the one scratch of all relays, from one system call to the next.
+- Until the watch is over, it looks at each piece first; what it refuses is not sent on.
 - The end of one direction is passed on as that (shutdown(2)), and the other goes on. What half is left has HALF_IDLE_S.
 - A piece is counted when the other side's kernel has all of it.
 - A side that always has more to say does not keep the loop to itself.
 
-Not here: what is looked at on the way (hello_watch.py), which sockets (way_out.py).
+Not here: what the watch looks for (hello_watch.py), which sockets (way_out.py).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import anyio
 import anyio.lowlevel
 
 from aileron.egress.refusal import RefusedError
+from aileron.egress.tunnel.hello_watch import HelloWatch
 
 __all__ = ["HALF_IDLE_S", "IDLE_S", "PIECE_BYTES", "Ended", "Flow", "receive", "relay", "send_all"]
 
@@ -29,14 +32,15 @@ IDLE_S: Final = (
     15 * 60.0
 )  # without a byte either way: longer than any client that keeps connections for later waits itself
 HALF_IDLE_S: Final = 60.0  # one side has said all it has to: what is still to come is an answer
-PIECE_BYTES: Final = 128 << 10  # 128 KiB: about what a Unix socket holds at once; two of them for each tunnel
+PIECE_BYTES: Final = (
+    256 << 10
+)  # 256 KiB: more than a Unix socket holds by default; what a slow side keeps held each way at most
 
 Ended = Literal["closed", "reset by client", "reset by host", "idle"]
 """Why there is nothing more to pass on. `closed`: each side said so."""
 
-Check = Callable[[bytes], None]
-"""Looks at a piece before it is sent on. RefusedError: it is not."""
-_Way = tuple[socket.socket, socket.socket, Check, Callable[[int], None], Ended, Ended]
+_Check = Callable[[bytes], None]
+_Way = tuple[socket.socket, socket.socket, _Check, Callable[[int], None], Ended, Ended]
 
 
 class Flow:
@@ -92,17 +96,35 @@ async def send_all(sock: socket.socket, data: bytes) -> None:
 class _Relay:
     """One."""
 
-    def __init__(self, client: socket.socket, host: socket.socket, flow: Flow) -> None:
+    def __init__(
+        self, client: socket.socket, host: socket.socket, flow: Flow, watch: HelloWatch, scratch: memoryview
+    ) -> None:
         self._client = client
         self._host = host
         self._flow = flow
+        self._watch = watch
+        self._scratch = scratch
         self._scope = anyio.CancelScope()
         self._ended: Ended = "closed"
         self._refused: RefusedError | None = None
 
-    async def run(self, check_up: Check, check_down: Check) -> Ended:
-        up: _Way = (self._client, self._host, check_up, self._flow.went_up, "reset by client", "reset by host")
-        down: _Way = (self._host, self._client, check_down, self._flow.went_down, "reset by host", "reset by client")
+    async def run(self) -> Ended:
+        up: _Way = (
+            self._client,
+            self._host,
+            self._watch.from_client,
+            self._flow.went_up,
+            "reset by client",
+            "reset by host",
+        )
+        down: _Way = (
+            self._host,
+            self._client,
+            self._watch.from_host,
+            self._flow.went_down,
+            "reset by host",
+            "reset by client",
+        )
         with self._scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_when_idle)
@@ -118,19 +140,22 @@ class _Relay:
         self,
         source: socket.socket,
         sink: socket.socket,
-        check: Check,
+        check: _Check,
         went: Callable[[int], None],
         source_broke: Ended,
         sink_broke: Ended,
     ) -> None:
         broke = source_broke
         try:
-            while data := await receive(source, PIECE_BYTES):
-                check(data)
+            while size := await self._received(source):
+                piece = self._scratch[:size]
+                if not self._watch.is_over:
+                    check(bytes(piece))
                 broke = sink_broke
-                await send_all(sink, data)
+                await _passed_on(sink, piece)
                 broke = source_broke
-                went(len(data))
+                went(size)
+                await anyio.lowlevel.cancel_shielded_checkpoint()  # whoever always has more to say
         except OSError:
             self._end(broke)
         except RefusedError as error:
@@ -140,6 +165,14 @@ class _Relay:
             self._flow.open_halves -= 1
             with contextlib.suppress(OSError):  # it has gone meanwhile, and its own direction says so
                 sink.shutdown(socket.SHUT_WR)
+
+    async def _received(self, source: socket.socket) -> int:
+        """How much there is in the scratch now: to be taken out of it before anything is waited for. OSError."""
+        while True:
+            try:
+                return source.recv_into(self._scratch)
+            except BlockingIOError:
+                await anyio.wait_readable(source)
 
     async def _end_when_idle(self) -> None:
         while True:
@@ -154,6 +187,21 @@ class _Relay:
         self._scope.cancel()
 
 
-async def relay(client: socket.socket, host: socket.socket, flow: Flow, check_up: Check, check_down: Check) -> Ended:
-    """Until it ends. Both are open afterwards, and the caller's. RefusedError is a check's own."""
-    return await _Relay(client, host, flow).run(check_up, check_down)
+async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
+    """All of it: what does not fit at once is copied, as the scratch is others' when this waits. OSError."""
+    try:
+        sent = sink.send(piece)
+    except BlockingIOError:
+        sent = 0
+    if sent < len(piece):
+        await send_all(sink, bytes(piece[sent:]))
+
+
+async def relay(
+    client: socket.socket, host: socket.socket, flow: Flow, watch: HelloWatch, scratch: memoryview
+) -> Ended:
+    """Until it ends. Both are open afterwards, and the caller's. RefusedError is the watch's own: that piece was not sent on.
+
+    `scratch` has PIECE_BYTES, and may be one for all relays of the loop.
+    """
+    return await _Relay(client, host, flow, watch, scratch).run()

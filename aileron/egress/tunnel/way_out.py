@@ -40,13 +40,13 @@ from aileron.egress.tunnel.connect_head import HEAD_BYTES, HeadReader
 from aileron.egress.tunnel.hello_watch import HelloWatch, check_name
 from aileron.egress.tunnel.journal import TunnelIntent, TunnelJournal, TunnelReport
 from aileron.egress.tunnel.policy import Admitted, Cell, HostPolicy, Refused
-from aileron.egress.tunnel.relay import Flow, receive, relay, send_all
+from aileron.egress.tunnel.relay import PIECE_BYTES, Flow, receive, relay, send_all
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort
 
 __all__ = ["HEAD_S", "HELLO_S", "MAX_OF_A_SESSION", "MAX_TUNNELS", "OPENED_A_MINUTE", "WayOut"]
 
-MAX_TUNNELS: Final = 256  # of all cells: three descriptors and 256 KiB at most each
+MAX_TUNNELS: Final = 256  # of all cells: two descriptors each, and 512 KiB at most, where neither side reads
 MAX_OF_A_SESSION: Final = 64  # a browser has six to a host and some dozens in all, npm fifteen
 OPENED_A_MINUTE: Final = (
     600  # of one session: two rows of the ledger each; npm installing a large project opens some hundred
@@ -83,6 +83,7 @@ class WayOut:
         self._open: dict[str, set[_Tunnel]] = {}
         self._rates: dict[str, _Rate] = {}
         self._turned_away = 0
+        self.scratch: Final = memoryview(bytearray(PIECE_BYTES))
 
     def adopt(self, settings: Settings) -> None:
         """These are in force from now on."""
@@ -321,7 +322,7 @@ class _Tunnel:
                 host = stack.enter_context(contextlib.closing(wire.detach()))
                 await send_all(host, self._early)
                 flow.went_up(len(self._early))
-                reason = await relay(self._client, host, flow, watch.from_client, watch.from_host)
+                reason = await relay(self._client, host, flow, watch, self._way.scratch)
         except AileronError:
             reason = "unreachable"
             await self._answer(UNREACHABLE_ALERT)
