@@ -1,7 +1,7 @@
 """Cells for tests: a policy that shows the system and one folder, and a command run in one to its end.
 
-    ran = run(policy_of(folder), [PYTHON, "-c", "print(1)"])
-    seen = tried(policy_of(folder), ["read", "/etc/hostname"], ["write", "/etc/x"])
+ran = run(policy_of(folder), [PYTHON, "-c", "print(1)"])
+seen = tried(policy_of(folder), ["read", "/etc/hostname"], ["write", "/etc/x"])
 """
 
 from __future__ import annotations
@@ -23,7 +23,20 @@ from aileron_sandbox.cell.door import Cell, Ended, Event, NotStarted, Streams
 from aileron_sandbox.cell.policy import Bind, CellPolicy
 from aileron_sandbox.ending import JailUnavailable
 
-__all__ = ["DEADLINE_S", "ENVIRONMENT", "PIPES", "PYTHON", "TERMINAL", "Ran", "opened", "outside", "policy_of", "read_until", "run", "tried"]
+__all__ = [
+    "DEADLINE_S",
+    "ENVIRONMENT",
+    "PIPES",
+    "PYTHON",
+    "TERMINAL",
+    "Ran",
+    "opened",
+    "outside",
+    "policy_of",
+    "read_until",
+    "run",
+    "tried",
+]
 
 DEADLINE_S: Final = 30.0
 PIPES: Final[Streams] = ("pipe", "pipe", "pipe")
@@ -51,7 +64,11 @@ def policy_of(folder: Path, *binds: Bind, **more: Any) -> CellPolicy:
     probe = Bind(str(_PROBE), "/probe.py")
     own = Bind(str(folder), str(folder), writable=True)
     return CellPolicy(
-        folder=str(folder), home=home, binds=(*system, probe, own, *binds), links=(*links, *more.pop("links", ())), **more
+        folder=str(folder),
+        home=home,
+        binds=(*system, probe, own, *binds),
+        links=(*links, *more.pop("links", ())),
+        **more,
     )
 
 

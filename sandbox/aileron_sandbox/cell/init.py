@@ -92,6 +92,7 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str]) 
         kernel.set_hostname(b"cell")
         step = "loopback"
         _set_loopback_up()
+        last_capability = kernel.last_capability()  # of the host's /proc, by a codec of the host's library
         step = ""  # the root's own
         root.build()
         root.enter()
@@ -108,7 +109,6 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str]) 
         os.chdir(preparation.folder)
         os.chdir("/")
         step = "privileges"
-        last_capability = kernel.last_capability()
         kernel.drop_bounding_set(last_capability)
         kernel.drop_capabilities()
         privileges.refuse_new_privileges()

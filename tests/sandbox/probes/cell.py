@@ -200,7 +200,9 @@ def writable_in_proc() -> list[str]:
     found = []
     for top, directories, files in os.walk("/proc"):
         if top == "/proc":
-            directories[:] = [name for name in directories if not name.isdigit() and name not in ("self", "thread-self", "net")]
+            directories[:] = [
+                name for name in directories if not name.isdigit() and name not in ("self", "thread-self", "net")
+            ]
         for name in files:
             path = os.path.join(top, name)
             if os.path.islink(path):
@@ -236,7 +238,9 @@ def personality(number: int) -> object:
 
 def namespaces_of(pid: str) -> dict[str, str]:
     """Each as a number."""
-    return {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")}
+    return {
+        name: os.readlink(f"/proc/{pid}/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+    }
 
 
 def use_memory(size: int) -> str:
