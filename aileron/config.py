@@ -22,13 +22,14 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from aileron import files
 from aileron.model.document import Field, Kind, Table, read_document, read_values, rows
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.host_pattern import MAX_HOST_PATTERNS, HostPattern
 from aileron.model.names import HostPort
 from aileron.model.selecting import Selector, parse_selector, parse_selectors
 
@@ -80,8 +81,6 @@ _MAX_FOLDERS: Final = 256
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _MAX_PLACES: Final = 64
 """Paths in one list of what a cell shows: each is a mount, and a cell has room for 256 (aileron_sandbox/cell/policy.py)."""
-_MAX_HOSTS: Final = 256
-"""Names in the list of what a cell reaches: a person reads each of them before they sign."""
 _MAX_VARIABLES: Final = 64
 _VARIABLE: Final = re.compile(r"(?!AILERON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
 """Those that begin with AILERON_ are Aileron's own: it makes them for the agent."""
@@ -789,20 +788,16 @@ def _places(values: list[str]) -> tuple[str, ...]:
 
 
 def _reached(values: list[str]) -> tuple[str, ...]:
-    for value in values:
-        if not _PRESET.fullmatch(value):
-            _check_reached(value)
-    return _each_once(values, _MAX_HOSTS)
+    """Each in its one spelling; what has neither a dot nor a port is the name of a preset, which `aileron launch` knows."""
+    return _each_once(map(_spelled_host, values), MAX_HOST_PATTERNS)
 
 
-def _check_reached(value: str) -> None:
-    name, separator, port = value.removeprefix("*.").partition(":")
-    try:
-        HostPort.parse(f"{name}:{port if separator else 443}")
-    except ValueError as error:
-        raise ValueError(
-            f"{value[:80]!r} is neither NAME, NAME:PORT, *.NAME, *.NAME:PORT nor the name of a preset: {error}"
-        ) from None
+def _spelled_host(value: str) -> str:
+    if _PRESET.fullmatch(value):
+        return value
+    pattern = HostPattern.parse(value)
+    spelled = str(pattern)
+    return f"{spelled}:{pattern.port}" if _PRESET.fullmatch(spelled) else spelled
 
 
 def _variables(values: list[str]) -> tuple[str, ...]:
@@ -812,10 +807,11 @@ def _variables(values: list[str]) -> tuple[str, ...]:
     return _each_once(values, _MAX_VARIABLES)
 
 
-def _each_once(values: list[str], most: int) -> tuple[str, ...]:
-    if len(values) > most:
-        raise ValueError(f"has {len(values)} entries; at most {most}")
-    return tuple(sorted(set(values)))
+def _each_once(values: Iterable[str], most: int) -> tuple[str, ...]:
+    found = set(values)
+    if len(found) > most:
+        raise ValueError(f"has {len(found)} entries; at most {most}")
+    return tuple(sorted(found))
 
 
 def _mcp(document: Table) -> McpSettings:

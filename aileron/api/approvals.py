@@ -19,6 +19,7 @@ from aileron.model.outcome import RunStatus
 
 __all__ = [
     "AgreedFile",
+    "AllowedHost",
     "AnswerQuestion",
     "Answered",
     "ApprovalEntry",
@@ -323,3 +324,10 @@ class ToolAccepted(msgspec.Struct, frozen=True, kw_only=True):
     op: str
     action: str
     digest: str
+
+
+class AllowedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """The `result` of an approval of a host: the session can connect to `host` (`HOST:PORT`) until it ends."""
+
+    session: str
+    host: str

@@ -69,6 +69,8 @@ __all__ = [
     "Genesis",
     "GrantRevoked",
     "GrantUsed",
+    "HostAllowed",
+    "HostAsked",
     "KeyRevoked",
     "KeyTrusted",
     "Notice",
@@ -506,7 +508,7 @@ class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancell
 
     approval: str
     surface: str
-    """The scope it came in with: `agent`, `operator`."""
+    """The scope it came in with: `agent`, `operator`; `page`; or `session`: the session that it was for ended."""
     run: str | None = None
 
 
@@ -770,6 +772,25 @@ class ToolResumed(_Event, frozen=True, kw_only=True, tag="tool.resumed"):
     """Of the definition that was accepted."""
     approval: str | None = None
     """Where it was."""
+
+
+class HostAsked(_Event, frozen=True, kw_only=True, tag="host.asked"):
+    """An agent in a cell wants to connect to a host that its session does not list: a person is asked. The host is its word."""
+
+    session: str
+    host: str
+    port: int
+    approval: str
+    """The question."""
+
+
+class HostAllowed(_Event, frozen=True, kw_only=True, tag="host.allowed"):
+    """A person approved it: the session can reach the host until it ends."""
+
+    session: str
+    host: str
+    port: int
+    approval: str
 
 
 class KeyTrusted(_Event, frozen=True, kw_only=True, tag="key.trusted"):
@@ -1070,6 +1091,8 @@ Notice = (
     | ConnectorActedEarly
     | ToolSuspended
     | ToolResumed
+    | HostAsked
+    | HostAllowed
     | KeyTrusted
     | KeyRevoked
     | FetchStarted

@@ -60,6 +60,7 @@ from aileron.audit.events import (
     facts_of,
 )
 from aileron.audit.frozen import freeze
+from aileron.audit.hosts_on_record import AskedHost, hosts_on_record
 from aileron.audit.moves import (
     MAX_DESTINATION_CHARACTERS,
     MAX_MESSAGE_CHARACTERS,
@@ -534,6 +535,10 @@ class Audit(Questions):
     async def tools(self) -> ToolsOnRecord:
         """Which tools are suspended, what was accepted of them, and by which approvals, as this ledger has it."""
         return await self._ledger.read(tools_on_record)
+
+    async def hosts(self) -> dict[str, dict[HostPort, AskedHost]]:
+        """Which hosts the agents in cells were asked about, by session, as this ledger has it."""
+        return await self._ledger.read(hosts_on_record)
 
     async def agreed(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
         """Record that what was consented to is what counts now under this name."""

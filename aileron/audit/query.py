@@ -47,6 +47,7 @@ from aileron.ledger import (
     RunRow,
     Snapshot,
 )
+from aileron.model.consent import ConsentKind
 from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
@@ -359,9 +360,25 @@ def _group(snapshot: Snapshot, row: ApprovalRow) -> str | UnsetType:
         return UNSET
 
 
+class _OfSession(msgspec.Struct):
+    """Of a stored consent, the session that it is for."""
+
+    session: str | None = None
+
+
+def _host_session(snapshot: Snapshot, row: ApprovalRow) -> str | None:
+    """Whose agent asks for a host: a consent that no command of the person asked for."""
+    stored = snapshot.subject(row.id, _MAX_PLAN_BYTES) if row.kind == ConsentKind.HOST else None
+    try:
+        return None if stored is None else msgspec.json.decode(stored, type=_OfSession).session
+    except msgspec.DecodeError:
+        return None
+
+
 def _entry(snapshot: Snapshot, row: ApprovalRow) -> ApprovalEntry:
     run = None if row.run is None else snapshot.run(row.run)
-    agent, folder = _asker(snapshot, None if run is None else run.session)
+    session = _host_session(snapshot, row) if run is None else run.session
+    agent, folder = _asker(snapshot, session)
     return ApprovalEntry(
         approval_id=row.id,
         kind=row.kind,
@@ -379,7 +396,7 @@ def _entry(snapshot: Snapshot, row: ApprovalRow) -> ApprovalEntry:
         preview=_said(row.preview),
         audit_id=_said(row.run),
         action=UNSET if run is None else run.action,
-        session=UNSET if run is None else run.session,
+        session=_said(session),
         agent=_said(agent),
         folder=_said(folder),
     )

@@ -44,6 +44,7 @@ from aileron.audit.events import (
     ApprovalRequested,
     ApproverSet,
     Event,
+    HostAsked,
     RunRequested,
     facts_of,
 )
@@ -62,7 +63,7 @@ from aileron.ledger import (
     Snapshot,
     Transaction,
 )
-from aileron.model.consent import Subject, subject_kind
+from aileron.model.consent import ConsentKind, HostConsent, Subject, subject_kind
 from aileron.model.decision import Signature, digest_with_preview, parse_moment
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, RunStatus
@@ -155,6 +156,8 @@ class Questions:
                 expires_us=expires_us,
             )
             insert_question(tx, row, stored)
+            if isinstance(subject, HostConsent):
+                tx.append(facts_of(_host_asked(subject, row.id)))
             return row, True
 
         row, is_new = await self._ledger.commit(write)
@@ -193,6 +196,24 @@ class Questions:
         """The consents that a person gave and that were not carried out yet, the first to expire first."""
         rows = await self._ledger.read(lambda look: look.open_approvals())
         return [row.id for row in rows if row.state is ApprovalState.APPROVED and row.kind != ACTION_KIND]
+
+    async def waiting(self, kind: ConsentKind) -> frozenset[str]:
+        """The ids of the consents of this kind that wait for a person."""
+        now_us = self._ledger.now_us()
+        rows = await self._ledger.read(lambda look: look.open_approvals())
+        return frozenset(
+            row.id
+            for row in rows
+            if row.kind == kind.value and row.state is ApprovalState.PENDING and row.expires_us > now_us
+        )
+
+    async def state_of(self, approval_id: str) -> tuple[ApprovalState, str | None]:
+        """Where a question is, and the reason that came with its decision. AileronError(not_found)."""
+        row = await self._ledger.read(lambda look: look.approval(approval_id))
+        if row is None:
+            raise _no_approval(approval_id)
+        is_late = row.state is ApprovalState.PENDING and row.expires_us <= self._ledger.now_us()
+        return (ApprovalState.EXPIRED if is_late else row.state), row.reason
 
     async def frozen(self, approval_id: str, plan_digest: str | None = None) -> Frozen:
         """What a run waits for: the plan that was decided, or that it was asked with, or an edit (`plan_digest`).
@@ -503,7 +524,7 @@ class Questions:
         """Close every question whose time is over; returns the ids of the approvals."""
         expired = await self._ledger.commit(expire_due)
         for row in expired:
-            self.watch.changed(row.run)
+            self.watch.changed(row.run or row.id)
         return [row.id for row in expired]
 
     def _take_place(self, tx: Transaction, run_id: str, party: str) -> None:
@@ -521,7 +542,7 @@ class Questions:
 
     async def _settle(self, write: Callable[[Transaction], Settlement]) -> ApprovalRow:
         settled = await self._ledger.commit(write)
-        self.watch.changed(settled.row.run)
+        self.watch.changed(settled.row.run or settled.row.id)
         if settled.refusal is not None:
             raise settled.refusal
         return settled.row
@@ -571,6 +592,10 @@ def insert_question(tx: Transaction, row: ApprovalRow, subject: bytes) -> None:
         approval=row.id, kind=row.kind, digest=row.digest, expires_at_us=row.expires_us, name=row.name, run=row.run
     )
     tx.append(facts_of(requested))
+
+
+def _host_asked(subject: HostConsent, approval_id: str) -> HostAsked:
+    return HostAsked(session=subject.session, host=subject.host, port=subject.port, approval=approval_id)
 
 
 def _check_room_for_consent(tx: Transaction) -> None:

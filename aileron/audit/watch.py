@@ -1,11 +1,12 @@
-"""Who waits for a change of a run is woken by it: no polling of the disk, and no news of other runs.
+"""Who waits for a change of a run, or of a consent, is woken by it: no polling of the disk, and no news of others.
 
 Runs in the daemon's event loop. It says that something changed, never what: whoever is woken reads the record again, so a
 missed or doubled wake-up can cost time and never the truth.
 
 Rules
 - Take the next change, then read, then wait for it: what changes in between is not missed.
-- Holds one entry for each run that somebody watches, and nothing for the others.
+- Holds one entry for each run that somebody watches, and nothing for the others. A consent is watched by the id of its question,
+  as a run is by its own: no two of these are alike.
 
 >>> async def until_over(watch, run_id, read):                                               # doctest: +SKIP
 ...     return await watch.follow(run_id, await read(), read, lambda state: state.is_final, 60)
@@ -48,7 +49,7 @@ class Watch:
         """Set when a person is asked something that nobody asked before."""
 
     def changed(self, run_id: str | None) -> None:
-        """The state of a run is another than before, durably."""
+        """The state of a run, or of a consent, is another than before, durably."""
         watched = self._runs.get(run_id) if run_id is not None else None
         if watched is not None:
             watched.tell()

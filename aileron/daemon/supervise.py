@@ -38,6 +38,7 @@ from aileron.config import Home, Settings, keep_port, load_settings
 from aileron.daemon.decisions.agreements import AgreedSettings
 from aileron.daemon.decisions.build import BuiltConsents, build_consents, build_decisions
 from aileron.daemon.decisions.expiry import close_on_time
+from aileron.daemon.decisions.host_questions import HostQuestions
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.http.build import Http, build_http, build_tunnels
 from aileron.daemon.http.ingress import Ingress, TcpService
@@ -53,7 +54,6 @@ from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.build import Outgoing, build_outgoing, build_secrets
 from aileron.daemon.secrets.logins import start_early
-from aileron.egress.tunnel import ListedHosts
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
 from aileron.executor.spares import Spares
@@ -197,7 +197,7 @@ class _Daemon:
             queue=lambda approval_id: query.waiting_approval(ledger, approval_id, rows_of),
             page=base.review,
         )
-        consenting = await build_consents(base, installing, notify=notifier.asked, read=self._read)
+        consenting = await build_consents(base, installing, notify=notifier.asked, read=self._read, cell=sessions.cell)
         secrets = build_secrets(base, outgoing, consenting)
         packages = build_packages(base, outgoing.egress, installing, consenting)
         spares = Spares(self._jails, base.connectors, SparesJournal(base.audit), self._what_spares_depend_on)
@@ -225,7 +225,10 @@ class _Daemon:
             signature=self._what_agents_see(),
             stopping=stopping,
         )
-        tunnels = build_tunnels(base, outgoing.egress, sessions, ListedHosts())
+        hosts = HostQuestions(consenting.hosts, consenting.consents, base.audit)
+        await hosts.load()
+        sessions.tell_ended(hosts.ended)
+        tunnels = build_tunnels(base, outgoing.egress, sessions, hosts)
         users = (
             outgoing.lending,
             spine,

@@ -72,6 +72,7 @@ class Reason(enum.StrEnum):
     HOST_NOT_LISTED = "host_not_listed"
     HOST_DENIED = "host_denied"
     HOST_UNANSWERED = "host_unanswered"
+    HOST_LIMIT = "host_limit"
     TUNNEL_NO_TLS = "tunnel_no_tls"
     TUNNEL_NO_NAME = "tunnel_no_name"
     TUNNEL_OTHER_NAME = "tunnel_other_name"

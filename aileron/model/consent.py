@@ -36,6 +36,7 @@ __all__ = [
     "Consents",
     "Constraint",
     "GrantConsent",
+    "HostConsent",
     "Operator",
     "Passkey",
     "PasskeyConsent",
@@ -69,6 +70,7 @@ class ConsentKind(enum.StrEnum):
     SETTINGS = "settings"
     PASSKEY = "passkey"
     TOOL_CHANGE = "tool_change"
+    HOST = "host"
 
 
 PASSKEY_DECIDES: Final = frozenset(
@@ -82,6 +84,7 @@ PASSKEY_DECIDES: Final = frozenset(
         ConsentKind.SECRET,
         ConsentKind.GRANT,
         ConsentKind.TOOL_CHANGE,
+        ConsentKind.HOST,
     }
 )
 """What a passkey may say yes to; it may say no to everything. Not another passkey, which would outlive its own revocation, and
@@ -323,6 +326,23 @@ class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
         return tool_agreement(self.hash, self.op)
 
 
+class HostConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="host"):
+    """The approval of a host for the agent in one cell: it may connect there, over TLS, until its session ends."""
+
+    session: str
+    agent: str
+    """Which agent that session was started for, as `aileron launch` says."""
+    folder: str
+    """Where it works."""
+    host: str
+    port: int
+
+    @property
+    def destination(self) -> str:
+        """HOST:PORT."""
+        return f"{self.host}:{self.port}"
+
+
 def tool_agreement(pin_hash: str, op: str) -> str:
     """What the agreement about a changed tool is called."""
     return f"{pin_hash} {op}"
@@ -339,6 +359,7 @@ Subject = (
     | SettingsConsent
     | PasskeyConsent
     | ToolChangeConsent
+    | HostConsent
 )
 
 
@@ -521,5 +542,7 @@ def subject_name(subject: Subject) -> str:
             return SETTINGS
         case ToolChangeConsent():
             return f"{subject.op} of {subject.connector}@{subject.version}"
+        case HostConsent():
+            return subject.destination
         case _:
             return subject.name

@@ -99,6 +99,7 @@ _WITHDRAWN: Final = {
     "settings": "you can change them back",
     "passkey": "you can revoke it; what it decided by then stays decided",
     "tool_change": "you can disable the actions that use it; what they did by then stays done",
+    "host": "it ends with the session (aileron sessions end); what was sent by then stays sent",
 }
 
 

@@ -58,6 +58,7 @@ KINDS: Final = {
     "settings": "settings",
     "passkey": "passkey",
     "tool_change": "changed tool",
+    "host": "host",
 }
 """What each kind of row is called."""
 _ASKS: Final = {
@@ -71,6 +72,7 @@ _ASKS: Final = {
     "settings": ("Change ", ""),
     "passkey": ("Let the passkey ", " decide for you"),
     "tool_change": ("Keep using ", ", whose server changed it"),
+    "host": ("Let an agent in a cell connect to ", ""),
 }
 """What each kind of consent asks for, around its name."""
 _ASKED_BACK: Final = {"waiting": "no answer yet", "answered": "answered"}

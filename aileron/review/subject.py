@@ -25,6 +25,7 @@ from aileron.model.consent import (
     ConnectorUpdateConsent,
     Constraint,
     GrantConsent,
+    HostConsent,
     PasskeyConsent,
     SecretConsent,
     SettingsConsent,
@@ -133,6 +134,8 @@ def _said(subject: Subject) -> Iterator[str | tuple[str]]:
             yield from ("Let the passkey ", (subject.name,), " decide for you")
         case ToolChangeConsent():
             yield from ("Keep using ", (subject.op,), " of ", (subject.connector,), ", whose server changed it")
+        case HostConsent():
+            yield from ("Let ", (subject.agent,), " connect to ", (subject.destination,))
         case impossible:
             assert_never(impossible)
 
@@ -174,6 +177,8 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
             return list(_of_passkey(subject))
         case ToolChangeConsent():
             return list(_of_tool_change(subject, more))
+        case HostConsent():
+            return list(_of_host(subject))
         case impossible:
             assert_never(impossible)
 
@@ -368,6 +373,17 @@ def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[Fa
     yield "definition", text_lines(_indented(subject.definition), more, lines=_MAX_FILE_LINES)
     yield "accepted", subject.digest
     yield "compared with", subject.before
+
+
+def _of_host(subject: HostConsent) -> Iterator[FactRow]:
+    """Where it would go, and what follows: what is in the connection is the agent's and the host's alone."""
+    yield "goes to", host_line(subject.destination)
+    yield "agent", f"{subject.agent} in {subject.folder}"
+    yield (
+        "allows",
+        "sending anything there that is in its cell, and getting anything from there; it is encrypted, and not checked",
+    )
+    yield "until", f"the session ends ({subject.session})"
 
 
 def _indented(definition: str) -> str:

@@ -26,6 +26,7 @@ from aileron.model.consent import (
     ConnectorConsent,
     ConnectorUpdateConsent,
     GrantConsent,
+    HostConsent,
     PasskeyConsent,
     SecretConsent,
     SettingsConsent,
@@ -62,6 +63,7 @@ class Verdict:
 
 _ALLOWS_MORE: Final = Verdict("! LASTING PERMISSION", Weight.HEAVY, "allow")
 _ALLOWS_LITTLE: Final = Verdict("~ lasting permission", Weight.MARKED, "allow")
+_OPENS: Final = Verdict("! ANYTHING CAN BE SENT THERE until the session ends", Weight.HEAVY, "allow")
 UNREADABLE: Final = Verdict("! FROM ANOTHER VERSION: shown as received", Weight.HEAVY, "allow")
 _DOES: Final = {
     Effect.READ: "reads",
@@ -98,6 +100,8 @@ def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
 
     `granted`: the action of a grant, where its file is known to be the one that the subject names.
     """
+    if isinstance(subject, HostConsent):
+        return _OPENS
     return _ALLOWS_LITTLE if _allows_little(subject, granted) else _ALLOWS_MORE
 
 
@@ -114,7 +118,7 @@ def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
             return only_reads(granted)
         case BindingConsent() | PasskeyConsent() | SecretConsent() | SettingsConsent() | TrustedKeyConsent():
             return False
-        case ToolChangeConsent():
+        case ToolChangeConsent() | HostConsent():
             return False
         case impossible:
             assert_never(impossible)

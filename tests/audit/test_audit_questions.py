@@ -487,6 +487,7 @@ SIGNED = {
     "settings": "sha256:d0ba811c5341159bc3b29a45f55658a516e7a0881d57c9ee532017311a888da4",
     "passkey": "sha256:61b47fbd5c21c92836d6f0b8ac84413c4eb1c9c9773848be00c8d63473f3bc14",
     "tool_change": "sha256:62b82b2c98034715071d25062b84f308afc2cf1c55dcf136be181964f77c8227",
+    "host": "sha256:9610893db5192c06d0d4ae7f8fad13825b3d440ca004df35f854736e0abf3cbe",
 }
 """What a person signs of one subject of each kind."""
 

@@ -19,6 +19,7 @@ from aileron.model.consent import (
     ConnectorUpdateConsent,
     Constraint,
     GrantConsent,
+    HostConsent,
     PasskeyConsent,
     SecretConsent,
     SettingsConsent,
@@ -40,8 +41,10 @@ from tests.support.fake_daemon import FakeDaemon, Reply, Seen
 __all__ = [
     "HEAD",
     "ID",
+    "LASTING",
     "ONE",
     "SUBJECTS",
+    "VERDICTS",
     "Approver",
     "asks",
     "difference",
@@ -289,7 +292,15 @@ SUBJECTS: dict[str, Subject] = {
         definition='{"description":"Adds a note, and sends a copy.","name":"add_note"}',
         digest=_HASH,
     ),
+    "host": HostConsent(
+        session="ses-1", agent="claude", folder="/home/mira/work", host="registry.example.com", port=443
+    ),
 }
+
+
+LASTING = "! LASTING PERMISSION"
+VERDICTS = {"host": "! ANYTHING CAN BE SENT THERE until the session ends"}
+"""Of what does not last; of every other consent, LASTING."""
 
 
 def asks(fake: FakeDaemon, asked: dict[str, Any], *, answer: dict[str, Any] | None = None) -> None:

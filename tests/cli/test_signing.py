@@ -556,6 +556,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
             "action": "notes-add-note",
             "digest": "sha256:ab",
         },
+        "host": {"session": "ses-1", "host": "registry.example.com:443"},
     }
     words = {
         "action_file": [
@@ -599,6 +600,14 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
             "undo you can disable the actions that use it",
             '"description": "Adds a note, and sends a copy."',
         ],
+        "host": [
+            "Let “claude” connect to “registry.example.com:443”",
+            "! ANYTHING CAN BE SENT THERE until the session ends",
+            "goes to registry.example.com:443",
+            "agent claude in /home/mira/work",
+            "until the session ends (ses-1)",
+            "undo it ends with the session",
+        ],
     }
     after = {
         "action_file": "send-mail\nadded\n",
@@ -612,6 +621,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "settings": "takes effect when the daemon restarts\n",
         "passkey": "webauthn:be45\nMira's phone can sign decisions on http://localhost:24100\n",
         "tool_change": "notes-add-note\nadd_note of github://example/connector-mail@1.4.0 runs again",
+        "host": "registry.example.com:443\nthe session ses-1 can connect there until it ends\n",
     }
     subject = SUBJECTS[kind]
     asks(fake, subject_question(subject), answer={"status": "completed", "result": results[kind]})

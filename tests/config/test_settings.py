@@ -82,7 +82,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         '[gateway]\nrequire_vault = false\n[gateway.upstreams]\nopenai.url = "http://localhost:11434"\n'
         '[gateway.upstreams.anthropic]\nurl = "https://llm.example.com:8443/team-a/anthropic/"\nsecret = "claude"\n'
         '[launch]\njail = false\n[launch.cell]\nallow_read = ["/srv/b", "/opt/a", "/srv/b"]\nallow_write = ["/w"]\n'
-        'allow_hosts = ["pypi", "a.example", "*.b.example", "nas:8443"]\nallow_env = ["JAVA_HOME", "A_1"]\n'
+        'allow_hosts = ["pypi", "a.example:443", "*.b.example", "a.example", "nas:8443"]\nallow_env = ["JAVA_HOME", "A_1"]\n'
         "ask_hosts = false\nmemory_mb = 64\nprocesses = 17\nopen_files = 65\nfile_mb = 2\nscratch_mb = 3\n"
         '[mcp]\nfind_above = 0\nkeep_listed = ["tag:mail", "list-*", "tag:mail"]\n'
         'folders = ["/w/b=x", "/w/a=tag:a", "/w/a=a-*", "/w/k=v=tag:e"]\n'
@@ -167,12 +167,16 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("[launch.cell]\nallow_read = ['/a/../b']\n", "launch.cell.allow_read '/a/../b' is not an absolute path"),
         ("[launch.cell]\nallow_write = ['//a']\n", "launch.cell.allow_write '//a' is not an absolute path"),
         ("[launch.cell]\nallow_write = ['/a/']\n", "launch.cell.allow_write '/a/' is not an absolute path"),
-        ("[launch.cell]\nallow_hosts = ['*']\n", "launch.cell.allow_hosts '*' is neither NAME"),
-        ("[launch.cell]\nallow_hosts = ['a.*.example']\n", "launch.cell.allow_hosts 'a.*.example' is neither NAME"),
-        ("[launch.cell]\nallow_hosts = ['A.example']\n", "launch.cell.allow_hosts 'A.example' is neither NAME"),
-        ("[launch.cell]\nallow_hosts = ['https://a.example']\n", "'https://a.example' is neither NAME"),
-        ("[launch.cell]\nallow_hosts = ['a.example:']\n", "launch.cell.allow_hosts 'a.example:' is neither NAME"),
-        ("[launch.cell]\nallow_hosts = ['a.example:0']\n", "launch.cell.allow_hosts 'a.example:0' is neither NAME"),
+        ("[launch.cell]\nallow_hosts = ['*']\n", "launch.cell.allow_hosts '*': * stands for the first labels only"),
+        (
+            "[launch.cell]\nallow_hosts = ['a.*.example']\n",
+            "launch.cell.allow_hosts 'a.*.example': * stands for the first",
+        ),
+        ("[launch.cell]\nallow_hosts = ['A.example']\n", "launch.cell.allow_hosts 'A.example' is not a host"),
+        ("[launch.cell]\nallow_hosts = ['https://a.example']\n", "'https://a.example' is not a host"),
+        ("[launch.cell]\nallow_hosts = ['a.example:']\n", "launch.cell.allow_hosts 'a.example:' is not a host"),
+        ("[launch.cell]\nallow_hosts = ['a.example:0']\n", "launch.cell.allow_hosts 'a.example:0' is not a host"),
+        ("[launch.cell]\nallow_hosts = ['192.0.2.1']\n", "launch.cell.allow_hosts '192.0.2.1' is an address"),
         ("[launch.cell]\nallow_env = ['A=b']\n", "launch.cell.allow_env 'A=b' is not the name of a variable"),
         ("[launch.cell]\nallow_env = ['AILERON_HOME']\n", "is one of Aileron's own"),
         (

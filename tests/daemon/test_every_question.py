@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 
 from aileron.audit.log import Audit
 from aileron.cli.app import main as aileron
 from aileron.ledger import ApprovalState, Ledger
-from aileron.model.consent import ConsentKind
+from aileron.model.consent import ConsentKind, HostConsent
 from aileron.model.decision import Signature, moment
 from aileron.model.failure import Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
@@ -33,6 +34,7 @@ from tests.audit.conftest import a_plan
 from tests.cli.command import Command
 from tests.cli.questions import SUBJECTS
 from tests.daemon.test_protocol import Agent
+from tests.support.attendant import Attendant
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
 from tests.support.paged import KeptApprover, PageClient
 from tests.tui.consoles import Shown
@@ -66,16 +68,19 @@ class Made(NamedTuple):
 class _Maker:
     """The record's verbs, as a daemon calls them; decisions carry a signature, as those of this home do."""
 
-    def __init__(self, audit: Audit, key_id: str) -> None:
+    def __init__(self, audit: Audit, key_id: str, session: str) -> None:
+        """`session` is one of a cell, and open: without it, what it asked is withdrawn when a daemon starts."""
         self._audit = audit
         self._key_id = key_id
+        self._session = session
 
     async def consent(self, kind: ConsentKind, state: ApprovalState) -> Made:
         """One that is in this state."""
         wait_s = -1.0 if state is ApprovalState.EXPIRED else 3600.0
-        row, _ = await self._audit.ask(
-            f"{kind.value} {state.value}", SUBJECTS[kind.value], expires_at=time.time() + wait_s
-        )
+        subject = SUBJECTS[kind.value]
+        if isinstance(subject, HostConsent):
+            subject = msgspec.structs.replace(subject, session=self._session)
+        row, _ = await self._audit.ask(f"{kind.value} {state.value}", subject, expires_at=time.time() + wait_s)
         await self._move(row.id, row.digest, state)
         return Made(row.id, kind, WORDS[state])
 
@@ -138,14 +143,21 @@ def home() -> Iterator[DaemonHome]:
 
 
 @pytest.fixture(scope="module")
-def questions(home: DaemonHome) -> list[Made]:
+def session(home: DaemonHome) -> Iterator[str]:
+    """That of an agent in a cell, of another process than this one, which decides."""
+    with Attendant(home.path) as attendant:
+        yield attendant.open(ask=True)["id"]
+
+
+@pytest.fixture(scope="module")
+def questions(home: DaemonHome, session: str) -> list[Made]:
     """One of every kind in every state."""
     approver = KeptApprover.of(home)
     home.stop()
 
     async def make() -> list[Made]:
         with Ledger.open(home.path / "ledger.db", home.path, "0.1.0") as ledger:
-            maker = _Maker(Audit(ledger), approver.key_id)
+            maker = _Maker(Audit(ledger), approver.key_id, session)
             consents = [kind for kind in ConsentKind if kind is not ConsentKind.ACTION]
             made = [await maker.consent(kind, state) for kind, state in itertools.product(consents, ApprovalState)]
             runs = [await maker.run(status) for status in RunStatus]

@@ -19,7 +19,7 @@ from aileron.model.preview import Preview, PreviewField
 from aileron.review.card import Card, Line, Section, Tone, Weight
 from aileron.review.decision_flow import Review, as_told, review_of
 from aileron.review.question import difference_lines, row_of, tags_of
-from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
+from tests.cli.questions import LASTING, SUBJECTS, VERDICTS, plan, previewed, question, subject_question
 from tests.cli.test_hostile_questions import question as hostile_consent
 from tests.cli.test_hostile_questions import run_question, subjects
 from tests.support.hostile_text import EVERYTHING, assert_harmless
@@ -117,7 +117,7 @@ def test_every_consent_lasts_takes_a_word_and_says_how_it_is_undone(kind: str) -
     one = card(subject_question(SUBJECTS[kind]))
 
     assert one.word == "allow"
-    assert one.verdict == Line("! LASTING PERMISSION", Tone.ALARM)
+    assert one.verdict == Line(VERDICTS.get(kind, LASTING), Tone.ALARM)
     assert essential(one, "undo") not in ([], ["nobody knows"])
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from aileron.api.actions import AddedAction
-from aileron.api.approvals import AgreedFile, GrantMade, PasskeyEnrolled, SettingsAgreed, ToolAccepted
+from aileron.api.approvals import AgreedFile, AllowedHost, GrantMade, PasskeyEnrolled, SettingsAgreed, ToolAccepted
 from aileron.api.bindings import BindingEntry
 from aileron.api.connectors import ConnectorEntry, CredentialWanted, InstalledConnector
 from aileron.api.fetches import InstalledTogether
@@ -37,6 +37,7 @@ _RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
     "passkey": PasskeyEnrolled,
     "settings": SettingsAgreed,
     "tool_change": ToolAccepted,
+    "host": AllowedHost,
 }
 """What comes of a yes, by the kind of the consent; of an action's file, and of what came together, its fields say it."""
 
@@ -85,6 +86,9 @@ def tell_done(result: Any) -> None:
         case SettingsAgreed():
             later = "takes effect when the daemon restarts\n  fix: aileron daemon stop"
             output.note(later if result.restart else "in effect")
+        case AllowedHost():
+            output.write(visible(result.host))
+            output.note(f"the session {visible(result.session)} can connect there until it ends")
         case ToolAccepted():
             output.write(visible(result.action))
             output.note(f"{visible(result.op)} of {visible(result.connector)} runs again, as its server has it now")

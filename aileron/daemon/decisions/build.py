@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from aileron import files
 from aileron.daemon.decisions.after_unlock import AfterUnlock
 from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.allowed_hosts import AllowedHosts, AskingCell
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
@@ -39,6 +40,7 @@ class BuiltConsents:
     passkeys: Passkeys
     tools: SuspendedTools
     tool_changes: ToolChanges
+    hosts: AllowedHosts
     asked: Callable[[str, str, str], None]
 
 
@@ -60,11 +62,16 @@ async def build_consents(
     *,
     notify: Callable[[str, str, str], None],
     read: files.Stamp | None,
+    cell: Callable[[str], AskingCell | None],
 ) -> BuiltConsents:
-    """`notify` sends a notice of a question; `read` is the stamp of config.toml as it was read."""
+    """`notify` sends a notice of a question; `read` is the stamp of config.toml as it was read. `cell` knows the open
+    sessions of agents in cells.
+    """
     approver = ApproverState(base.vault, on_record=await base.audit.has_approver())
     tools = SuspendedTools(base.audit, approver)
     await tools.load()
+    hosts = AllowedHosts(base.audit, approver, cell)
+    await hosts.load()
     agreements = Agreements(approver, base.texts, base.connectors.manifest, in_force=base.settings, wanted=base.wanted)
 
     async def ask_about_settings() -> None:
@@ -97,6 +104,7 @@ async def build_consents(
         audit=base.audit,
         texts=base.texts,
         tools=tools,
+        hosts=hosts,
         review=base.review,
         asked=asked,
         settings_agreed=in_force.agreed,
@@ -118,6 +126,7 @@ async def build_consents(
         passkeys=passkeys,
         tools=tools,
         tool_changes=ToolChanges(tools, consents, actions=base.actions, changing=base.changing),
+        hosts=hosts,
         asked=asked,
     )
 

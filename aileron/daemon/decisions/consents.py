@@ -34,7 +34,15 @@ from aileron.actions.agreed import AgreedTexts
 from aileron.actions.manifest import parse_action
 from aileron.actions.store import ActionStore
 from aileron.api.actions import AddedAction
-from aileron.api.approvals import AgreedFile, ConsentAnswer, GrantMade, PasskeyEnrolled, SettingsAgreed, ToolAccepted
+from aileron.api.approvals import (
+    AgreedFile,
+    AllowedHost,
+    ConsentAnswer,
+    GrantMade,
+    PasskeyEnrolled,
+    SettingsAgreed,
+    ToolAccepted,
+)
 from aileron.api.bindings import BindingEntry
 from aileron.api.connectors import InstalledConnector
 from aileron.api.fetches import InstalledTogether
@@ -48,6 +56,7 @@ from aileron.audit.log import Audit
 from aileron.audit.tools_on_record import ToolState
 from aileron.config import Home
 from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
+from aileron.daemon.decisions.allowed_hosts import AllowedHosts
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.suspended_tools import SuspendedTools
 from aileron.daemon.installed.access_summary import binding_reach, needing
@@ -65,6 +74,7 @@ from aileron.model.consent import (
     ConsentKind,
     Consents,
     GrantConsent,
+    HostConsent,
     Passkey,
     PasskeyConsent,
     SecretConsent,
@@ -134,6 +144,7 @@ class _Held:
 CarriedOut = (
     AddedAction
     | AgreedFile
+    | AllowedHost
     | BindingEntry
     | GrantMade
     | InstalledConnector
@@ -187,6 +198,7 @@ class ConsentService:
         audit: Audit,
         texts: AgreedTexts,
         tools: SuspendedTools,
+        hosts: AllowedHosts,
         review: str,
         asked: Callable[[str, str, str], None],
         settings_agreed: Callable[[dict[str, Any]], bool],
@@ -205,6 +217,7 @@ class ConsentService:
         self._audit = audit
         self._texts = texts
         self._tools = tools
+        self._hosts = hosts
         self._settings = AgreedSettings(home.agreed)
         self._keyring = KeyringFile(home.keyring)
         self._review = review
@@ -424,6 +437,8 @@ class ConsentService:
                 return consents is not None
             case ToolChangeConsent():
                 return self._tools.is_asked_now(subject)
+            case HostConsent():
+                return self._hosts.is_asked_now(subject)
             case ConnectorConsent():
                 return True
             case impossible:
@@ -446,9 +461,13 @@ class ConsentService:
     def _check_decided(self, row: ApprovalRow, subject: Subject) -> float | None:
         """When the approver signed what the ledger's row says: its file could have been written while no daemon ran.
 
-        None where nobody signs, and a changed tool was accepted: that is asked about in every home.
+        None where nobody signs, and it was about a changed tool or a host: these are asked about in every home.
         """
-        if isinstance(subject, ToolChangeConsent) and self._approver.consents() is None and row.signed is None:
+        if (
+            isinstance(subject, ToolChangeConsent | HostConsent)
+            and self._approver.consents() is None
+            and row.signed is None
+        ):
             return None
         if self._approver.consents() is None or row.signed is None:
             raise NotCounted("unsigned", f"{row.id} was not approved with a signature; nothing changed")
@@ -577,6 +596,9 @@ class ConsentService:
                 return await self._passkey(subject, row)
             case ToolChangeConsent():
                 return await self._tool_change(subject, approval_id)
+            case HostConsent():
+                await self._hosts.allow(subject, approval_id)
+                return AllowedHost(session=subject.session, host=subject.destination)
             case impossible:
                 assert_never(impossible)
 

@@ -37,6 +37,7 @@ from aileron.daemon.runner import Runner
 from aileron.daemon.views import review_url
 from aileron.ledger.sqlite import Ledger
 from aileron.mcp.agent_port import Account, Call, Offer, Offered
+from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError
 from aileron.model.invocation import Scope
 from aileron.model.manifest import ActionFile
@@ -223,12 +224,12 @@ class AgentService:
             return _plain(await self._queue.cancel(approval_id, Scope.AGENT.value, session))
 
     async def pending(self, session: str) -> list[dict[str, Any]]:
-        """What the session asked and nobody decided yet."""
+        """The runs that the session asked for and nobody decided yet."""
         with self._asked_by(session):
             return [
                 {**_plain(question), "review_url": review_url(self._review, question.approval_id)}
                 for question in await self._queue.listed()
-                if question.session == session
+                if question.session == session and question.kind == ConsentKind.ACTION
             ]
 
     def _asked_by(self, session: str) -> AbstractContextManager[None]:

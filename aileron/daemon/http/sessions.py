@@ -25,7 +25,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -186,6 +186,7 @@ class Sessions:
         self._started: dict[str, _Open] = {}
         """These sessions, by id, for as long as there is that process."""
         self._mcp = McpSettings()
+        self._told_ended: list[Callable[[str], Awaitable[None]]] = []
 
     def adopt(self, settings: Settings) -> None:
         """These are in force from now on: what a session's folder says holds at its next request."""
@@ -295,6 +296,16 @@ class Sessions:
         ):
             return
         raise _over()
+
+    def cell(self, session: str) -> CellSession | None:
+        """The open session of this id whose agent is in a cell; None where it is over, or never was."""
+        now_us = self._ledger.now_us()
+        found = (one for one in self._open.values() if one.id == session and one.expires_at_us > now_us)
+        return next((one.cell for one in found), None)
+
+    def tell_ended(self, told: Callable[[str], Awaitable[None]]) -> None:
+        """Have this told of each session that ends from now on, once that is on record."""
+        self._told_ended.append(told)
 
     def cell_of_process(self, process: PeerProcess) -> CellSession | None:
         """The open session of a cell that this very process opened, while it is there; None where it opened none. Reads /proc.
@@ -506,6 +517,8 @@ class Sessions:
             return  # somebody else was faster
         self._known.discard(one.token_digest.removeprefix(_SHA256))
         await self._audit.note(events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code))
+        for told in self._told_ended:
+            await told(one.id)
 
 
 def token_shown(fields: list[str]) -> str | None:

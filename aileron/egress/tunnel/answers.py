@@ -26,6 +26,7 @@ _STATUS: Final = {
     "network_error": 502,
     "internal_error": 500,
     Reason.TUNNEL_LIMIT.value: 503,
+    Reason.HOST_LIMIT.value: 503,
     Reason.TUNNEL_HEAD.value: 400,
     Reason.URL_CHARACTERS.value: 400,
     Reason.URL_HOST.value: 400,

@@ -1,0 +1,38 @@
+"""Which hosts the agents in cells were asked about, and which of these a person allowed, as the record has it.
+
+Runs in the daemon when it starts. As with tools, the events are the state. Reads.
+
+Source: docs/reference/audit-events.md, docs/adr/0065-questions-about-hosts.md. Not here: how a question was decided (the row of
+its approval), whether a decision counts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aileron.audit.events import HostAllowed, HostAsked
+from aileron.ledger import Recorded, Snapshot
+from aileron.model.names import HostPort
+
+__all__ = ["AskedHost", "hosts_on_record"]
+
+
+class AskedHost(NamedTuple):
+    """One host of one session: its newest question, and whether that was approved and took effect."""
+
+    approval: str
+    is_allowed: bool
+
+
+def hosts_on_record(look: Snapshot) -> dict[str, dict[HostPort, AskedHost]]:
+    """By session, what the events come to. AileronError(hash_mismatch) where a row is not as it was written."""
+    every: list[Recorded[HostAsked] | Recorded[HostAllowed]] = [
+        *look.all_of(HostAsked, 0),
+        *look.all_of(HostAllowed, 0),
+    ]
+    found: dict[str, dict[HostPort, AskedHost]] = {}
+    for row in sorted(every, key=lambda row: row.seq):
+        event = row.checked()
+        asked = AskedHost(event.approval, isinstance(event, HostAllowed))
+        found.setdefault(event.session, {})[HostPort(event.host, event.port)] = asked
+    return found

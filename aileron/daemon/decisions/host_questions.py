@@ -1,0 +1,186 @@
+"""Whether an agent in a cell may connect to a host now: listed, allowed before, or asked about and waited for.
+
+Runs in the daemon, for the cells' way out. Whoever asks is an agent, or a program that it fetched a minute ago: it decides which
+names a person reads, so how many, how often and for how long is bounded here.
+
+    listed by the session             → at once
+    not listed, and it does not ask   → refused, with what lists it
+    not listed, and it asks           → a question, once; the connection waits for WAIT_S, and is refused with the question's id
+        approved                      → this session can reach it until it ends
+        denied, or withdrawn          → refused until the session ends, without another question
+        expired                       → asked again at the next try
+
+Rules
+- A person is never asked twice about the same host for the same session while the first question waits, or after they said no.
+- At most MAX_WAITING questions of one session wait, MAX_ALL of all of them together, and MAX_NAMES names of one session are ever
+  asked about: what is beyond is refused at once and leaves nothing behind.
+- With its session, what waits is withdrawn.
+
+Source: docs/adr/0065-questions-about-hosts.md, docs/reference/consents.md#hosts. Not here: connecting (aileron/egress), what is
+shown of a question (aileron/review).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable
+from typing import Final, assert_never
+
+import anyio
+
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.allowed_hosts import AllowedHosts, AskingCell, KnownHost
+from aileron.daemon.decisions.consents import SETTINGS_WAIT_S, ConsentService
+from aileron.egress.refusal import Reason
+from aileron.egress.tunnel.policy import Admitted, Cell, Refused, listed
+from aileron.ledger import ApprovalState
+from aileron.model.consent import ConsentKind, HostConsent
+from aileron.model.failure import AileronError
+from aileron.model.names import HostPort
+from aileron.model.visible import visible
+
+__all__ = ["MAX_ALL", "MAX_NAMES", "MAX_WAITING", "HostQuestions"]
+
+MAX_WAITING: Final = 8
+"""Of one session: what a tool needs that was started for the first time, and what a person reads in a minute."""
+MAX_NAMES: Final = 64
+"""Of one session that are ever asked about: a project with many toolchains reaches thirty."""
+MAX_ALL: Final = 64
+"""Of all sessions: a third of the room for consents, so that agents do not keep a person's own changes out."""
+WAIT_S: Final = 25.0
+"""That a connection waits for a decision: clients give up after thirty seconds and more, and a person at the desk needs ten."""
+_ENDED: Final = "session"
+"""Who withdraws a question when its session ends, in the record."""
+
+
+class _Answer(enum.Enum):
+    """What a person has said to one question so far."""
+
+    WAITS = enum.auto()
+    YES = enum.auto()
+    NO = enum.auto()
+    NONE = enum.auto()
+    """And will not: it may be asked again."""
+
+
+class HostQuestions:
+    """One for each daemon. A HostPolicy (egress/tunnel/policy.py)."""
+
+    def __init__(self, hosts: AllowedHosts, consents: ConsentService, audit: Audit, *, wait_s: float = WAIT_S) -> None:
+        self._hosts = hosts
+        self._consents = consents
+        self._audit = audit
+        self._wait_s = wait_s
+        self._asking = anyio.Lock()
+        """What is counted and what is asked is one step. Held for a row or two of the record."""
+
+    async def load(self) -> None:
+        """Withdraw what waits for sessions that ended meanwhile. AileronError where that cannot be recorded."""
+        await self._withdraw(lambda session: self._hosts.cell(session) is None)
+
+    async def ended(self, session: str) -> None:
+        """A session is over: so are its questions, and what it was allowed."""
+        async with self._asking:
+            self._hosts.forget(session)
+            await self._withdraw(lambda other: other == session)
+
+    async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
+        """May this cell connect there now? Waits for a person, at most WAIT_S. Cancelled, it leaves the question as it is.
+
+        AileronError vault_locked where it was allowed, and nobody can tell whether that counts; hash_mismatch.
+        """
+        found, facts = listed(cell.hosts, destination), self._hosts.cell(cell.id)
+        if isinstance(found, Admitted) or facts is None or not facts.ask:
+            return found
+        with anyio.CancelScope(shield=True):  # what is on record by then has to be known here, too
+            async with self._asking:
+                known = await self._question(cell.id, facts, destination)
+        if isinstance(known, Refused):
+            return known
+        answer = await self._audit.watch.follow(
+            known.approval,
+            _Answer.WAITS,
+            lambda: self._answer(known),
+            lambda now: now is not _Answer.WAITS,
+            self._wait_s,
+        )
+        return await self._told(answer, known, destination)
+
+    async def _question(self, session: str, facts: AskingCell, destination: HostPort) -> KnownHost | Refused:
+        """That about this host, whatever became of it; asked now, if nobody was. Refused where nobody may be asked."""
+        known = self._hosts.of(session).get(destination)
+        if known is not None and await self._answer(known) is not _Answer.NONE:
+            return known
+        if self._hosts.cell(session) is None:
+            return Refused(Reason.HOST_NOT_LISTED, f"{destination} is not allowed: the session {session} is over")
+        if (problem := await self._why_not_asked(session, destination)) is not None:
+            return Refused(
+                Reason.HOST_LIMIT, f"{destination} is not allowed in this cell, and nobody was asked: {problem}"
+            )
+        subject = HostConsent(
+            session=session, agent=facts.agent, folder=facts.folder, host=destination.host, port=destination.port
+        )
+        asked = await self._consents.ask(subject, SETTINGS_WAIT_S)
+        return self._hosts.asked(subject, asked.approval_id)
+
+    async def _why_not_asked(self, session: str, destination: HostPort) -> str | None:
+        """Why no question is put, in words that end a sentence; None: there is room."""
+        known = self._hosts.of(session)
+        if destination not in known and len(known) >= MAX_NAMES:
+            return (
+                f"this session has asked about {MAX_NAMES} hosts already; start it with --allow-host for what it needs"
+            )
+        waiting = await self._audit.waiting(ConsentKind.HOST)
+        if sum(one.approval in waiting for one in known.values()) >= MAX_WAITING:
+            return f"{MAX_WAITING} questions of this session wait: aileron approval list"
+        if len(waiting) >= MAX_ALL:
+            return f"{MAX_ALL} questions about hosts wait: aileron approval list"
+        return None
+
+    async def _answer(self, known: KnownHost) -> _Answer:
+        """AileronError vault_locked, hash_mismatch: it was a yes, and nobody can tell whether that counts."""
+        if known.is_allowed:
+            return _Answer.YES if await self._hosts.counts(known) else _Answer.NONE
+        state, _ = await self._audit.state_of(known.approval)
+        match state:
+            case (
+                ApprovalState.PENDING | ApprovalState.APPROVED | ApprovalState.REDEEMED
+            ):  # its effect follows in a moment
+                return _Answer.WAITS
+            case ApprovalState.DENIED | ApprovalState.CANCELLED:
+                return _Answer.NO
+            case ApprovalState.EXPIRED:
+                return _Answer.NONE
+            case impossible:
+                assert_never(impossible)
+
+    async def _told(self, answer: _Answer, known: KnownHost, destination: HostPort) -> Admitted | Refused:
+        match answer:
+            case _Answer.YES:
+                return Admitted()
+            case _Answer.NO:
+                state, reason = await self._audit.state_of(known.approval)
+                how = "withdrawn" if state is ApprovalState.CANCELLED else "denied by a person"
+                why = f" ({visible(reason)})" if reason else ""
+                text = (
+                    f"{destination} is not allowed in this cell: it was {how} for this session{why}; do not try again"
+                )
+                return Refused(Reason.HOST_DENIED, text)
+            case _Answer.WAITS | _Answer.NONE:
+                text = (
+                    f"{destination} waits for a person: aileron approve {known.approval}; try again once it is approved"
+                    if answer is _Answer.WAITS
+                    else f"nobody decided about {destination} in time; try again, and a person is asked again"
+                )
+                return Refused(Reason.HOST_UNANSWERED, text)
+            case impossible:
+                assert_never(impossible)
+
+    async def _withdraw(self, is_over: Callable[[str], bool]) -> None:
+        for row, subject in await self._audit.open_consents():
+            if isinstance(subject, HostConsent) and is_over(subject.session):
+                with contextlib.suppress(
+                    AileronError
+                ):  # somebody decided meanwhile, which is refused then (consents.py)
+                    await self._audit.cancel(row.id, surface=_ENDED)

@@ -1,0 +1,394 @@
+"""A host that a cell does not list is a question to a person: with a real daemon, its socket, and TLS through it.
+
+The process of the cell is this one: it opens the session and connects, as `aileron launch` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from aileron.audit.events import HostAllowed, SessionEnded
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.host_questions import MAX_NAMES, MAX_WAITING
+from aileron.ledger import Ledger
+from tests.support.approver import Approver
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.tunnels import DEADLINE_S, Answer, read_answer
+from tests.support.upstream import Authority, Upstream, answer
+
+pytestmark = pytest.mark.jail
+
+ROUTE = "/v1/action-approvals"
+PAGE = b"what the host says"
+NOT_FOUND = ("network_error", 502)
+"""Of a host that is allowed, and that no resolver knows."""
+
+
+@pytest.fixture(scope="module")
+def host(authority: Authority) -> Iterator[Upstream]:
+    """A host on loopback, with a certificate."""
+    with Upstream(lambda _: answer(PAGE), authority.server_context("localhost")) as running:
+        yield running
+
+
+class Cell:
+    """This process as that of a cell, in a home of its own. `decide` as the home's person does: signed, where somebody signs."""
+
+    def __init__(self, home: DaemonHome, approver: Approver | None) -> None:
+        self.home = home
+        self.approver = approver
+        self.session = ""
+
+    def open(self, *hosts: str, ask: bool = True) -> str:
+        """A new session, in place of the one before."""
+        if self.session:
+            self.end()
+        body = {"agent": "claude", "folder": "/srv/work", "pid": os.getpid(), "cell": {"hosts": hosts, "ask": ask}}
+        self.session = self.home.must("POST", "/v1/sessions", body)["id"]
+        return self.session
+
+    def end(self) -> None:
+        """It is over."""
+        self.home.must("POST", f"/v1/sessions/{self.session}/end", {})
+
+    def asks(self, destination: str) -> socket.socket:
+        """A connection on which that was asked for; nobody has answered."""
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(DEADLINE_S)
+        made.connect(str(self.home.path / "run" / "tunnel.sock"))
+        made.sendall(f"CONNECT {destination} HTTP/1.1\r\n\r\n".encode())
+        return made
+
+    def told(self, destination: str) -> Answer:
+        """What is answered to it."""
+        with self.asks(destination) as made:
+            return read_answer(made)
+
+    def waiting(self) -> dict[str, dict[str, Any]]:
+        """The questions about hosts that wait, by what they are about."""
+        listed = self.home.must("GET", ROUTE)["approvals"]
+        return {one["name"]: one for one in listed if one["kind"] == "host" and one["status"] == "pending_approval"}
+
+    def question(self, destination: str) -> dict[str, Any]:
+        """That about this host, once it is there."""
+        return until(lambda: self.waiting().get(destination))
+
+    def decide(self, question: dict[str, Any], decision: str = "approve", **options: Any) -> dict[str, Any]:
+        """What comes of it."""
+        if self.approver is not None:
+            answered = self.approver.decide(self.home, question["approval_id"], decision, **options)  # type: ignore[arg-type]
+        else:
+            body = {"decision": decision, "digest": question["digest"], **options}
+            answered = self.home.ask("POST", f"{ROUTE}/{question['approval_id']}/decide", body)
+        assert answered.status == 200, answered.body
+        settled: dict[str, Any] = answered.body
+        return settled
+
+    def decided(self, destination: str, decision: str = "approve", **options: Any) -> Answer:
+        """What a connection is told for which this was decided while it waited."""
+        with self.asks(destination) as made:
+            self.decide(self.question(destination), decision, **options)
+            return read_answer(made)
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """Those on record of this session, oldest first."""
+        found: list[dict[str, Any]] = self.home.must("GET", f"/v1/audit?type={kind}&session={self.session}")["events"]
+        return found[::-1]
+
+    def restart(self) -> None:
+        """Another daemon, and the vault open."""
+        self.home.stop()
+        self.home.unlock()
+
+
+def until(look: Callable[[], Any]) -> Any:
+    """What it finds, once that is something."""
+    at_last = time.monotonic() + DEADLINE_S
+    while not (found := look()):
+        assert time.monotonic() < at_last, "it never was"
+        time.sleep(0.005)
+    return found
+
+
+def reason(told: Answer) -> tuple[str | None, int]:
+    """The word for programs, and the status."""
+    return told.reason, told.status
+
+
+@pytest.fixture(scope="module", params=["signed", "unsigned"])
+def home(request: pytest.FixtureRequest, host: Upstream) -> Iterator[tuple[DaemonHome, Approver | None]]:
+    """One home where somebody signs, and one where nobody does; both allow the host to be on loopback."""
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate = ["localhost:{host.port}"]\n')
+        made.unlock()
+        approver = Approver() if request.param == "signed" else None
+        if approver is not None:
+            approver.appoint(made)
+        yield made, approver
+
+
+@pytest.fixture
+def cell(home: tuple[DaemonHome, Approver | None]) -> Iterator[Cell]:
+    """A cell of this process that lists `listed.invalid`, and asks."""
+    made = Cell(*home)
+    made.open("listed.invalid")
+    yield made
+    made.end()
+
+
+def test_an_approved_host_is_reached_by_the_connection_that_waited(
+    cell: Cell, host: Upstream, authority: Authority
+) -> None:
+    """TLS goes through; the question says who asks; the next connection is not asked about, and the record has it all."""
+    name = f"localhost:{host.port}"
+    with cell.asks(name) as made:
+        question = cell.question(name)
+        settled = cell.decide(question)
+        assert read_answer(made).status == 200
+        trusting = ssl.create_default_context(cafile=str(authority.ca_file))
+        with trusting.wrap_socket(made, server_hostname="localhost") as through:
+            through.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            said = b""
+            while PAGE not in said:
+                said += through.recv(65536) or pytest.fail(f"it ended with {said!r}")
+
+    assert (question["agent"], question["folder"], question["session"]) == ("claude", "/srv/work", cell.session)
+    assert settled["status"] == "completed"
+    assert settled["result"] == {"session": cell.session, "host": name}
+    with cell.asks(name) as again:
+        assert read_answer(again).status == 200
+    assert cell.waiting() == {}
+    about = {"session": cell.session, "host": "localhost", "port": host.port, "approval": question["approval_id"]}
+    for kind in ("host.asked", "host.allowed"):
+        (event,) = cell.events(kind)
+        assert event.items() >= about.items()
+    decided = cell.home.must("GET", "/v1/audit?type=approval.decided")["events"][0]
+    assert ("signature" in decided) is (cell.approver is not None)
+    verified = cell.home.must("GET", "/v1/audit/verify")
+    assert verified["ok"], verified
+
+
+def test_a_denied_host_is_refused_until_the_session_ends(cell: Cell) -> None:
+    """With the person's reason, at once the second time, and nobody is asked again; the next session asks."""
+    denied = cell.decided("evil.invalid:443", "deny", reason="not\x1bthat one")
+    began = time.monotonic()
+    again = cell.told("evil.invalid:443")
+    took_s = time.monotonic() - began
+
+    assert reason(denied) == reason(again) == ("host_denied", 403)
+    assert "not\\x1bthat one" in denied.body
+    assert took_s < 5
+    assert len(cell.events("host.asked")) == 1
+    assert reason(cell.told("listed.invalid:443")) == NOT_FOUND, "what is listed goes on"
+
+    cell.open()
+    assert reason(cell.decided("evil.invalid:443")) == NOT_FOUND
+
+
+def test_one_host_is_one_question_at_one_port(cell: Cell) -> None:
+    """Three connections wait for the same answer; another port of the host is another question."""
+    with contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(cell.asks("one.invalid:443")) for _ in range(3)]
+        other = stack.enter_context(cell.asks("one.invalid:8443"))
+        first = cell.question("one.invalid:443")
+        cell.decide(cell.question("one.invalid:8443"), "deny")
+        cell.decide(first)
+        told = [read_answer(one) for one in waiting]
+        assert reason(read_answer(other)) == ("host_denied", 403)
+
+    assert [reason(one) for one in told] == [NOT_FOUND] * 3
+    assert len(cell.events("host.asked")) == 2
+
+
+def test_nobody_is_asked_by_a_session_that_does_not_ask(cell: Cell) -> None:
+    """Refused at once, with the option that lists it; one that asks is asked about."""
+    cell.open("listed.invalid", ask=False)
+    refused = cell.told("other.invalid:443")
+
+    assert reason(refused) == ("host_not_listed", 403)
+    assert "--allow-host other.invalid" in refused.body
+    assert (cell.waiting(), cell.events("host.asked")) == ({}, [])
+    cell.open("listed.invalid")
+    with cell.asks("other.invalid:443"):
+        assert cell.question("other.invalid:443")
+
+
+def test_a_client_that_gives_up_leaves_the_question(cell: Cell) -> None:
+    """The person decides later, and a later try goes through, without a second question."""
+    cell.asks("later.invalid:443").close()
+    question = cell.question("later.invalid:443")
+    cell.decide(question)
+
+    assert reason(cell.told("later.invalid:443")) == NOT_FOUND
+    assert len(cell.events("host.asked")) == 1
+
+
+def test_without_a_decision_a_connection_is_refused_with_the_question(cell: Cell) -> None:
+    """After twenty-five seconds, while the question goes on waiting; once approved, the next try goes through."""
+    began = time.monotonic()
+    refused = cell.told("slow.invalid:443")
+    took_s = time.monotonic() - began
+    question = cell.question("slow.invalid:443")
+
+    assert reason(refused) == ("host_unanswered", 504)
+    assert f"aileron approve {question['approval_id']}" in refused.body
+    assert 24 < took_s < 29
+    cell.decide(question)
+    assert reason(cell.told("slow.invalid:443")) == NOT_FOUND
+
+
+def test_a_flood_of_names_is_bounded(cell: Cell) -> None:
+    """So many wait; what is beyond is refused at once, on no record of questions, and asked about when there is room."""
+    with contextlib.ExitStack() as stack:
+        names = [f"n{number}.invalid:443" for number in range(MAX_WAITING)]
+        held = [stack.enter_context(cell.asks(name)) for name in names]
+        until(lambda: len(cell.waiting()) == MAX_WAITING)
+        beyond = cell.told("beyond.invalid:443")
+        listed = cell.told("listed.invalid:443")
+        assert (reason(beyond), reason(listed)) == (("host_limit", 503), NOT_FOUND)
+        assert f"{MAX_WAITING} questions of this session wait" in beyond.body
+
+        cell.decide(cell.question(names[0]), "deny")
+        assert reason(read_answer(held[0])) == ("host_denied", 403)
+        assert reason(cell.decided("beyond.invalid:443")) == NOT_FOUND
+    assert len(cell.events("host.asked")) == MAX_WAITING + 1
+
+
+def test_a_session_asks_about_so_many_names_and_no_more(cell: Cell) -> None:
+    """Though each was decided; those go on as decided, and the next session has room again."""
+    names = [f"m{number}.invalid:443" for number in range(MAX_NAMES)]
+    for name in names[1:]:
+        cell.asks(name).close()
+        cell.decide(cell.question(name), "deny")
+    assert reason(cell.decided(names[0])) == NOT_FOUND
+    refused = cell.told("onemore.invalid:443")
+
+    assert reason(refused) == ("host_limit", 503)
+    assert f"asked about {MAX_NAMES} hosts already" in refused.body
+    assert reason(cell.told(names[0])) == NOT_FOUND
+    assert reason(cell.told(names[1])) == ("host_denied", 403)
+    assert cell.waiting() == {}
+    cell.open()
+    assert reason(cell.decided("onemore.invalid:443")) == NOT_FOUND
+
+
+def test_what_waits_is_withdrawn_with_the_session(cell: Cell) -> None:
+    """It leaves the queue, on record; a decision about it comes too late; what was allowed is nobody's any more."""
+    assert reason(cell.decided("mine.invalid:443")) == NOT_FOUND
+    with cell.asks("waits.invalid:443"):
+        question = cell.question("waits.invalid:443")
+        cell.end()
+        assert cell.waiting() == {}
+    late = cell.home.ask(
+        "POST", f"{ROUTE}/{question['approval_id']}/decide", {"decision": "approve", "digest": question["digest"]}
+    )
+    cancelled = cell.home.must("GET", "/v1/audit?type=approval.cancelled")["events"][0]
+
+    assert late.body["error"]["class"] == "already_decided"
+    assert (cancelled["approval"], cancelled["surface"]) == (question["approval_id"], "session")
+    cell.open()
+    with cell.asks("mine.invalid:443"):
+        assert cell.question("mine.invalid:443")
+
+
+def test_a_restart_forgets_nothing(cell: Cell) -> None:
+    """What was allowed, what was denied, and what waits; a decision that is made afterwards counts."""
+    assert reason(cell.decided("yes.invalid:443")) == NOT_FOUND
+    assert reason(cell.decided("no.invalid:443", "deny")) == ("host_denied", 403)
+    cell.asks("waits.invalid:443").close()
+    question = cell.question("waits.invalid:443")
+    cell.restart()
+
+    assert reason(cell.told("yes.invalid:443")) == NOT_FOUND
+    assert reason(cell.told("no.invalid:443")) == ("host_denied", 403)
+    assert cell.question("waits.invalid:443")["approval_id"] == question["approval_id"]
+    cell.decide(question)
+    assert reason(cell.told("waits.invalid:443")) == NOT_FOUND
+    assert len(cell.events("host.asked")) == 3
+
+
+def test_after_a_restart_a_locked_vault_cannot_tell_what_was_signed(cell: Cell) -> None:
+    """Where somebody signs, the host is refused until it is open, and no second question is put; else nothing is to be told."""
+    assert reason(cell.decided("yes.invalid:443")) == NOT_FOUND
+    cell.home.stop()
+    cell.home.must("GET", "/v1/status")
+    locked = cell.told("yes.invalid:443")
+    cell.home.unlock()
+
+    assert reason(locked) == (NOT_FOUND if cell.approver is None else ("vault_locked", 403))
+    assert reason(cell.told("yes.invalid:443")) == NOT_FOUND
+    assert len(cell.events("host.asked")) == 1
+
+
+def test_questions_of_a_session_whose_end_was_all_that_was_recorded_are_withdrawn(cell: Cell) -> None:
+    """The daemon was killed between the two rows: the next one withdraws them; those of a session that goes on wait on."""
+    cell.asks("waits.invalid:443").close()
+    question = cell.question("waits.invalid:443")
+    cell.home.kill()
+    cell.home.must("GET", "/v1/status")
+    assert cell.question("waits.invalid:443") == question
+
+    cell.home.kill()
+    ended = SessionEnded(session=cell.session, reason="ended")
+
+    async def record() -> None:
+        with Ledger.open(cell.home.path / "ledger.db", cell.home.path, "0.1.0") as ledger:
+            await Audit(ledger).note(ended)
+
+    anyio.run(record)
+    cell.home.unlock()
+    assert cell.waiting() == {}
+
+
+def test_what_was_allowed_unsigned_counts_no_more_once_somebody_signs(host: Upstream) -> None:
+    """It is asked about again, and a signature makes it count."""
+    approver = Approver()
+    with daemon_home() as made:
+        made.unlock()
+        cell = Cell(made, None)
+        cell.open()
+        assert reason(cell.decided("was.invalid:443")) == NOT_FOUND
+        approver.appoint(made)
+        cell.approver = approver
+        assert reason(cell.decided("was.invalid:443")) == NOT_FOUND
+        assert len(cell.events("host.asked")) == 2
+
+
+@pytest.mark.parametrize("home", ["signed"], indirect=True)
+def test_an_unsigned_decision_is_none_where_somebody_signs(cell: Cell) -> None:
+    """Nor is one with another key; the question goes on waiting for the approver."""
+    with cell.asks("signed.invalid:443") as made:
+        question = cell.question("signed.invalid:443")
+        body = {"decision": "approve", "digest": question["digest"]}
+        unsigned = cell.home.ask("POST", f"{ROUTE}/{question['approval_id']}/decide", body)
+        other = Approver().decide(cell.home, question["approval_id"])
+        assert [one.body["error"]["class"] for one in (unsigned, other)] == ["unauthorized", "unauthorized"]
+        assert cell.events("host.allowed") == []
+        cell.decide(question)
+        assert reason(read_answer(made)) == NOT_FOUND
+
+
+@pytest.mark.parametrize("home", ["signed"], indirect=True)
+def test_what_only_the_ledger_says_was_allowed_is_not(cell: Cell) -> None:
+    """A row that names a question which nobody signed, put there while no daemon ran, counts only where nobody signs."""
+    cell.asks("forged.invalid:443").close()
+    question = cell.question("forged.invalid:443")
+    cell.home.stop()
+    forged = HostAllowed(session=cell.session, host="forged.invalid", port=443, approval=str(question["approval_id"]))
+
+    async def record() -> None:
+        with Ledger.open(cell.home.path / "ledger.db", cell.home.path, "0.1.0") as ledger:
+            await Audit(ledger).note(forged)
+
+    anyio.run(record)
+    cell.home.unlock()
+    assert reason(cell.decided("forged.invalid:443", "deny")) == ("host_denied", 403)
