@@ -407,12 +407,12 @@ class _Watch(threading.Thread):
         self._tree = ProcessTree(_pid_of(pidfd))
         self._scratch = scratch
         self._memory_bytes = memory_bytes
-        self._stop = threading.Event()
+        self._over = threading.Event()
         self.is_over = False
 
     def run(self) -> None:
         """Until `close`, or until it is over."""
-        while not self._stop.wait(WATCH_PERIOD_S):
+        while not self._over.wait(WATCH_PERIOD_S):
             files = sum(_used_bytes(fd) for fd in self._scratch)
             if self._tree.used().memory_bytes + files > self._memory_bytes:
                 self.is_over = True
@@ -422,7 +422,7 @@ class _Watch(threading.Thread):
 
     def close(self) -> None:
         """Stop looking. Waits for a look that is under way."""
-        self._stop.set()
+        self._over.set()
         self.join(_STOP_DEADLINE_S)
 
 

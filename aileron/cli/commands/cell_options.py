@@ -1,0 +1,161 @@
+"""The options of `aileron launch` that are about a cell, spelled once, and what they say together with the settings.
+
+Runs in commands. Nothing is decided here: what an option shows is sights.py's to say, what a host is host_pattern.py's. A wrong
+one ends the command before anything is started.
+
+Source: docs/reference/cli.md, docs/reference/configuration.md#launch. Not here: carrying it out (launch_cell.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aileron.cli.problem import Problem
+
+if TYPE_CHECKING:
+    from aileron.api.daemon import LaunchedCell
+    from aileron.cell.publish import Publish
+    from aileron.launch.sights import CellOptions
+
+__all__ = [
+    "AllowEnv",
+    "AllowHost",
+    "AllowRead",
+    "AllowWrite",
+    "CellWishes",
+    "Explain",
+    "Jail",
+    "OverlayProject",
+    "PublishPort",
+    "ReadOnly",
+]
+
+_FIX = "aileron launch --help"
+_MIB = 1 << 20
+
+Jail = Annotated[
+    bool | None,
+    typer.Option(
+        "--jail/--no-jail", help="Start the agent in a cell, or without one. Default: the setting launch.jail."
+    ),
+]
+ReadOnly = Annotated[
+    bool, typer.Option("--read-only", help="In a cell, show the project without letting the agent change it.")
+]
+AllowRead = Annotated[
+    list[str] | None,
+    typer.Option("--allow-read", metavar="PATH", help="In a cell, let the agent read PATH. Repeatable."),
+]
+AllowWrite = Annotated[
+    list[str] | None,
+    typer.Option("--allow-write", metavar="PATH", help="In a cell, let the agent read and change PATH. Repeatable."),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="HOST",
+        help="In a cell, let the agent reach HOST: NAME, NAME:PORT, *.NAME or a preset. Repeatable.",
+    ),
+]
+AllowEnv = Annotated[
+    list[str] | None,
+    typer.Option("--allow-env", metavar="NAME", help="In a cell, pass the environment variable NAME. Repeatable."),
+]
+PublishPort = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--publish", metavar="PORT", help="Make a port of the cell reachable on this machine's loopback. Repeatable."
+    ),
+]
+OverlayProject = Annotated[
+    bool,
+    typer.Option("--overlay", help="In a cell, keep changes of the project aside until you apply or discard them."),
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show what the agent would see and reach in a cell, and start nothing.")
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CellWishes:
+    """What the options say."""
+
+    read_only: bool = False
+    allow_read: tuple[str, ...] = ()
+    allow_write: tuple[str, ...] = ()
+    allow_host: tuple[str, ...] = ()
+    allow_env: tuple[str, ...] = ()
+    publish: tuple[str, ...] = ()
+    overlay: bool = False
+
+    def check(self, *, is_in_cell: bool) -> None:
+        """Problem for what is wrong by itself, and for an option of a cell where there is none: it would protect nothing."""
+        given = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(self) if getattr(self, field.name)]
+        if given and not is_in_cell:
+            raise Problem.usage(f"{given[0]} requires --jail: without a cell it has no effect", fix="add --jail")
+        if self.read_only and self.overlay:
+            raise Problem.usage("--read-only and --overlay cannot be used together", fix=_FIX)
+        for name in self.allow_env:
+            if not name or "=" in name or "\0" in name:
+                raise Problem.usage(f"--allow-env: {name!r} is not the name of a variable", fix="--allow-env NAME")
+        _ = self.hosts(None), self.published()
+
+    def hosts(self, settings: LaunchedCell | None) -> list[str]:
+        """What can be reached, each once, presets spelled out. Problem for what is no host."""
+        from aileron.model.host_pattern import parse_host_patterns
+        from aileron.model.host_presets import HOST_PRESETS, resolved_hosts
+
+        given = [*(() if settings is None else settings.allow_hosts), *self.allow_host]
+        for one in given:
+            if "." not in one and ":" not in one and one not in HOST_PRESETS:
+                known = ", ".join(HOST_PRESETS)
+                raise Problem.usage(
+                    f"--allow-host: {one!r} is neither a host nor a preset; presets: {known}",
+                    fix=f"for a host without a dot, add its port: --allow-host {one[:60]}:443",
+                )
+        try:
+            return [str(pattern) for pattern in parse_host_patterns(resolved_hosts(given))]
+        except ValueError as error:
+            raise Problem.usage(f"--allow-host: {error}", fix="--allow-host NAME[:PORT], *.NAME or a preset") from None
+
+    def published(self) -> tuple[Publish, ...]:
+        """Ports of the cell. Problem for what is none."""
+        from aileron.cell.publish import parse_publish
+
+        try:
+            return tuple(map(parse_publish, self.publish))
+        except ValueError as error:
+            raise Problem.usage(f"--publish: {error}", fix="--publish PORT or --publish HOSTPORT:PORT") from None
+
+    def options(self, settings: LaunchedCell | None) -> CellOptions:
+        """For what it sees: the settings that are in force, and the options on top."""
+        from aileron.launch.sights import CellLimits, CellOptions
+
+        read, write, environment = list[str](), list[str](), list[str]()
+        limits = CellLimits()
+        if settings is not None:
+            read, write, environment = settings.allow_read, settings.allow_write, settings.allow_env
+            limits = CellLimits(
+                memory_bytes=settings.memory_mb * _MIB,
+                processes=settings.processes,
+                open_files=settings.open_files,
+                file_bytes=settings.file_mb * _MIB,
+                scratch_bytes=settings.scratch_mb * _MIB,
+            )
+        return CellOptions(
+            read_only=self.read_only,
+            allow_read=(*read, *map(_absolute, self.allow_read)),
+            allow_write=(*write, *map(_absolute, self.allow_write)),
+            allow_env=(*environment, *self.allow_env),
+            overlay=self.overlay,
+            limits=limits,
+        )
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

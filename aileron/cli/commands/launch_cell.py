@@ -1,0 +1,245 @@
+"""`aileron launch --jail`: the agent in a cell, with a session that is known by this process; and `--explain`.
+
+Runs in the command, which stays outside. It puts together what others own: what the agent sees (aileron/launch), the session (the
+daemon), the cell and its doors (aileron/cell).
+
+Not here: the options themselves (cell_options.py), whether a cell is wanted where none was said (cli/cells.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from aileron.api.daemon import Status
+from aileron.api.sessions import CellFacts, NewSession, OpenSession
+from aileron.cli import output
+from aileron.cli.commands.cell_options import CellWishes
+from aileron.cli.problem import FAILED, USAGE, Problem, local_work
+from aileron.client import Client, DaemonUnreachable, path_of
+from aileron.model.placeholder import CELL_PLACEHOLDER
+from aileron.model.visible import visible
+
+if TYPE_CHECKING:
+    from aileron.cli.supervisor import Supervisor
+    from aileron.launch.agent import Agent, Gateway
+    from aileron.launch.sights import Sights
+
+__all__ = ["CellStart", "are_cells_possible", "explain", "in_cell"]
+
+_DEFAULT_PORT = 8721
+"""Stands in what is explained where no daemon runs that would have one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CellStart:
+    """One launch. `running` is the daemon's word, or None where none runs; `gateway` is None where it is not to be used."""
+
+    agent: Agent
+    program: str
+    words: tuple[str, ...]
+    folder: str
+    gateway: Gateway | None
+    running: Status | None
+    wishes: CellWishes
+
+    @property
+    def hosts(self) -> list[str]:
+        """What can be reached without a question."""
+        return self.wishes.hosts(None if self.running is None else self.running.launch.cell)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a person is asked about other hosts."""
+        return self.running is not None and self.running.launch.cell.ask_hosts
+
+    @property
+    def port(self) -> int:
+        """Of the gateway and of the daemon, on loopback in the cell as it is outside."""
+        return _DEFAULT_PORT if self.running is None else urlsplit(self.running.web).port or _DEFAULT_PORT
+
+
+def are_cells_possible() -> bool:
+    """Whether this machine can make one. It tries."""
+    from aileron_sandbox.support import examine
+
+    return examine().available
+
+
+def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
+    """The agent in a cell, with a session around it; its exit code.
+
+    What would be refused is refused before there is a session.
+    """
+    sights = _sights(supervisor, start)
+    facts = CellFacts(hosts=start.hosts, ask=start.is_asking)
+    for note in _notes(start, sights):
+        output.note(visible(note))
+    body = OpenSession(agent=start.agent.name, folder=start.folder, pid=os.getpid(), only=only, cell=facts)
+    session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
+    code: int | None = None
+    try:
+        code = _run(supervisor, start, sights, session)
+        return code
+    finally:
+        with contextlib.suppress(DaemonUnreachable, OSError, ValueError):
+            Client(supervisor.home).ask("POST", path_of("v1", "sessions", session.id, "end"), {"exit_code": code})
+
+
+def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: NewSession) -> int:
+    from aileron.cell.publish import PublishRefused
+    from aileron.config import Home
+    from aileron.launch.in_cell import CellLaunch, run_in_cell
+    from aileron_sandbox.ending import JailUnavailable
+
+    home = Home(supervisor.home)
+    launch = CellLaunch(
+        sights=sights,
+        is_overlay=start.wishes.overlay,
+        publish=start.wishes.published(),
+        token=session.token,
+        run_directory=home.path / "run",
+        kept_in=home.cells / session.id,
+    )
+    try:
+        with local_work():
+            return run_in_cell(launch, lambda line: output.note(visible(line)))
+    except JailUnavailable as error:
+        raise _unavailable(error.what, error.fix) from None
+    except PublishRefused as refused:
+        raise Problem.usage(refused.what, fix=refused.fix) from None
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise Problem(f"cannot start {sights.program}", exit_code=FAILED, name="invalid_request", why=why) from None
+
+
+def _unavailable(what: str, fix: str) -> Problem:
+    return Problem(
+        f"cannot make a cell: {what}",
+        exit_code=FAILED,
+        name="sandbox_unavailable",
+        fix=f"{fix}, or start it with --no-jail",
+    )
+
+
+def _sights(supervisor: Supervisor, start: CellStart) -> Sights:
+    """What the agent sees. Problem where it cannot be as it was asked for."""
+    from aileron.launch.agent import LaunchRequest
+    from aileron.launch.git_sights import person_settings
+    from aileron.launch.programs import installation, read_files, server_of
+    from aileron.launch.sights import CellRefused, Machine, server_in_cell, sights
+
+    environment = os.environ
+    machine = Machine(
+        home=os.path.realpath(os.path.expanduser("~")),
+        aileron_home=os.path.realpath(supervisor.home),
+        installation=installation(),
+        gateway_port=start.port,
+        git_settings=person_settings(environment),
+    )
+    server = server_in_cell(server_of(supervisor.home))
+    files = read_files(start.agent, environment)
+    asked = LaunchRequest(server, CELL_PLACEHOLDER, start.gateway, environment, start.words, files)
+    settings = None if start.running is None else start.running.launch.cell
+    try:
+        with local_work():
+            setup = start.agent.setup(asked)
+        return sights(start.agent, start.program, asked, setup, start.folder, start.wishes.options(settings), machine)
+    except CellRefused as refused:
+        raise Problem(refused.what, exit_code=USAGE, fix=refused.fix) from None
+
+
+def _notes(start: CellStart, sights: Sights) -> Iterator[str]:
+    from aileron.launch.agent import is_not_through
+    from aileron.model.host_pattern import HostPattern
+    from aileron.model.names import HostPort
+
+    yield from sights.notes
+    if start.gateway is None or any(map(is_not_through, sights.notes)):
+        allowed = [HostPattern.parse(host) for host in start.hosts]
+        wanted = [
+            host
+            for host in start.agent.cell(os.environ).hosts
+            if not any(one.matches(HostPort(host, 443)) for one in allowed)
+        ]
+        if wanted:
+            options = " ".join(f"--allow-host {host}" for host in wanted)
+            yield f"without the gateway, {start.agent.name} needs hosts that are not allowed: {options}"
+    if start.running is not None and start.running.launch.problem:
+        yield f"additional settings for cells are not used: {start.running.launch.problem}"
+
+
+# What it would be
+
+
+def explain(supervisor: Supervisor, start: CellStart, *, as_json: bool) -> None:
+    """Print what the agent would see, may change and can reach. A cell is prepared, to know its layers; nothing runs in it."""
+    from aileron.launch.in_cell import layers_of
+    from aileron_sandbox.ending import JailUnavailable
+
+    sights = _sights(supervisor, start)
+    problem: JailUnavailable | None = None
+    layers: tuple[str, ...] = ()
+    try:
+        layers = layers_of(sights)
+    except JailUnavailable as error:
+        problem = error
+    notes = list(_notes(start, sights))
+    if start.running is None:
+        notes.append("no daemon is running: the settings for cells and the gateway's address are not shown")
+    if as_json:
+        output.print_json(_as_json(start, sights, layers, notes))
+    else:
+        output.print_facts(_facts(start, sights, layers, notes))
+    if problem is not None:
+        raise _unavailable(problem.what, problem.fix)
+
+
+def _as_json(start: CellStart, sights: Sights, layers: tuple[str, ...], notes: list[str]) -> dict[str, Any]:
+    return {
+        "agent": start.agent.name,
+        "command": [sights.program, *sights.arguments],
+        "project": {"path": sights.project, "access": _access(start)},
+        "writable": list(sights.writable),
+        "readable": list(sights.readable),
+        "masked": list(sights.policy.masked),
+        "environment": dict(sights.environment),
+        "hosts": start.hosts,
+        "asks": start.is_asking,
+        "publish": [dataclasses.asdict(one) for one in start.wishes.published()],
+        "layers": list(layers),
+        "notes": notes,
+    }
+
+
+def _facts(
+    start: CellStart, sights: Sights, layers: tuple[str, ...], notes: list[str]
+) -> list[tuple[str, str | list[str] | None]]:
+    published = [f"{one.host_port} on this machine: {one.port} in the cell" for one in start.wishes.published()]
+    writable = [path for path in sights.writable if path != sights.project]
+    readable = [path for path in sights.readable if path != sights.project]
+    return [
+        ("command", [visible(shlex.quote(word)) for word in (sights.program, *sights.arguments)]),
+        ("project", f"{visible(sights.project)} ({_access(start)})"),
+        ("writable", list(map(visible, writable)) or None),
+        ("readable", list(map(visible, readable))),
+        ("masked", list(map(visible, sights.policy.masked)) or None),
+        ("private", f"{visible(sights.policy.home)}, /tmp, /run, /var: empty at first, gone at the end"),
+        ("hosts", start.hosts or "none"),
+        ("other hosts", "you are asked" if start.is_asking else "refused"),
+        ("published", published or None),
+        ("variables", " ".join(sorted(map(visible, sights.environment)))),
+        ("layers", ", ".join(layers) or None),
+        ("note", list(map(visible, notes)) or None),
+    ]
+
+
+def _access(start: CellStart) -> str:
+    if start.wishes.read_only:
+        return "read-only"
+    return "changes are kept aside" if start.wishes.overlay else "writable"

@@ -1,0 +1,103 @@
+"""One agent in a cell, in the foreground of our terminal, from before it starts until everything in it is gone.
+
+Runs in the command, outside, which is the process of the session: what comes through the doors is known by it. In order: what is
+missing of the agent's own files is made; which names there are is noted; the cell is prepared; its doors are opened; the agent
+starts; at its end the cell is closed, and what it changed is told.
+
+Rules
+- The session's token goes into no cell: it is the preamble of one door, which is said outside.
+- Nothing is executed before all doors are open, and nothing is looked at before the cell is closed.
+
+Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what it sees (sights.py), the session (aileron/cli), who answers (daemon).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from aileron.cell.attend import attend, streams_of_ours
+from aileron.cell.changes import Watch, summary
+from aileron.cell.overlay import prepare_overlay
+from aileron.cell.publish import Publish, Published
+from aileron.cell.relays import Door, unix_target
+from aileron.cell.start import Root
+from aileron.launch.sights import Missing, Sights
+from aileron_sandbox.cell.door import Cell
+
+__all__ = ["CellLaunch", "layers_of", "make_missing", "run_in_cell"]
+
+_EMPTY_OBJECT = b"{}\n"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CellLaunch:
+    """What is started. `run_directory` has the daemon's sockets; `kept_in` is where what changes is noted (Home.cells)."""
+
+    sights: Sights
+    is_overlay: bool
+    publish: tuple[Publish, ...]
+    token: str = dataclasses.field(repr=False)
+    run_directory: Path
+    kept_in: Path
+
+
+def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
+    """The agent's exit code, or 128 and the signal that ended it. OSError if it cannot be executed; JailUnavailable."""
+    sights = launch.sights
+    make_missing(sights.missing)
+    policy = sights.policy
+    if launch.is_overlay:
+        policy = dataclasses.replace(policy, overlay=prepare_overlay(launch.kept_in, sights.project))
+    with contextlib.ExitStack() as undo:
+        published = [undo.enter_context(Published(one)) for one in launch.publish]
+        watch = Watch.begin([Root(path, only) for path, only in sights.roots], launch.kept_in)
+        undo.callback(watch.abandon)
+        streams = streams_of_ours()
+        with Cell.start(policy, [sights.program, *sights.arguments], sights.environment, streams) as cell:
+            ending = attend(cell, streams, _doors(launch), published)
+        if ending.why is not None:
+            note(f"the cell has ended: {ending.why}")
+        for line in summary(watch.finish()):
+            note(line)
+    return ending.exit_code
+
+
+def layers_of(sights: Sights) -> tuple[str, ...]:
+    """What would confine the agent, by preparing its cell and closing it again. Nothing is made or executed. JailUnavailable."""
+    there = tuple(bind for bind in sights.policy.binds if os.path.exists(bind.source))
+    policy = dataclasses.replace(sights.policy, binds=there)
+    with Cell.start(policy, [sights.program], sights.environment, ("pipe", "pipe", "pipe")) as cell:
+        return cell.layers
+
+
+def make_missing(missing: tuple[Missing, ...]) -> None:
+    """What the agent would make itself outside of a cell, with the rights that it gives: for nobody else."""
+    for one in missing:
+        os.makedirs(one.path if one.is_directory else os.path.dirname(one.path), mode=0o700, exist_ok=True)
+        if not one.is_directory:
+            with contextlib.suppress(FileExistsError):
+                descriptor = os.open(one.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+                with open(descriptor, "wb") as made:
+                    made.write(_EMPTY_OBJECT)
+
+
+def _doors(launch: CellLaunch) -> list[Door]:
+    """Where what comes out of the cell leads, by the names of its listeners."""
+    run = launch.run_directory
+    return [
+        Door("mcp", unix_target(str(run / "mcp.sock")), _preamble(launch.token)),
+        Door("agent", unix_target(str(run / "cell.sock"))),
+        Door("gateway", unix_target(str(run / "cell.sock"))),
+        Door("tunnel", unix_target(str(run / "tunnel.sock"))),
+    ]
+
+
+def _preamble(token: str) -> bytes:
+    """With what our own relay begins (aileron/mcp/relay.py): a notification that says whose session this is."""
+    message = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": token}}
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"

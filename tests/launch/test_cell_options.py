@@ -1,0 +1,102 @@
+"""The options of `aileron launch` about cells: what is refused before anything starts, and what `--explain` shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aileron.model.host_pattern import parse_host_patterns
+from aileron.model.host_presets import HOST_PRESETS, resolved_hosts
+from tests.launch.desk import Desk
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--no-jail", "--read-only"], "--read-only requires --jail"),
+        (["--no-jail", "--allow-host", "npm"], "--allow-host requires --jail"),
+        (["--dry-run", "--overlay"], "--overlay requires --jail"),
+        (["--jail", "--read-only", "--overlay"], "cannot be used together"),
+        (["--jail", "--allow-host", "npmm"], "neither a host nor a preset"),
+        (["--jail", "--allow-host", "10.0.0.1"], "is an address"),
+        (["--jail", "--allow-host", "*.com"], "too wide"),
+        (["--jail", "--allow-env", "A=B"], "not the name of a variable"),
+        (["--jail", "--publish", "http"], "is not a port"),
+        (["--jail", "--dry-run"], "without a cell"),
+        (["--explain", "--no-jail"], "--explain is about a cell"),
+        (["--jail", "--allow-read", "nowhere"], "no such file"),
+    ],
+)
+def test_a_wrong_option_starts_nothing(desk: Desk, options: list[str], why: str) -> None:
+    """Wrong usage, with its reason and a fix; there is no session and no agent."""
+    before = len(desk.sessions())
+    said = desk.aileron("launch", "claude", *options)
+
+    assert said.code == 2, said
+    assert why in said.err
+    assert "fix: " in said.err
+    assert len(desk.sessions()) == before
+    assert not desk.record_file.exists()
+
+
+def test_an_option_of_cells_without_a_cell_is_refused(desk: Desk) -> None:
+    """Where nobody chose cells and nobody can be asked: it would look as if it protected something."""
+    said = desk.aileron("launch", "claude", "--read-only")
+
+    assert said.code == 2
+    assert "--read-only requires --jail" in said.err
+    assert not desk.record_file.exists()
+
+
+@pytest.mark.jail
+def test_explain_shows_the_cell_and_starts_nothing(desk: Desk) -> None:
+    """What the agent would see, reach and be given, as data; no session, no agent, no file of the agent's."""
+    shown = desk.path / "shown"
+    shown.mkdir()
+    before = len(desk.sessions())
+    options = ["--read-only", "--allow-read", str(shown), "--allow-host", "pypi", "--allow-host", "*.example.com:8443"]
+    said = desk.aileron("launch", "claude", "--explain", "--json", *options, "--allow-env", "MINE", MINE="value")
+    found = json.loads(said.out)
+
+    assert said.code == 0, said.err
+    assert found["project"] == {"path": str(desk.folder), "access": "read-only"}
+    assert str(shown) in found["readable"]
+    assert found["writable"] == [str(desk.path / "person" / ".claude"), str(desk.path / "person" / ".claude.json")]
+    assert found["hosts"] == ["pypi.org", "files.pythonhosted.org", "*.example.com:8443"]
+    assert found["environment"]["MINE"] == "value"
+    assert found["environment"]["AILERON_HOME"] == "/run/aileron"
+    assert {"user-ns", "net-ns", "pivoted-root", "no-new-privs"} <= set(found["layers"])
+    assert len(desk.sessions()) == before
+    assert not desk.record_file.exists()
+    assert list((desk.path / "person").iterdir()) == []
+
+
+@pytest.mark.jail
+def test_explain_is_readable_by_a_person(desk: Desk) -> None:
+    """The same as lines, without values of variables, which can be secrets."""
+    said = desk.aileron("launch", "codex", "--explain", OPENAI_API_KEY="sk-canary")
+
+    assert said.code == 0, said.err
+    assert f"{desk.folder} (writable)" in said.out
+    assert "OPENAI_API_KEY" in said.out
+    assert "sk-canary" not in said.out + said.err
+    assert "codex's own sandbox is off" in said.out
+
+
+@pytest.mark.parametrize("preset", HOST_PRESETS)
+def test_every_preset_is_a_list_of_hosts(preset: str) -> None:
+    """Each in its one spelling, at the port of HTTPS."""
+    hosts = resolved_hosts([preset])
+
+    assert [str(one) for one in parse_host_patterns(hosts)] == list(hosts)
+
+
+def test_the_presets_are_on_the_page() -> None:
+    """Each with its hosts."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+
+    for preset, hosts in HOST_PRESETS.items():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{preset}` |")]
+        assert all(f"`{host}`" in row for host in hosts), preset

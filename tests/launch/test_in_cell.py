@@ -1,0 +1,184 @@
+"""`aileron launch --jail` in a real cell, with a shell in the agent's place and a real daemon."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from aileron.model.placeholder import CELL_PLACEHOLDER
+from tests.launch.desk import NAMES, Desk
+from tests.support.home import daemon_home
+
+pytestmark = pytest.mark.jail
+
+
+def look(desk: Desk, script: str, *options: str, agent: str = "claude", **environment: str) -> str:
+    """What a shell in the agent's place prints, in a cell; it has ended well."""
+    program = desk.path / "shell"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    said = desk.aileron("launch", agent, "--jail", "--program", str(program), *options, **environment)
+    assert said.code == 0, said
+    return said.out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_agent_in_a_cell_has_a_session_without_its_token(desk: Desk, name: str) -> None:
+    """The session is a cell's and ends with the agent's exit code; what the agent is given is the placeholder."""
+    program = desk.path / "agent"
+    program.write_text("#!/bin/sh\nenv\nexit 7\n")
+    program.chmod(0o755)
+    said = desk.aileron("launch", name, "--jail", "--program", str(program), "--allow-host", "crates", "--", "run")
+    session = desk.sessions()[0]
+
+    assert said.code == 7, said
+    assert (session["agent"], session["folder"], session["exit_code"]) == (name, str(desk.folder), 7)
+    assert session["cell"]["hosts"] == ["crates.io", "index.crates.io", "static.crates.io"]
+    assert f"AILERON_SESSION_TOKEN={CELL_PLACEHOLDER}" in said.out
+    assert said.out.count("ail_") == said.out.count(CELL_PLACEHOLDER)
+
+
+def test_the_home_is_empty_but_for_the_agents_files(desk: Desk) -> None:
+    """While the same shell outside of a cell sees what lies there: it is there."""
+    person = desk.path / "person"
+    for name in (".ssh/id_ed25519", ".aws/credentials", "letter.txt"):
+        (person / name).parent.mkdir(exist_ok=True)
+        (person / name).write_text("secret")
+    script = "ls -A ~; cat ~/.ssh/id_ed25519 ~/letter.txt || true"
+    outside = desk.aileron("launch", "claude", "--no-jail", "--program", _shell(desk, script))
+
+    assert "secret" in outside.out
+    assert look(desk, script).split() == [".claude", ".claude.json"]
+
+
+def test_the_home_of_aileron_has_sockets_and_nothing_else(desk: Desk) -> None:
+    """Neither the vault nor the ledger; by the path outside there is nothing."""
+    found = look(desk, f'find "$AILERON_HOME" -type f; find "$AILERON_HOME" -type s; ls {desk.daemon.path} || true')
+
+    assert sorted(found.split()) == ["/run/aileron/run/agent.sock", "/run/aileron/run/mcp.sock"]
+    assert (desk.daemon.path / "run" / "mcp.sock").exists()
+
+
+def test_a_project_is_written_unless_it_is_read_only(desk: Desk) -> None:
+    """In pairs: the same command, with and without the option."""
+    script = "echo x > made && echo written || echo refused"
+
+    assert look(desk, script, "--read-only") == "refused\n"
+    assert not (desk.folder / "made").exists()
+    assert look(desk, script) == "written\n"
+    assert (desk.folder / "made").read_text() == "x\n"
+
+
+def test_an_overlay_keeps_the_project_as_it_was(desk: Desk) -> None:
+    """The agent sees what it wrote; the project does not have it."""
+    (desk.folder / "there").write_text("before")
+    found = look(desk, "echo after > there; echo x > made; cat there made", "--overlay")
+
+    assert found == "after\nx\n"
+    assert (desk.folder / "there").read_text() == "before"
+    assert not (desk.folder / "made").exists()
+
+
+def test_what_a_person_allows_is_there(desk: Desk) -> None:
+    """A folder to be read, one to be written, and a variable."""
+    read, write = desk.path / "read", desk.path / "write"
+    for folder in (read, write):
+        folder.mkdir()
+        (folder / "file").write_text("there\n")
+    script = f"cat {read}/file {write}/file; echo new > {write}/new; echo new > {read}/new || true; echo $MINE"
+    options = ["--allow-read", str(read), "--allow-write", str(write), "--allow-env", "MINE"]
+
+    assert look(desk, script, *options, MINE="mine") == "there\nthere\nmine\n"
+    assert (write / "new").exists()
+    assert not (read / "new").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user cannot read it outside either")
+def test_as_root_what_only_root_can_read_is_masked(desk: Desk) -> None:
+    """Which nothing else would keep from an agent: in the cell it is root by number."""
+    assert Path("/etc/shadow").read_bytes()
+
+    assert look(desk, "cat /etc/shadow >&2 && echo read || echo refused; cat /etc/passwd > /dev/null && echo read") == (
+        "refused\nread\n"
+    )
+
+
+def test_the_agents_own_files_are_made_and_stay(desk: Desk) -> None:
+    """For nobody else, as the agent would make them; what it writes into them is there afterwards."""
+    person = desk.path / "person"
+    look(desk, "echo x > ~/.claude/x; echo new > ~/.claude.json; echo x > ~/gone")
+
+    assert (person / ".claude" / "x").exists()
+    assert (person / ".claude.json").read_text() == "new\n"
+    assert not (person / "gone").exists()
+    assert stat.S_IMODE((person / ".claude").stat().st_mode) == 0o700
+    assert stat.S_IMODE((person / ".claude.json").stat().st_mode) == 0o600
+
+
+def test_our_server_answers_in_a_cell(desk: Desk) -> None:
+    """The very command that is registered, with the very environment: it is the session's, by the door that it came through."""
+    desk.daemon.install_probe()
+    desk.daemon.add_probe_action("give_back", "text:string", name="give-back")
+    desk.daemon.add_probe_action("give_back", "text:string", name="not-selected")
+    desk.record_file = desk.folder / "record.json"
+    names = ("STAND_IN", "STAND_IN_RECORD")
+    options = ["--allow-read", str(Path(__file__).parent), *(word for name in names for word in ("--allow-env", name))]
+    said = desk.aileron(
+        "launch",
+        "opencode",
+        "--jail",
+        "--only",
+        "give-*",
+        *options,
+        STAND_IN="mcp",
+        STAND_IN_RECORD=str(desk.record_file),
+    )
+    assert said.code == 0, said
+    initialized, listed = desk.record["mcp"]
+    tools = [tool["name"] for tool in listed["result"]["tools"]]
+
+    assert initialized["result"]["serverInfo"]["name"] == "aileron"
+    assert "give_back" in tools
+    assert "not_selected" not in tools
+    assert desk.record["of_parent"] is None
+
+
+def test_settings_count_for_every_cell(tmp_path: Path) -> None:
+    """What the person allows for all of them, and that there is one where the command does not say."""
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    (shown / "file").write_text("there\n")
+    with daemon_home() as home:
+        settings = f'allow_read = ["{shown}"]\nallow_hosts = ["go"]\nallow_env = ["MINE"]\nask_hosts = false\n'
+        home.configure(f"[launch]\njail = true\n[launch.cell]\n{settings}")
+        home.ask("GET", "/healthz")
+        desk = Desk(tmp_path, home)
+        script = f"cat {shown}/file; echo $MINE"
+        said = desk.aileron("launch", "claude", "--program", _shell(desk, script), MINE="mine")
+        session = desk.sessions()[0]
+
+    assert said.code == 0, said
+    assert said.out.split()[:2] == ["there", "mine"]
+    assert session["cell"] == {"hosts": ["proxy.golang.org", "sum.golang.org"], "ask": False}
+
+
+def test_a_program_that_cannot_be_executed_ends_the_session(desk: Desk) -> None:
+    """The reason is the kernel's."""
+    program = desk.path / "not-a-program"
+    program.write_bytes(b"\x7fELF nothing")
+    program.chmod(0o755)
+    said = desk.aileron("launch", "claude", "--jail", "--program", str(program))
+
+    assert said.code == 1, said
+    assert "cannot start" in said.err
+    assert desk.sessions()[0]["status"] == "ended"
+
+
+def _shell(desk: Desk, script: str) -> str:
+    program = desk.path / "outside"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
