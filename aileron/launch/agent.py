@@ -24,7 +24,6 @@ __all__ = [
     "CALL_S",
     "HOME_VARIABLE",
     "NAME",
-    "PLACEHOLDER",
     "TOKEN_VARIABLE",
     "Agent",
     "AileronServer",
@@ -49,9 +48,6 @@ CALL_S = 300
 give up after 60 unless told."""
 HOME_VARIABLE = "AILERON_HOME"
 TOKEN_VARIABLE = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
-PLACEHOLDER = "ail_stands-where-a-key-would-be-opens-nothing-0"
-"""What an agent in a cell is shown where it wants a token or a key: the same on every machine, and worth nothing. There, the
-session is known by the connection, and a key is the gateway's to add."""
 _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 _NO_PROXY = ("no_proxy", "NO_PROXY")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -122,7 +118,7 @@ class Snippet:
 class Executes:
     """Files of an agent's settings that make it, or a shell, run something the next time, outside of a cell too.
 
-    `pattern` is absolute, as `fnmatch` reads it, where `*` is everything below a folder as well. `how` says what runs.
+    `pattern` is an absolute path with globs in it, where `**` stands for everything below a folder. `how` says what runs.
     """
 
     pattern: str

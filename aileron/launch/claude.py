@@ -90,11 +90,11 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         executes=(
             Executes(str(directory / "settings*.json"), "hooks, status line, key helpers and variables"),
             Executes(str(state), "MCP servers"),
-            Executes(str(directory / "hooks/*"), "programs of hooks"),
-            Executes(str(directory / "plugins/*"), "plugins"),
+            Executes(str(directory / "hooks/**"), "programs of hooks"),
+            Executes(str(directory / "plugins/**"), "plugins"),
             *(
                 Executes(str(directory / name), "instructions and commands for later sessions")
-                for name in ("CLAUDE.md", "rules/*", "commands/*", "agents/*", "skills/*", "output-styles/*")
+                for name in ("CLAUDE.md", "rules/**", "commands/**", "agents/**", "skills/**", "output-styles/**")
             ),
         ),
         hosts=("api.anthropic.com", "platform.claude.com", "claude.ai"),

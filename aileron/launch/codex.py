@@ -135,12 +135,12 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         executes=(
             Executes(str(directory / "*config.toml"), "notify, hooks, MCP servers and providers' commands"),
             Executes(str(directory / "hooks*"), "hooks"),
-            Executes(str(directory / "plugins/*"), "plugins"),
-            Executes(str(directory / "rules/*"), "commands that run without a question"),
-            Executes(str(directory / "shell_snapshots/*"), "a shell script that it loads"),
+            Executes(str(directory / "plugins/**"), "plugins"),
+            Executes(str(directory / "rules/**"), "commands that run without a question"),
+            Executes(str(directory / "shell_snapshots/**"), "a shell script that it loads"),
             *(
                 Executes(str(directory / name), "instructions and scripts for later sessions")
-                for name in ("AGENTS*.md", "skills/*", "prompts/*", "agents/*", "memories/*")
+                for name in ("AGENTS*.md", "skills/**", "prompts/**", "agents/**", "memories/**")
             ),
         ),
         hosts=("api.openai.com", "chatgpt.com", "auth.openai.com"),

@@ -148,12 +148,12 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         variables={"GOOSE_DISABLE_KEYRING": "1"},
         executes=(
             Executes(str(config / "config.yaml"), "extensions"),
-            Executes(str(config / "custom_providers/*"), "providers"),
+            Executes(str(config / "custom_providers/**"), "providers"),
             *(
                 Executes(str(config / name), "instructions and commands for later sessions")
-                for name in (".goosehints", "memory/*", "recipes/*", "skills/*", "prompts/*")
+                for name in (".goosehints", "memory/**", "recipes/**", "skills/**", "prompts/**")
             ),
-            Executes(str(data / "*"), "apps, plugins and schedules"),
+            Executes(str(data / "**"), "apps, plugins and schedules"),
         ),
         hosts=("api.openai.com", "api.anthropic.com"),
         notes=("goose cannot reach the keyring in a cell: it looks for keys in its variables and in secrets.yaml",),

@@ -126,11 +126,11 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
             ),
             *(
                 Executes(str(config / name), "code that it loads")
-                for name in ("plugin*/*", "tool*/*", "package.json", "node_modules/*")
+                for name in ("plugin*/**", "tool*/**", "package.json", "node_modules/**")
             ),
             *(
                 Executes(str(config / name), "instructions and commands for later sessions")
-                for name in ("AGENTS.md", "command*/*", "agent*/*", "mode*/*", "skill*/*")
+                for name in ("AGENTS.md", "command*/**", "agent*/**", "mode*/**", "skill*/**")
             ),
         ),
         hosts=("api.anthropic.com", "api.openai.com", "opencode.ai", "models.dev"),

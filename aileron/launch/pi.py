@@ -121,11 +121,11 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
             ),
             *(
                 Executes(str(directory / name), "code that it loads")
-                for name in ("extensions/*", "hooks/*", "tools/*", "npm/*", "git/*", "commands/*")
+                for name in ("extensions/**", "hooks/**", "tools/**", "npm/**", "git/**", "commands/**")
             ),
             *(
                 Executes(str(directory / name), "instructions for later sessions")
-                for name in ("AGENTS*", "CLAUDE*", "SYSTEM.md", "APPEND_SYSTEM.md", "skills/*", "prompts/*")
+                for name in ("AGENTS*", "CLAUDE*", "SYSTEM.md", "APPEND_SYSTEM.md", "skills/**", "prompts/**")
             ),
         ),
         hosts=("api.anthropic.com", "api.openai.com"),

@@ -24,7 +24,6 @@ from typing import Final
 
 from aileron.launch import cell_environment, git_sights, toolchains
 from aileron.launch.agent import (
-    PLACEHOLDER,
     Agent,
     AileronServer,
     CellNeeds,
@@ -35,7 +34,8 @@ from aileron.launch.agent import (
 )
 from aileron.launch.places import SECRET_IN_HOME, is_within, secret_places
 from aileron.launch.system_sights import SYSTEM, SystemSights, made_files, system_sights
-from aileron_sandbox.cell.policy import Bind, CellPolicy, Overlay
+from aileron.model.placeholder import CELL_PLACEHOLDER
+from aileron_sandbox.cell.policy import Bind, CellPolicy
 
 __all__ = ["CellLimits", "CellOptions", "CellRefused", "Machine", "Missing", "Sights", "server_in_cell", "sights"]
 
@@ -72,13 +72,13 @@ class CellLimits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellOptions:
-    """What a person chose, by options and settings. Paths are absolute. `overlay` is (upper, work), on one file system."""
+    """What a person chose, by options and settings. Paths are absolute. With `overlay`, changes of the project are kept aside."""
 
     read_only: bool = False
     allow_read: tuple[str, ...] = ()
     allow_write: tuple[str, ...] = ()
     allow_env: tuple[str, ...] = ()
-    overlay: tuple[str, str] | None = None
+    overlay: bool = False
     limits: CellLimits = CellLimits()
 
 
@@ -129,8 +129,20 @@ class Sights:
     @property
     def writable(self) -> tuple[str, ...]:
         """What it can change that is still there when it has ended."""
-        over = () if self.policy.overlay is None else (self.policy.overlay.target,)
-        return tuple(bind.target for bind in self.policy.binds if bind.writable and bind.target not in over)
+        return tuple(bind.target for bind in self.policy.binds if bind.writable)
+
+    @property
+    def roots(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """What is looked at when it is over, by its path outside, the project first; with globs that limit what is of interest.
+
+        Of the agent's own files those that execute something later, of everything else all.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        for bind in self.policy.binds:
+            if bind.writable:
+                own = [one.pattern for one in self.executes if is_within(one.pattern, bind.target)]
+                found[bind.source] = tuple(one[len(bind.target) + 1 :] or os.path.basename(one) for one in own)
+        return ((self.project, ()), *((path, only) for path, only in found.items() if path != self.project))
 
 
 def server_in_cell(server: AileronServer) -> AileronServer:
@@ -152,7 +164,7 @@ def sights(
         shown.read(os.path.realpath(place), target=os.path.normpath(place))
     missing = _settings(shown, needs, asked.environment, machine)
     _allowed(shown, options, machine)
-    shown.put(project, project, writable=not options.read_only and options.overlay is None)
+    shown.put(project, project, writable=not options.read_only and not options.overlay)
     for place in machine.installation:
         shown.fixed(place)
     shown.notes += [
@@ -161,14 +173,13 @@ def sights(
     ]
     keys = _hidden_keys(needs, asked)
     _git(shown, project)
-    binds = (*(Bind(source, target) for source, target in system.directories), *shown.binds())
+    binds = (*(Bind(source, target, mounts=True) for source, target in system.directories), *shown.binds())
     hidden = [(_target(path, asked.environment, machine), _EMPTY_STATE) for path in keys.files if os.path.isfile(path)]
     masked = [place for place in system.masked if not shown.is_named(place)]
     policy = CellPolicy(
         folder=project,
         home=machine.home,
         binds=binds,
-        overlay=_overlay(project, options),
         masked=tuple(dict.fromkeys([*masked, *shown.masked(machine)])),
         links=system.links,
         files=(*made_files(), *_git_file(machine, shown), *hidden),
@@ -183,7 +194,7 @@ def sights(
         **needs.variables,
         **setup.variables,
         **cell_environment.made(home=machine.home, path=path, folder=project),
-        **asked.server.environment(PLACEHOLDER),
+        **asked.server.environment(CELL_PLACEHOLDER),
     }
     for name in setup.unset:
         environment.pop(name, None)
@@ -432,13 +443,6 @@ def _git_file(machine: Machine, shown: _Shown) -> tuple[tuple[str, bytes], ...]:
     path = f"{machine.home}/.gitconfig"
     content = git_sights.cleaned_settings(machine.git_settings)
     return () if not content or shown.has(path) else ((path, content),)
-
-
-def _overlay(project: str, options: CellOptions) -> Overlay | None:
-    if options.overlay is None or options.read_only:
-        return None
-    upper, work = options.overlay
-    return Overlay(lower=project, upper=upper, work=work, target=project)
 
 
 def _unread_variables(options: CellOptions, environment: Mapping[str, str]) -> Iterator[str]:

@@ -67,14 +67,13 @@ def system_sights(system: tuple[str, ...] = SYSTEM, looked_at: tuple[str, ...] =
 
 
 def made_files() -> tuple[tuple[str, bytes], ...]:
-    """Files that stand in front of the machine's own, at the paths that those lead to."""
-    contents = {
-        "/etc/hosts": _HOSTS,
-        "/etc/resolv.conf": _RESOLV,
-        "/etc/nsswitch.conf": _NSSWITCH,
-        "/etc/machine-id": b"",
-    }
-    return tuple((os.path.realpath(path), content) for path, content in contents.items())
+    """Files that stand in front of the machine's own, links or not."""
+    return (
+        ("/etc/hosts", _HOSTS),
+        ("/etc/resolv.conf", _RESOLV),
+        ("/etc/nsswitch.conf", _NSSWITCH),
+        ("/etc/machine-id", b""),
+    )
 
 
 def _closed_to_others(top: str) -> tuple[list[str], list[str]]:

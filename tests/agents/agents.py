@@ -119,9 +119,9 @@ class Desk:
         }
         agent.own(self.home)
 
-    def launch(self) -> Ended:
-        """`aileron launch AGENT -- …`, to its end."""
-        return self._run(["aileron", "launch", self.agent.name, "--", *self.agent.words], {})
+    def launch(self, *options: str) -> Ended:
+        """`aileron launch AGENT … -- …`, to its end."""
+        return self._run(["aileron", "launch", self.agent.name, *options, "--", *self.agent.words], {})
 
     def start(self, port: int) -> Ended:
         """The agent by itself, with a model on a port of this machine, to its end."""

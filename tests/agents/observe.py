@@ -13,8 +13,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import functools
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from aileron.model.names import tool_name
@@ -37,7 +40,9 @@ from tests.agents.tap import Tap
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, SECRET, DaemonHome, daemon_home
 
-__all__ = ["ROWS", "UPSTREAM_KEY", "Seen", "cells", "observed"]
+__all__ = ["ROWS", "UPSTREAM_KEY", "Seen", "cells", "documented", "observed"]
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "agents.md"
 
 UPSTREAM_KEY: Final = "sk-canary-7c1f0a9be254"
 """What the gateway adds, and no agent may have."""
@@ -73,8 +78,8 @@ class Seen:
 
 
 @contextlib.contextmanager
-def observed(agent: Agent) -> Iterator[Seen]:
-    """Run it; the home is there until the end, for more."""
+def observed(agent: Agent, *options: str) -> Iterator[Seen]:
+    """Run it, launched with these options; the home is there until the end, for more."""
     with daemon_home() as home, Trap() as trap, desk(agent, home.path, trap) as place:
         notes = Notes()
         home.unlock()
@@ -86,7 +91,7 @@ def observed(agent: Agent) -> Iterator[Seen]:
             own = place.files()
             doctor = place.doctor()
             with tap:
-                ended = place.launch()
+                ended = place.launch(*options)
             changed = [name for name, data in own.items() if place.files().get(name) != data]
         pasted = Notes()
         with LanguageModel(lambda: list_and_call(pasted, home)) as direct:
@@ -291,3 +296,14 @@ ROWS: Final = {
 def cells(seen: Seen) -> dict[str, str]:
     """One column of the table."""
     return {row: word(seen) for row, word in ROWS.items()}
+
+
+@functools.cache
+def documented() -> dict[str, dict[str, str]]:
+    """The table of the page, column by column."""
+    table = re.search(r"(?:^\|.*\n?)+", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert table, "the page has no table"
+    (_corner, *agents), _rule, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()
+    ]
+    return {agent: {row[0]: row[number] for row in rows} for number, agent in enumerate(agents, 1)}

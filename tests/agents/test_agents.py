@@ -7,22 +7,17 @@ docs/reference/agents.md, and the page is compared with what was seen.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from aileron.model.names import RESERVED_TOOLS, tool_name
 from tests.agents.agents import ALL, Trap, desk
 from tests.agents.llm.server import LAST_WORDS, LanguageModel
-from tests.agents.observe import ROWS, UPSTREAM_KEY, Seen, cells, observed
+from tests.agents.observe import ROWS, UPSTREAM_KEY, Seen, cells, documented, observed
 from tests.agents.script import GREETING, LONG, MEANT, REASON, Notes, list_and_call, prepare
 from tests.support.canary import find
 from tests.support.home import PASSPHRASE, SECRET, daemon_home
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "agents.md"
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(1800)]
 """Half an hour: where nothing is cached, the first of them installs all five."""
@@ -202,7 +197,7 @@ def test_the_session_is_on_record(seen: Seen) -> None:
 
 def test_the_page_says_what_was_seen(seen: Seen) -> None:
     """Every cell of this agent's column in docs/reference/agents.md."""
-    assert _columns()[seen.agent.name] == cells(seen)
+    assert documented()[seen.agent.name] == cells(seen)
 
 
 def test_the_trap_notices_who_wants_to_leave() -> None:
@@ -248,18 +243,7 @@ def test_codex_calls_from_a_script_where_it_knows_the_model() -> None:
 
 def test_the_page_has_these_rows_and_agents() -> None:
     """Neither more nor less, in the order of the code."""
-    columns = _columns()
+    columns = documented()
 
     assert list(columns) == list(ALL)
     assert [list(column) for column in columns.values()] == [list(ROWS)] * len(ALL)
-
-
-@functools.cache
-def _columns() -> dict[str, dict[str, str]]:
-    """The table of the page, column by column."""
-    table = re.search(r"(?:^\|.*\n?)+", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert table, "the page has no table"
-    (_corner, *agents), _rule, *rows = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()
-    ]
-    return {agent: {row[0]: row[number] for row in rows} for number, agent in enumerate(agents, 1)}

@@ -131,13 +131,18 @@ def test_what_exists_has_an_entry() -> None:
 # The command line
 
 
+def _spellings(parameter: Any) -> list[str]:
+    """All of them, with what switches it off (`--no-…`)."""
+    return [*parameter.opts, *parameter.secondary_opts]
+
+
 def test_every_command_and_option_has_an_entry() -> None:
     """`aileron WORDS` stands in cli.md, and each of its long options in the same section."""
     parts = re.split(r"^##+ ", page("cli.md"), flags=re.MULTILINE)
     missing = []
     for words, command in command_line():
         sections = [part for part in parts if f"`aileron {words}" in part]
-        options = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+        options = {name for parameter in command.params for name in _spellings(parameter) if name.startswith("--")}
         missing += [] if sections else [words]
         missing += [f"{words} {name}" for name in options - {"--help"} if not any(name in part for part in sections)]
 
@@ -429,7 +434,7 @@ def problem_with(typed: str) -> str | None:
         return None  # all of them are meant
     if name not in known:
         return f"there is no `aileron {name}`"
-    options = {option for parameter in known[name].params for option in parameter.opts} | {"-h", "--help"}
+    options = {option for parameter in known[name].params for option in _spellings(parameter)} | {"-h", "--help"}
     ours = typed.partition(" -- ")[0]  # what follows is the word of the program that is started
     asked = re.findall(r"(?<!\S)\[?(--?[a-z][a-z-]*)", ours)
     return next((f"`aileron {name}` has no {option}" for option in asked if option not in options), None)

@@ -13,8 +13,9 @@ from tests.support.home import DaemonHome, daemon_home
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """One home with a daemon for all tests here."""
+    """One home with a daemon for all tests here. Somebody chose no cells: at a terminal, launch would ask."""
     with daemon_home() as found:
+        found.configure("[launch]\njail = false\n")
         found.ask("GET", "/healthz")
         yield found
 

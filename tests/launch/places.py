@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from aileron.launch.agent import PLACEHOLDER, AileronServer, Gateway, LaunchRequest
+from aileron.launch.agent import AileronServer, Gateway, LaunchRequest
 from aileron.launch.agents import AGENTS
 from aileron.launch.sights import CellOptions, Machine, Sights, server_in_cell, sights
 from aileron.launch.system_sights import SystemSights
+from aileron.model.placeholder import CELL_PLACEHOLDER
 
 __all__ = ["Place"]
 
@@ -69,7 +70,7 @@ class Place:
         )
         server = server_in_cell(AileronServer(("/opt/aileron/bin/aileron-mcp",), str(self.aileron)))
         gateway = Gateway("http://localhost:8721", kept)
-        asked = LaunchRequest(server, PLACEHOLDER, gateway, {**self.environment, **environment}, ("run",))
+        asked = LaunchRequest(server, CELL_PLACEHOLDER, gateway, {**self.environment, **environment}, ("run",))
         found = AGENTS[agent]
         where = str(folder or self.project)
         return sights(

@@ -92,12 +92,19 @@ def _record(told: str) -> None:
         "folder": os.fsencode(os.getcwd()).decode("utf-8", "backslashreplace"),
         "pid": os.getpid(),
         "is_in_foreground": _is_in_foreground(),
-        "of_parent": Path(f"/proc/{os.getppid()}/environ").read_bytes().decode("utf-8", "replace"),
+        "of_parent": _environment_of_parent(),
         "mcp": _asked() if told == "mcp" else None,
     }
     path = Path(os.environ["STAND_IN_RECORD"])
     path.with_suffix(".new").write_text(json.dumps(record), encoding="utf-8")
     path.with_suffix(".new").rename(path)
+
+
+def _environment_of_parent() -> str | None:
+    try:
+        return Path(f"/proc/{os.getppid()}/environ").read_bytes().decode("utf-8", "replace")
+    except PermissionError:  # the first process of a cell
+        return None
 
 
 def _is_in_foreground() -> bool | None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aileron.launch.agent import PLACEHOLDER
 from aileron.launch.agents import AGENTS
 from aileron.launch.places import SECRET_IN_HOME
 from aileron.launch.sights import CellOptions, CellRefused
+from aileron.model.placeholder import CELL_PLACEHOLDER
 from tests.launch.places import Place
 
 NAMES = list(AGENTS)
@@ -112,10 +112,10 @@ def test_what_stands_in_place_of_a_token_is_the_same_for_everybody(place: Place,
     """The token of a session is nowhere in a cell."""
     cell = place.cell(name, kept=frozenset({"anthropic", "openai"}), AILERON_SESSION_TOKEN="ail_" + "t" * 43)
 
-    assert cell.environment["AILERON_SESSION_TOKEN"] == PLACEHOLDER
+    assert cell.environment["AILERON_SESSION_TOKEN"] == CELL_PLACEHOLDER
     assert cell.environment["AILERON_HOME"] == "/run/aileron"
     assert "ail_ttt" not in str(dict(cell.environment)) + str(cell.arguments)
-    assert len(PLACEHOLDER) == 4 + 43
+    assert len(CELL_PLACEHOLDER) == 4 + 43
 
 
 # Variables
@@ -278,13 +278,25 @@ def test_a_project_can_be_read_only(place: Place) -> None:
     assert place.shows(cell, place.home / ".claude") == "writable"
 
 
-def test_an_overlay_stands_in_place_of_the_project(place: Place) -> None:
-    """What is written is kept aside; no bind shows the folder itself as writable."""
-    cell = place.cell(options=CellOptions(overlay=(f"{place.root}/upper", f"{place.root}/work")))
+def test_with_an_overlay_the_project_itself_is_read_only(place: Place) -> None:
+    """What is written is kept aside, and the folder cannot be written past that."""
+    cell = place.cell(options=CellOptions(overlay=True))
 
-    assert cell.policy.overlay is not None
-    assert (cell.policy.overlay.lower, cell.policy.overlay.target) == (str(place.project), str(place.project))
     assert place.shows(cell, place.project) == "read-only"
+    assert str(place.project) not in cell.writable
+    assert cell.roots[0] == (str(place.project), ())
+
+
+def test_what_is_looked_at_afterwards_is_all_that_can_be_written(place: Place) -> None:
+    """The project first; of the agent's own files what executes, with globs below its folder."""
+    (place.home / "out").mkdir()
+    cell = place.cell(options=CellOptions(allow_write=(f"{place.home}/out",)))
+    roots = dict(cell.roots)
+
+    assert next(iter(roots)) == str(place.project)
+    assert roots[f"{place.home}/out"] == ()
+    assert {"settings*.json", "hooks/**", "CLAUDE.md"} <= set(roots[f"{place.home}/.claude"])
+    assert roots[f"{place.home}/.claude.json"] == (".claude.json",)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_made_files_name_nobody() -> None:
     made = dict(made_files())
 
     assert b"nameserver" not in b"".join(made.values())
-    assert made[os.path.realpath("/etc/hosts")].split() == [
+    assert made["/etc/hosts"].split() == [
         b"127.0.0.1", b"localhost", b"::1", b"localhost", b"ip6-localhost", b"ip6-loopback",
     ]  # fmt: skip
-    assert made[os.path.realpath("/etc/machine-id")] == b""
+    assert made["/etc/machine-id"] == b""

@@ -20,6 +20,18 @@ import typer
 from aileron.api.daemon import Status
 from aileron.api.sessions import NewSession, OpenSession
 from aileron.cli import output
+from aileron.cli.commands.cell_options import (
+    AllowEnv,
+    AllowHost,
+    AllowRead,
+    AllowWrite,
+    CellWishes,
+    Explain,
+    Jail,
+    OverlayProject,
+    PublishPort,
+    ReadOnly,
+)
 from aileron.cli.commands.options import AsJson, Only, PassphraseFile
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.prompts import can_ask, passphrase_from
@@ -83,24 +95,58 @@ def launch(
         bool, typer.Option("--no-gateway", help="Do not route the model's API through the gateway.")
     ] = False,
     only: Only = None,
+    jail: Jail = None,
+    read_only: ReadOnly = False,
+    allow_read: AllowRead = None,
+    allow_write: AllowWrite = None,
+    allow_host: AllowHost = None,
+    allow_env: AllowEnv = None,
+    publish: PublishPort = None,
+    overlay: OverlayProject = False,
+    explain: Explain = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be set, and start nothing.")] = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a coding agent that has your actions as its tools.
 
-    It runs in its own session. Its files are not changed. The exit code is the agent's.
+    It runs in its own session. Its files are not changed. The exit code is the agent's. In a cell (--jail), it sees its project
+    and what it needs to run, and reaches only the hosts that you allow.
     """
     found = agent_of(agent)
     selected = selectors(only, help_of="launch")
-    if as_json and not dry_run:
+    if as_json and not (dry_run or explain):
         raise Problem.usage(
-            "--json requires --dry-run: otherwise the output is the agent's", fix="aileron launch --help"
+            "--json requires --dry-run or --explain: otherwise the output is the agent's", fix="aileron launch --help"
         )
+    wishes = CellWishes(
+        read_only=read_only,
+        allow_read=tuple(allow_read or ()),
+        allow_write=tuple(allow_write or ()),
+        allow_host=tuple(allow_host or ()),
+        allow_env=tuple(allow_env or ()),
+        publish=tuple(publish or ()),
+        overlay=overlay,
+    )
+    if explain and (dry_run or jail is False):
+        raise Problem.usage("--explain is about a cell: leave out --dry-run and --no-jail", fix="aileron launch --help")
+    if dry_run and jail:
+        raise Problem.usage("--dry-run shows a start without a cell", fix="use --explain instead of --dry-run")
+    wishes.check(is_in_cell=bool(jail) or explain or (jail is None and not dry_run))
     path = program_of(found, program)
     words = tuple(arguments or ())
     passphrase = passphrase_from(passphrase_file)
     supervisor = Supervisor(passphrase=passphrase)
+    if explain:
+        from aileron.cli.commands import launch_cell
+
+        seen = supervisor.maybe_fetch(Status, "/v1/status")
+        gateway = None if no_gateway or seen is None else gateway_of(seen)
+        start = launch_cell.CellStart(
+            agent=found, program=path, words=words, folder=folder(), gateway=gateway, running=seen, wishes=wishes
+        )
+        launch_cell.explain(supervisor, start, as_json=as_json)
+        return
     if dry_run:
         seen = supervisor.maybe_fetch(Status, "/v1/status")
         gateway = None if no_gateway or seen is None else gateway_of(seen)
@@ -111,7 +157,25 @@ def launch(
     is_needed = gateway is not None and is_vault_needed(supervisor, gateway)
     _open_vault(supervisor, running, is_given=passphrase() is not None, is_needed=is_needed)
     _forget_passphrase()
+    if _is_in_cell(supervisor, running, jail, wishes):
+        from aileron.cli.commands import launch_cell
+
+        start = launch_cell.CellStart(
+            agent=found, program=path, words=words, folder=folder(), gateway=gateway, running=running, wishes=wishes
+        )
+        raise typer.Exit(launch_cell.in_cell(supervisor, start, selected))
     raise typer.Exit(_in_session(supervisor, found, path, gateway, words, selected))
+
+
+def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wishes: CellWishes) -> bool:
+    """By the option, else by the setting; Problem where options of a cell are given and there is none."""
+    if jail is None:
+        from aileron.cli.cells import ask_about_cells
+        from aileron.cli.commands.launch_cell import are_cells_possible
+
+        jail = ask_about_cells(supervisor.home / "config.toml", running, is_possible=are_cells_possible)
+    wishes.check(is_in_cell=bool(jail))
+    return bool(jail)
 
 
 def program_of(agent: Agent, given: str | None) -> str:

@@ -1,0 +1,59 @@
+"""The five agents, as their makers publish them, each in a cell: the whole conversation of test_agents.py, and nothing else left.
+
+Not here: what each agent does with actions (test_agents.py), what a cell keeps from an agent (tests/launch, tests/attacks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.agents.agents import ALL
+from tests.agents.llm.server import LAST_WORDS
+from tests.agents.observe import UPSTREAM_KEY, Seen, cells, documented, observed
+from tests.agents.script import GREETING, REASON
+from tests.support.canary import find
+from tests.support.home import PASSPHRASE, SECRET
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module", params=list(ALL))
+def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
+    """One agent's conversation in a cell, whole."""
+    with observed(ALL[request.param], "--jail") as one:
+        yield one
+
+
+def test_the_conversation_in_a_cell_comes_to_its_end(seen: Seen) -> None:
+    """Calls, a call that a person approves meanwhile, one that they deny, and the model, through the doors of the cell."""
+    assert seen.model.is_finished, f"{seen.model.problem}\n{seen.ended.out[-3000:]}\n{seen.ended.err[-3000:]}"
+    assert seen.ended.code == 0, seen.ended.err[-3000:]
+    assert LAST_WORDS in seen.ended.out
+    assert seen.session["cell"] is not None
+    assert seen.notes.called is not None
+    assert GREETING in seen.notes.called.text
+    assert seen.notes.approved is not None
+    assert "may I" in seen.notes.approved.text
+    assert seen.notes.denied is not None
+    assert REASON in seen.notes.denied.text
+
+
+def test_the_column_of_the_page_is_the_same_in_a_cell(seen: Seen) -> None:
+    """Every row of docs/reference/agents.md: an agent works in a cell as it does outside."""
+    assert cells(seen) == documented()[seen.agent.name]
+
+
+def test_the_key_and_the_token_stay_outside_of_the_cell(seen: Seen) -> None:
+    """The model's key is added by the gateway; the session's token is in nothing that the agent wrote, said or sent."""
+    secrets = (UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode(), seen.tap.token.encode())
+
+    assert [asked.key for asked in seen.model.turns] == [UPSTREAM_KEY] * len(seen.model.turns)
+    assert seen.leaks == {}
+    assert find((seen.ended.out + seen.ended.err).encode(), *secrets) == []
+
+
+def test_an_agent_in_a_cell_changes_nothing_that_was_configured(seen: Seen) -> None:
+    """What the person had written is there as it was, byte for byte."""
+    assert seen.changed == []
