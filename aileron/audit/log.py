@@ -656,6 +656,12 @@ class Audit(Questions):
         """Record something that changes no run or approval; returns the row's number."""
         return await self._append(event)
 
+    def note_end(self, event: Notice) -> None:
+        """The same for the end of what was noted as begun, on which nothing depends: on disk with whatever is recorded
+        next, after 20 ms at most.
+        """
+        self._later(event)
+
     async def is_noted(self, event: Notice, since: float) -> bool:
         """Whether an event that says just this was written since then (s since the epoch), among the newest of its kind."""
         facts = facts_of(event)

@@ -66,8 +66,8 @@ class TunnelsOnRecord:
         return tunnel
 
     async def closed(self, tunnel: str, report: TunnelReport) -> None:
-        """The same."""
-        await self._audit.note(
+        """With whatever is recorded next."""
+        self._audit.note_end(
             events.TunnelClosed(
                 session=report.session,
                 tunnel=tunnel,
@@ -82,7 +82,7 @@ class TunnelsOnRecord:
         )
 
     async def refused(self, session: str, destination: str, reason: str) -> None:
-        """The same, or counted."""
+        """On disk when it returns, or counted."""
         await self._audit.tunnel_refused(session, destination, reason)
 
 
