@@ -159,6 +159,27 @@ def test_a_tunnel_ends_with_its_session(
     assert closed["reason"] == "session ended"
 
 
+def test_a_crowd_of_strangers_keeps_no_cell_out(home: DaemonHome, session: str, door: Door, upstream: Upstream) -> None:
+    """Four hundred connections of another process, which say nothing and stay: the cell's own is answered meanwhile."""
+    program = (
+        "import socket, sys\n"
+        "held = []\n"
+        "for _ in range(400):\n"
+        "    held.append(socket.socket(socket.AF_UNIX)); held[-1].connect(sys.argv[1])\n"
+        "print('held', flush=True); sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program, str(home.path / "run" / "tunnel.sock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as crowd:
+        assert crowd.stdout is not None
+        assert crowd.stdout.readline() == "held\n"
+        for _ in range(3):
+            client, answered = ask(door, f"localhost:{upstream.port}")
+            client.close()
+            assert answered.status == 200
+        crowd.communicate("")
+    assert crowd.returncode == 0
+
+
 def test_a_flood_of_names_is_a_handful_of_rows(home: DaemonHome, session: str, door: Door) -> None:
     """Three hundred names: each is refused; the record counts what it does not list."""
     for number in range(300):

@@ -31,7 +31,7 @@ from aileron.daemon.http.sessions import LOCAL_SESSION, CellSession, Sessions
 from aileron.egress.refusal import Reason
 from aileron.egress.tunnel import TunnelIntent, TunnelReport, WayOut
 from aileron.egress.tunnel.answers import refusal_answer
-from aileron.egress.tunnel.connect_head import HEAD_BYTES
+from aileron.egress.tunnel.relay import say_and_end
 from aileron.ingress.peers import peer_of_connection
 from aileron.model.failure import AileronError
 from aileron.model.invocation import Scope
@@ -42,8 +42,8 @@ LOOK_S: Final = 1.0
 """Between two looks whether the sessions of tunnels are still open: theirs end within five seconds."""
 MAX_STRANGERS: Final = 32
 PAUSE_S: Final = 1.0
-_STRANGER_S: Final = 2.0
-"""For what it asks, and for a row of the record: as long as a client may take to hear that it is nobody's."""
+_RECORD_S: Final = 2.0
+"""For the row of somebody who is answered anyway."""
 _ROUTE: Final = "CONNECT"
 _log = logging.getLogger(__name__)
 
@@ -128,14 +128,10 @@ class Tunnels:
     async def _turn_away(self, connection: socket.socket) -> None:
         text = "only the process that started a cell reaches hosts here: aileron launch AGENT --jail"
         try:
-            with contextlib.closing(connection), contextlib.suppress(OSError, AileronError):
-                with anyio.move_on_after(_STRANGER_S):
-                    # Closed with something unread, a socket takes the answer away again (unix(7), ECONNRESET).
-                    await anyio.wait_readable(connection)
-                    connection.recv(HEAD_BYTES)
-                with anyio.move_on_after(_STRANGER_S):
+            with contextlib.closing(connection):
+                with contextlib.suppress(AileronError), anyio.move_on_after(_RECORD_S):
                     await self._audit.caller_refused(Scope.AGENT.value, _ROUTE, LOCAL_SESSION)
-                connection.send(refusal_answer(Reason.TUNNEL_CALLER.value, text))  # fits into an empty socket
+                await say_and_end(connection, refusal_answer(Reason.TUNNEL_CALLER.value, text))
         finally:
             self._strangers -= 1
 

@@ -26,12 +26,25 @@ import anyio.lowlevel
 from aileron.egress.refusal import RefusedError
 from aileron.egress.tunnel.hello_watch import HelloWatch
 
-__all__ = ["HALF_IDLE_S", "IDLE_S", "PIECE_BYTES", "Ended", "Flow", "receive", "relay", "send_all"]
+__all__ = [
+    "ANSWER_S",
+    "HALF_IDLE_S",
+    "IDLE_S",
+    "PIECE_BYTES",
+    "Ended",
+    "Flow",
+    "receive",
+    "relay",
+    "say_and_end",
+    "send_all",
+]
 
 IDLE_S: Final = (
     15 * 60.0
 )  # without a byte either way: longer than any client that keeps connections for later waits itself
 HALF_IDLE_S: Final = 60.0  # one side has said all it has to: what is still to come is an answer
+ANSWER_S: Final = 2.0  # an answer of ours fits into an empty socket: who does not take it is not waited for
+_DRAIN_BYTES: Final = 64 << 10
 PIECE_BYTES: Final = (
     256 << 10
 )  # 256 KiB: more than a Unix socket holds by default; what a slow side keeps held each way at most
@@ -91,6 +104,18 @@ async def send_all(sock: socket.socket, data: bytes) -> None:
             rest = rest[sock.send(rest) :]
         except BlockingIOError:
             await anyio.wait_writable(sock)
+
+
+async def say_and_end(sock: socket.socket, answer: bytes) -> None:
+    """The last that is said, and a moment's wait until it has been taken: closed with bytes unread, it could be lost on its way,
+    and closed before the peer has written, the peer hears of that alone. Never raises; the socket stays the caller's.
+    """
+    with anyio.move_on_after(ANSWER_S), contextlib.suppress(OSError):
+        await send_all(sock, answer)
+        sock.shutdown(socket.SHUT_WR)
+        left = _DRAIN_BYTES
+        while left > 0 and (data := await receive(sock, left)):
+            left -= len(data)
 
 
 class _Relay:

@@ -40,7 +40,7 @@ from aileron.egress.tunnel.connect_head import HEAD_BYTES, HeadReader
 from aileron.egress.tunnel.hello_watch import HelloWatch, check_name
 from aileron.egress.tunnel.journal import TunnelIntent, TunnelJournal, TunnelReport
 from aileron.egress.tunnel.policy import Admitted, Cell, HostPolicy, Refused
-from aileron.egress.tunnel.relay import PIECE_BYTES, Flow, receive, relay, send_all
+from aileron.egress.tunnel.relay import ANSWER_S, PIECE_BYTES, Flow, receive, relay, say_and_end, send_all
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort
 
@@ -48,17 +48,13 @@ __all__ = ["HEAD_S", "HELLO_S", "MAX_OF_A_SESSION", "MAX_TUNNELS", "OPENED_A_MIN
 
 MAX_TUNNELS: Final = 256  # of all cells: two descriptors each, and 512 KiB at most, where neither side reads
 MAX_OF_A_SESSION: Final = 64  # a browser has six to a host and some dozens in all, npm fifteen
-OPENED_A_MINUTE: Final = (
-    600  # of one session: two rows of the ledger each; npm installing a large project opens some hundred
-)
+OPENED_A_MINUTE: Final = 600  # of one session: two rows of the ledger each; npm opens some hundred for a large project
 MAX_TURNED_AWAY: Final = 32  # told so at once; who comes beyond them is closed without a word
 HEAD_S: Final = 10.0  # the client has the head ready when it connects
 HELLO_S: Final = 10.0  # a client begins TLS as soon as it has its 200
 ADMIT_S: Final = 15 * 60.0  # a person may be asked; whoever asked gives up earlier, and is then not waited for any more
 REACH_S: Final = 20.0  # a look-up (5 s) or a connection (10 s); each has its own bound in steps.py
-_ANSWER_S: Final = 2.0  # a refusal fits into an empty socket: who does not take it is not waited for
-_DRAIN_BYTES: Final = 64 << 10
-_MINUTE: Final = 60.0
+_MINUTE_S: Final = 60.0
 _SAID: Final = 300
 """Characters of a destination that are written down; a parsed one has fewer."""
 
@@ -143,7 +139,7 @@ class WayOut:
         rate = self._rates.get(session)
         if rate is None or now >= rate.until:
             self._rates = {name: one for name, one in self._rates.items() if now < one.until}
-            rate = self._rates[session] = _Rate(now + _MINUTE)
+            rate = self._rates[session] = _Rate(now + _MINUTE_S)
         return rate
 
 
@@ -212,7 +208,7 @@ class _Tunnel:
     async def turn_away(self, problem: str) -> None:
         """There is no place: say so to who asks, when it has asked."""
         with contextlib.suppress(_Gone, OSError, RefusedError):
-            self._asked = str(await self._head(_ANSWER_S))
+            self._asked = str(await self._head(ANSWER_S))
         reason = Reason.TUNNEL_LIMIT.value
         await self._refuse(reason, refusal_answer(reason, problem))
 
@@ -313,7 +309,7 @@ class _Tunnel:
         try:
             tunnel = await self._opened(TunnelIntent(session, destination, hello.may_hide))
         except AileronError:
-            await self._answer(UNREACHABLE_ALERT)
+            await say_and_end(self._client, UNREACHABLE_ALERT)
             return
         self._way.count_opened(session)
         try:
@@ -325,10 +321,10 @@ class _Tunnel:
                 reason = await relay(self._client, host, flow, watch, self._way.scratch)
         except AileronError:
             reason = "unreachable"
-            await self._answer(UNREACHABLE_ALERT)
+            await say_and_end(self._client, UNREACHABLE_ALERT)
         except RefusedError as error:
             reason = error.reason.value
-            await self._answer(alert_of(error.reason))
+            await say_and_end(self._client, alert_of(error.reason))
         except OSError:
             reason = "reset by host"
         except BaseException:
@@ -353,17 +349,8 @@ class _Tunnel:
 
     # What is said to the two who want to know
 
-    async def _answer(self, answer: bytes) -> None:
-        """And wait a moment until it has been taken: a connection that is closed with bytes unread can lose it."""
-        with anyio.move_on_after(_ANSWER_S), contextlib.suppress(OSError):
-            await send_all(self._client, answer)
-            self._client.shutdown(socket.SHUT_WR)
-            left = _DRAIN_BYTES
-            while left > 0 and (data := await receive(self._client, left)):
-                left -= len(data)
-
     async def _refuse(self, reason: str, answer: bytes) -> None:
         """On record first, as everything that is refused."""
         with contextlib.suppress(AileronError):  # nothing left: the answer stands without its row
             await written(lambda: self._way.journal.refused(self._cell.id, self._asked[:_SAID], reason))
-        await self._answer(answer)
+        await say_and_end(self._client, answer)
