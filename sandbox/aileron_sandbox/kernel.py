@@ -325,8 +325,11 @@ def is_dumpable() -> bool:
 
 
 def last_capability() -> int:
-    """Highest capability number of this kernel, capabilities(7). Read where /proc is still visible."""
-    with open(_CAP_LAST_CAP_FILE, encoding="ascii") as file:
+    """Highest capability number of this kernel, capabilities(7). Read where /proc is still visible.
+
+    As bytes: a codec would be imported, and where this is called in a cell the interpreter's own files need not be visible.
+    """
+    with open(_CAP_LAST_CAP_FILE, "rb") as file:
         return int(file.read())
 
 
