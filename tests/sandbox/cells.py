@@ -167,5 +167,7 @@ def read_until(fd: int, wanted: bytes) -> bytes:
     until = time.monotonic() + DEADLINE_S
     while wanted not in said:
         assert poll.poll(max(0.0, until - time.monotonic()) * 1000), f"no {wanted!r} within {DEADLINE_S} s: {said!r}"
-        said += os.read(fd, 1 << 16)
+        piece = os.read(fd, 1 << 16)
+        assert piece, f"it ended without {wanted!r}: {said!r}"
+        said += piece
     return said

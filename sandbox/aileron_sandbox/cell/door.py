@@ -273,6 +273,10 @@ class Cell:
                     return kept
         raise OSError(number, f"port {port} of the cell: {os.strerror(number)}")
 
+    def close_input(self) -> None:
+        """The end of what is written to the agent's pipe 0. Idempotent; nothing where 0 is the terminal."""
+        self._close_pipe(0)
+
     def close(self) -> None:
         """Kill everything in the cell, wait for that, and give back every descriptor. Idempotent."""
         self._is_over = True
@@ -293,11 +297,18 @@ class Cell:
         read, write = os.pipe2(os.O_CLOEXEC)
         their, our = (read, write) if number == 0 else (write, read)
         theirs.callback(os.close, their)
-        self._undo.callback(os.close, our)
+        self._undo.callback(self._close_pipe, number)
         pipes = list(self.pipes)
         pipes[number] = our
         self.pipes = (pipes[0], pipes[1], pipes[2])
         return their
+
+    def _close_pipe(self, number: int) -> None:
+        pipes = list(self.pipes)
+        fd, pipes[number] = pipes[number], None
+        self.pipes = (pipes[0], pipes[1], pipes[2])
+        if fd is not None:
+            os.close(fd)
 
     def _exec(self, preparation: Preparation, pipes: list[int]) -> None:
         here = str(Path(__file__).resolve().parent.parent.parent)

@@ -90,6 +90,7 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str]) 
         os.setsid()
         kernel.join_new_session_keyring()
         kernel.set_hostname(b"cell")
+        last_capability = kernel.last_capability()  # by a decoder that is not there later
         step = "loopback"
         _set_loopback_up()
         last_capability = kernel.last_capability()  # of the host's /proc, by a codec of the host's library
@@ -127,6 +128,9 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str]) 
     except OSError as error:
         said = error.strerror or str(error)
         control.send(pack_failed(error.errno or 0, step or root.step, said))
+        os._exit(1)
+    except Exception as error:  # noqa: BLE001 - the end of a process: what is said is all that is known of it
+        control.send(pack_failed(0, step or root.step, repr(error)))
         os._exit(1)
     first.serve()
     os._exit(0)

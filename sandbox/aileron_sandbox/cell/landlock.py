@@ -49,5 +49,7 @@ def maybe_ruleset(abi: int, writable: tuple[str, ...]) -> int | None:
     for path in writable:
         rights = _SEE | _CHANGE if stat.S_ISDIR(os.stat(path).st_mode) else _OF_A_FILE
         kernel.landlock_allow_beneath(ruleset, path, rights & handled)
+    # A debugger writes to /proc/PID/mem; what acts on the machine is read-only by its mount.
+    kernel.landlock_allow_beneath(ruleset, "/proc", (_SEE | _CHANGE_FILE) & handled)
     kernel.landlock_allow_beneath(ruleset, "/dev", (_SEE | _CHANGE | _IOCTL_DEV) & handled)
     return ruleset

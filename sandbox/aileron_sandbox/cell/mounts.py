@@ -210,6 +210,7 @@ class Root:
             with open(path, "r+b", buffering=0) as file:
                 if int(file.read(16)) != _PID_MAX_OF_NEW:  # not what a new namespace has
                     return
+                file.seek(0)  # a sysctl takes nothing at another place
                 file.write(b"%d" % (self._preparation.limits[resource.RLIMIT_NPROC] + _RESERVED_PIDS))
         except PermissionError:
             return

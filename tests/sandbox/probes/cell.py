@@ -218,6 +218,26 @@ def limit(kind: int) -> int:
     return resource.getrlimit(kind)[0]
 
 
+def forks(most: int) -> int:
+    """How many children there can be at once."""
+    wait, end = os.pipe()
+    made = []
+    try:
+        while len(made) < most:
+            pid = os.fork()
+            if pid == 0:
+                os.close(end)
+                os.read(wait, 1)
+                os._exit(0)
+            made.append(pid)
+    except BlockingIOError:  # EAGAIN
+        pass
+    os.close(end)
+    for pid in made:
+        os.waitpid(pid, 0)
+    return len(made)
+
+
 def facts() -> dict[str, object]:
     """Who and where this is."""
     return {

@@ -1,0 +1,277 @@
+"""A cell from its start to its end: the terminal and its jobs, listeners, connections, limits, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aileron_sandbox import cgroups
+from aileron_sandbox.cell.door import Cell, Continued, Ended, Event, NotStarted, Stopped
+from aileron_sandbox.cell.support import examine_cell
+from tests.sandbox.cells import (
+    DEADLINE_S,
+    ENVIRONMENT,
+    PIPES,
+    PYTHON,
+    TERMINAL,
+    finish,
+    opened,
+    policy_of,
+    read_until,
+    run,
+)
+
+pytestmark = pytest.mark.jail
+
+CTRL_Z, CTRL_C = b"\x1a", b"\x03"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project."""
+    made = tmp_path / "project"
+    made.mkdir()
+    return made
+
+
+def next_event(cell: Cell) -> Event:
+    """Wait for one."""
+    until = time.monotonic() + DEADLINE_S
+    while (event := cell.event()) is None:
+        ready, _, _ = select.select([cell.control], [], [], max(0.0, until - time.monotonic()))
+        assert ready, "no event"
+    return event
+
+
+def test_an_end_is_told_as_what_it_is(folder: Path) -> None:
+    """A status, a signal, and a program that is not there."""
+    policy = policy_of(folder)
+
+    assert run(policy, ["sh", "-c", "exit 3"]).end == Ended(3, None, None)
+    assert run(policy, ["sh", "-c", "kill -TERM $$"]).end == Ended(None, signal.SIGTERM, None)
+    assert run(policy, ["absent-program"]).end == NotStarted(errno.ENOENT)
+    assert run(policy, ["absent-program"], TERMINAL).end == NotStarted(errno.ENOENT)
+    assert run(policy, [str(folder)]).end == NotStarted(errno.EACCES)
+
+
+def test_streams_are_kept_apart(folder: Path) -> None:
+    """Three pipes: what is written to 0 is read, and 1 is not 2."""
+    with opened(policy_of(folder), ["sh", "-c", "cat; echo error >&2"]) as cell:
+        cell.begin()
+        stdin = cell.pipes[0]
+        assert stdin is not None
+        os.write(stdin, b"hello")
+        # the cell owns the end; what is given back is the end of the input
+        cell.close_input()
+        ran = finish(cell)
+
+    assert (ran.out, ran.error) == ("hello", "error\n")
+
+
+def test_a_terminal_may_be_for_some_streams(folder: Path) -> None:
+    """As in `agent < file`: output is a terminal, input is not."""
+    with opened(
+        policy_of(folder),
+        ["sh", "-c", "test ! -t 0 && test -t 1 && test -t 2 && tty <&1"],
+        ("pipe", "terminal", "terminal"),
+    ) as cell:
+        cell.begin()
+        ran = finish(cell)
+
+    assert ran.end == Ended(0, None, None)
+    assert ran.out.strip() == "/dev/pts/0"
+
+
+def test_ctrl_z_stops_the_agent_and_it_goes_on(folder: Path) -> None:
+    """A program without job control of its own; afterwards it is in the foreground again and reads."""
+    with opened(policy_of(folder), ["sh", "-c", "echo ready; read line; echo got $line; sleep 60"], TERMINAL) as cell:
+        cell.begin()
+        assert cell.terminal is not None
+        read_until(cell.terminal, b"ready")
+        os.write(cell.terminal, CTRL_Z)
+        assert next_event(cell) == Stopped(signal.SIGTSTP)
+        cell.signal(signal.SIGCONT)
+        assert next_event(cell) == Continued()
+        os.write(cell.terminal, b"word\n")
+        read_until(cell.terminal, b"got word")
+        os.write(cell.terminal, CTRL_C)
+        assert next_event(cell) == Ended(None, signal.SIGINT, None)
+
+
+def test_a_shell_in_it_has_jobs(folder: Path) -> None:
+    """Ctrl-Z stops the shell's job and not the shell; `signal` reaches the job in the foreground."""
+    with opened(policy_of(folder), ["bash", "--norc", "-i"], TERMINAL, ENVIRONMENT | {"PS1": "$ "}) as cell:
+        cell.begin()
+        assert cell.terminal is not None
+        read_until(cell.terminal, b"$ ")
+        os.write(cell.terminal, b"sh -c 'echo rea''dy; sleep 60'\n")
+        read_until(cell.terminal, b"ready\r\n")
+        os.write(cell.terminal, CTRL_Z)
+        read_until(cell.terminal, b"Stopped")
+        assert cell.event() is None
+        os.write(cell.terminal, b"fg\n")
+        read_until(cell.terminal, b"sh -c")
+        cell.signal(signal.SIGTERM)
+        read_until(cell.terminal, b"Terminated")
+        os.write(cell.terminal, b"exit 5\n")
+        assert next_event(cell) == Ended(5, None, None)
+
+
+def test_listeners_are_passed_out_and_take_connections(folder: Path) -> None:
+    """A port on both loopback addresses, and a path; made before the agent starts."""
+    script = (
+        "import socket\n"
+        "for a in ('127.0.0.1', '::1'):\n"
+        "  s = socket.create_connection((a, 4141)); s.sendall(a.encode()); s.close()\n"
+        "s = socket.socket(socket.AF_UNIX); s.connect('/run/aileron/run/mcp.sock'); s.sendall(b'unix')\n"
+    )
+    policy = policy_of(
+        folder, tcp_listeners=(("gateway", 4141),), unix_listeners=(("mcp", "/run/aileron/run/mcp.sock"),)
+    )
+    with opened(policy, [PYTHON, "-I", "-S", "-c", script]) as cell:
+        cell.begin()
+        heard = []
+        for listener in (*cell.listeners["gateway"], *cell.listeners["mcp"]):
+            listener.settimeout(DEADLINE_S)
+            connection, _ = listener.accept()
+            with connection:
+                heard.append(connection.recv(100))
+        assert finish(cell).end == Ended(0, None, None)
+
+    assert heard == [b"127.0.0.1", b"::1", b"unix"]
+
+
+def test_a_port_of_the_cell_is_reached_from_outside(folder: Path) -> None:
+    """By `connect`, on either loopback address; nobody listens on the host, and on another port nobody does at all."""
+    script = (
+        "import socket, sys\n"
+        "s = socket.create_server((sys.argv[1], 8000), family=socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET)\n"
+        "print('up', flush=True)\n"
+        "c, _ = s.accept(); c.sendall(b'served')\n"
+    )
+    for address in ("127.0.0.1", "::1"):
+        with opened(policy_of(folder), [PYTHON, "-I", "-S", "-c", script, address]) as cell:
+            cell.begin()
+            assert cell.pipes[1] is not None
+            read_until(cell.pipes[1], b"up")
+            with pytest.raises(ConnectionRefusedError):
+                cell.connect(8001)
+            with cell.connect(8000) as connection:
+                connection.settimeout(DEADLINE_S)
+                assert connection.recv(100) == b"served"
+
+
+def test_who_uses_too_much_memory_is_ended_and_told(folder: Path) -> None:
+    """All processes together, by a group; below the limit nothing happens."""
+    policy = policy_of(folder, memory_bytes=256 << 20)
+    script = "x = bytearray(int({}) << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('ok')"
+
+    assert run(policy, [PYTHON, "-I", "-S", "-c", script.format(64)]).out == "ok\n"
+    end = run(policy, [PYTHON, "-I", "-S", "-c", script.format(600)]).end
+    assert end == Ended(None, signal.SIGKILL, "over its limit of 256 MiB of memory")
+
+
+def test_without_a_group_memory_is_watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes and private files together; the layers say so."""
+    monkeypatch.setattr(cgroups, "find", lambda: None)
+    policy = policy_of(folder, memory_bytes=256 << 20)
+    fill = "dd if=/dev/zero of=/tmp/x bs=1M count=400 status=none; sleep 60"
+    with opened(policy, ["sh", "-c", fill]) as cell:
+        cell.begin()
+        assert "memory:watched" in cell.layers
+        assert finish(cell).end == Ended(None, signal.SIGKILL, "over its limit of 256 MiB of memory")
+
+
+def test_nothing_outlives_a_close(folder: Path) -> None:
+    """A process that has left its session and ignores signals."""
+    with opened(policy_of(folder), ["sh", "-c", "trap '' HUP TERM; setsid sleep 3141 & echo up; wait"]) as cell:
+        cell.begin()
+        assert cell.pipes[1] is not None
+        read_until(cell.pipes[1], b"up")
+        found = wait_for("sleep\x003141")
+    assert not [pid for pid in found if os.path.exists(f"/proc/{pid}")]
+
+
+def test_nothing_outlives_who_started_it(folder: Path) -> None:
+    """SIGKILL to the host's process, which can do nothing about it."""
+    script = (
+        "import sys, time; sys.path[:0] = sys.argv[1:3]\n"
+        "from pathlib import Path\n"
+        "from tests.sandbox.cells import *\n"
+        "cell = opened(policy_of(Path(sys.argv[3])), ['sleep', '2718'])\n"
+        "cell.begin(); print('up', flush=True); time.sleep(60)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    host = subprocess.Popen(
+        [sys.executable, "-c", script, str(root), str(root / "sandbox"), str(folder)], stdout=subprocess.PIPE
+    )
+    assert host.stdout is not None
+    with host.stdout:
+        read_until(host.stdout.fileno(), b"up")
+        found = wait_for("sleep\x002718")
+        watched = [os.pidfd_open(pid) for pid in found]
+        host.kill()
+        host.wait(DEADLINE_S)
+        poll = select.poll()
+        for fd in watched:
+            poll.register(fd, select.POLLIN)
+            assert poll.poll(DEADLINE_S * 1000), "it is still there"
+            poll.unregister(fd)
+            os.close(fd)
+
+
+def test_what_is_asked_for_is_checked(folder: Path) -> None:
+    """A NUL would end a name early, and an empty command is none."""
+    policy = policy_of(folder)
+    for command, environment in (([], {}), (["a\0b"], {}), (["true"], {"A=B": "C"}), (["true"], {"": "C"})):
+        with pytest.raises(ValueError, match=r"command|NUL|environment"):
+            Cell.start(policy, command, environment, PIPES)
+
+
+def test_closing_twice_and_after_the_end_is_nothing(folder: Path) -> None:
+    """Also a signal to what has ended, and no descriptor is left."""
+    before = len(os.listdir("/proc/self/fd"))
+    with opened(policy_of(folder, tcp_listeners=(("a", 4000),)), ["true"], TERMINAL) as cell:
+        cell.begin()
+        assert finish(cell).end == Ended(0, None, None)
+        cell.signal(signal.SIGTERM)
+        cell.close()
+        cell.close()
+        assert cell.event() is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_machine_is_examined_by_making_one() -> None:
+    """Layers where a cell can be had, as a cell itself says them."""
+    report = examine_cell()
+
+    assert report.available, report
+    assert {"user-ns", "pivoted-root", "no-capabilities", "seccomp:cell"} <= set(report.layers)
+    assert (report.what, report.fix) == (None, None)
+
+
+def wait_for(command: str) -> list[int]:
+    """The processes of this command line, as soon as there are any: between a fork and its exec there are none."""
+    until = time.monotonic() + DEADLINE_S
+    while not (found := _processes_of(command)):
+        assert time.monotonic() < until, command
+    return found
+
+
+def _processes_of(command: str) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if command in Path(f"/proc/{name}/cmdline").read_text(encoding="utf-8", errors="replace"):
+                found.append(int(name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,266 @@
+"""What is there in a cell, and what is not: real cells, asked from inside."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron_sandbox.cell.door import Ended
+from aileron_sandbox.cell.policy import Bind, Overlay
+from aileron_sandbox.ending import JailUnavailable
+from tests.sandbox.cells import DEADLINE_S, ENVIRONMENT, PIPES, Cell, outside, policy_of, run, tried
+
+pytestmark = pytest.mark.jail
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="to mount something on the host takes root")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project."""
+    made = tmp_path / "project"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, folder: Path) -> Iterator[Path]:
+    """A secret of the person's, and a directory in the project on which the host shows it."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "id").write_text("key", encoding="utf-8")
+    place = folder / "inside"
+    place.mkdir()
+    subprocess.run(["mount", "--bind", secret, place], check=True, timeout=DEADLINE_S)
+    yield place
+    subprocess.run(["umount", place], check=True, timeout=DEADLINE_S)
+
+
+def test_the_root_has_what_the_policy_shows_and_no_more(folder: Path) -> None:
+    """No /sys but processors, no device but these, a home and a /tmp that are empty."""
+    root, sys_, dev, home, tmp = tried(
+        policy_of(folder),
+        ["listed", "/"],
+        ["listed", "/sys/devices"],
+        ["listed", "/dev"],
+        ["listed", "/home/you"],
+        ["listed", "/var"],
+    )
+    ours = {"dev", "etc", "home", "proc", "run", "sys", "tmp", "usr", "var", "probe.py"}
+
+    assert ours <= set(root)
+    assert "boot" not in root
+    assert "aileron" not in root
+    assert sys_ == ["system"]
+    assert dev == sorted("fd full null ptmx pts random shm stderr stdin stdout tty urandom zero".split())
+    assert home == []
+    assert tmp == ["tmp"]
+
+
+def test_a_project_is_written_to_and_the_system_is_not(folder: Path) -> None:
+    """The same attempt at each place; what a bind shows to be read is read-only whoever asks."""
+    shown = folder.parent / "shown"
+    shown.mkdir()
+    answers = tried(
+        policy_of(folder, Bind(str(shown), "/shown")),
+        ["write", f"{folder}/new"],
+        ["write", "/home/you/new"],
+        ["write", "/tmp/new"],
+        ["write", "/shown/new"],
+        ["write", "/usr/new"],
+        ["write", "/new"],
+        ["write", "/dev/new"],
+        ["open_to_write", "/dev/null"],
+    )
+
+    assert answers == ["ok", "ok", "ok", "EROFS", "EROFS", "EROFS", "EROFS", "ok"]
+    assert (folder / "new").exists()
+
+
+def test_files_are_moved_between_directories_of_a_project(folder: Path) -> None:
+    """Landlock's right for that is not left out."""
+    (folder / "a").mkdir()
+    (folder / "b").mkdir()
+    (folder / "a" / "file").touch()
+
+    assert tried(policy_of(folder), ["rename", f"{folder}/a/file", f"{folder}/b/file"]) == ["ok"]
+
+
+def test_a_single_file_is_bound(folder: Path) -> None:
+    """To be read, and to be written."""
+    for name in ("read", "written"):
+        (folder.parent / name).write_text(name, encoding="utf-8")
+    policy = policy_of(
+        folder,
+        Bind(str(folder.parent / "read"), "/home/you/.config/read"),
+        Bind(str(folder.parent / "written"), "/home/you/written", writable=True),
+    )
+
+    answers = tried(
+        policy,
+        ["read", "/home/you/.config/read"],
+        ["write", "/home/you/.config/read"],
+        ["write", "/home/you/written"],
+    )
+
+    assert answers == ["read", "EROFS", "ok"]
+    assert (folder.parent / "written").read_text(encoding="utf-8") == ""
+
+
+def test_what_is_masked_is_there_and_empty(folder: Path) -> None:
+    """A file that cannot be read, a directory without anything in it; and what does not exist is no error."""
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "key").write_text("key", encoding="utf-8")
+    (folder / ".env").write_text("key", encoding="utf-8")
+    attempts = (
+        ["listed", f"{folder}/secrets"],
+        ["read", f"{folder}/.env"],
+        ["chmod", f"{folder}/.env", 0o644],
+        ["write", f"{folder}/secrets/new"],
+    )
+    policy = policy_of(folder, masked=(f"{folder}/secrets", f"{folder}/.env", f"{folder}/absent"))
+
+    assert tried(policy_of(folder), *attempts[:2]) == [["key"], "key"]
+    assert tried(policy, *attempts) == [[], "EACCES", "EROFS", "EROFS"]
+
+
+def test_a_link_that_is_masked_is_covered_itself(folder: Path) -> None:
+    """And nothing is mounted on what it leads to."""
+    (folder / "real").write_text("text", encoding="utf-8")
+    (folder / "link").symlink_to("real")
+
+    answers = tried(
+        policy_of(folder, masked=(f"{folder}/link",)), ["read", f"{folder}/link"], ["read", f"{folder}/real"]
+    )
+
+    assert answers == ["EACCES", "text"]
+
+
+def test_a_file_that_is_made_stands_before_a_link_to_nothing(folder: Path) -> None:
+    """As /etc/resolv.conf is on systems where it leads to /run."""
+    shown = folder.parent / "shown"
+    shown.mkdir()
+    (shown / "resolv.conf").symlink_to("../run/there/is/none")
+    policy = policy_of(
+        folder,
+        Bind(str(shown), "/shown"),
+        files=(("/shown/resolv.conf", b"nameserver none\n"), ("/home/you/.made/file", b"made")),
+    )
+
+    answers = tried(
+        policy,
+        ["read", "/shown/resolv.conf"],
+        ["read", "/home/you/.made/file"],
+        ["write", "/home/you/.made/file"],
+    )
+
+    assert answers == ["nameserver none\n", "made", "EROFS"]
+
+
+@pytest.mark.parametrize("writable", [False, True])
+@needs_root
+def test_what_is_mounted_in_a_project_is_not_shown(folder: Path, mounted: Path, *, writable: bool) -> None:
+    """A bind mount of the person's keys in a project; a bind that says so, or one of its own, shows it."""
+    reads = (["listed", str(mounted)], ["read", f"{mounted}/id"])
+    top = Bind(str(folder), "/top", writable=writable)
+    shown = Bind(str(folder), "/all", mounts=True)
+    own = Bind(str(mounted), "/top/inside")
+
+    hidden = tried(policy_of(folder, top), *reads, ["listed", "/top/inside"], ["write", "/top/inside/new"])
+    assert hidden == [[], "ENOENT", [], "EROFS"]
+    assert tried(policy_of(folder, shown), ["read", "/all/inside/id"]) == ["key"]
+    assert tried(policy_of(folder, top, own), ["read", "/top/inside/id"]) == ["key"]
+
+
+def test_a_symbolic_link_leads_no_mount_elsewhere(folder: Path) -> None:
+    """In a source, on the way to a target, and below one: each refused by its name, with the fix."""
+    (folder / "real").mkdir()
+    (folder / "link").symlink_to("/etc")
+    for bind in (
+        Bind(str(folder / "link"), "/shown"),
+        Bind(str(folder / "link" / "ssl"), "/shown"),
+        Bind(str(folder / "real"), f"{folder}/link"),
+        Bind(str(folder / "real"), f"{folder}/link/ssl"),
+    ):
+        with pytest.raises(JailUnavailable, match=str(folder / "link")) as refused:
+            Cell.start(policy_of(folder, bind), ["true"], ENVIRONMENT, PIPES)
+        assert "symbolic link" in refused.value.fix
+    assert tried(policy_of(folder, Bind(str(folder / "real"), "/shown/here")), ["listed", "/shown/here"]) == [[]]
+
+
+def test_nothing_is_made_in_what_a_bind_shows(folder: Path) -> None:
+    """A target that is missing in the project is refused, and the project has nothing new."""
+    with pytest.raises(JailUnavailable, match="no place for"):
+        Cell.start(policy_of(folder, Bind("/usr", f"{folder}/new")), ["true"], ENVIRONMENT, PIPES)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_source_that_is_missing_is_named(folder: Path) -> None:
+    """With what to do about it."""
+    with pytest.raises(JailUnavailable, match="/absent") as refused:
+        Cell.start(policy_of(folder, Bind("/absent", "/absent")), ["true"], ENVIRONMENT, PIPES)
+    assert "leave it out" in refused.value.fix
+
+
+def test_a_socket_of_the_host_in_a_project_is_covered(folder: Path) -> None:
+    """A path would be all that it takes to reach it; what the cell itself makes there works."""
+    path = folder / "daemon.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        assert outside(["connect_unix", str(path)]) == ["ok"]
+        answers = tried(policy_of(folder), ["connect_unix", str(path)])
+
+    assert answers == ["EACCES"]
+
+
+def test_links_are_made_and_a_bind_of_a_device_is_none(folder: Path) -> None:
+    """nodev holds for what is bound, too."""
+    policy = policy_of(folder, Bind("/dev/zero", "/zero"), links=(("/opt/link", "/etc/hostname"),))
+
+    linked, device = tried(policy, ["read", "/opt/link"], ["read", "/zero"])
+
+    assert linked == Path("/etc/hostname").read_text(encoding="utf-8")
+    assert device == "EACCES"
+
+
+def test_an_overlay_keeps_changes_aside(folder: Path) -> None:
+    """The project reads as it is, and what is written is in `upper`."""
+    (folder / "old").write_text("old", encoding="utf-8")
+    upper, work = folder.parent / "upper", folder.parent / "work"
+    upper.mkdir()
+    work.mkdir()
+    policy = policy_of(folder, overlay=Overlay(str(folder), str(upper), str(work), str(folder)))
+
+    answers = tried(policy, ["read", f"{folder}/old"], ["write", f"{folder}/old"], ["write", f"{folder}/new"])
+
+    assert answers == ["old", "ok", "ok"]
+    assert (folder / "old").read_text(encoding="utf-8") == "old"
+    assert sorted(path.name for path in folder.iterdir()) == ["old"]
+    assert sorted(path.name for path in upper.iterdir()) == ["new", "old"]
+
+
+def test_an_overlay_that_cannot_be_is_refused_with_the_fix(folder: Path) -> None:
+    """Where `upper` is on an overlay itself, or as here is no sibling of `work`."""
+    upper = folder.parent / "upper"
+    (upper / "work").mkdir(parents=True)
+    policy = policy_of(folder, overlay=Overlay(str(folder), str(upper), str(upper / "work"), str(folder)))
+    with pytest.raises(JailUnavailable, match="overlay") as refused:
+        Cell.start(policy, ["true"], ENVIRONMENT, PIPES)
+    assert "file system" in refused.value.fix
+
+
+def test_a_compiler_and_a_test_run_work(folder: Path) -> None:
+    """What it is for."""
+    (folder / "main.c").write_text("int main(void) { return 7; }\n", encoding="utf-8")
+    script = "cc -o main main.c && ./main; test $? = 7 && git init -q . && python3 -m unittest -q 2>&1 | tail -1"
+
+    ran = run(policy_of(folder), ["sh", "-c", script])
+
+    assert ran.end == Ended(0, None, None), ran
+    assert (folder / "main").exists()
