@@ -8,7 +8,8 @@ AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
 DOCUMENT_TESTS := tests/documents
-JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp
+JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp \
+    tests/cell/test_attend.py
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
 COUNTED_TESTS := tests/sandbox tests/attacks
 # Of the repository's files: the same whatever Python reads them.

@@ -1,0 +1,371 @@
+"""The command beside a running cell: bytes between the person and the agent, job control, the doors, and how it ended.
+
+Runs outside of the cell, in the command that the person typed, and does nothing else meanwhile. What comes out of the cell is
+hostile: what goes to a terminal goes through the filter (terminal_filter.py), what goes to a pipe or a file does not.
+
+Rules
+- Keys are the cell's: Ctrl-C and Ctrl-Z are bytes, and its own terminal makes signals of them. Where standard input is no
+  terminal, SIGINT, SIGQUIT and SIGTSTP come to us, and are handed on.
+- SIGTERM and SIGHUP are handed on. The agent may want to put something away: the cell is closed after `PATIENCE_S`.
+- The agent stops: the terminal is put back, and we stop as the kernel would have stopped us, our whole job, so that the shell
+  knows. `fg` continues us, we continue the agent, and what it had turned on is turned on again.
+- Nobody is there to continue us (an orphaned group, as of a terminal's first program): the agent goes on at once.
+- A signal that was ignored when we began stays ignored (nohup(1)).
+- The terminal is put back however this ends. What is left when the agent has ended is written, and then the cell is closed.
+
+Source: credentials(7), setpgid(2), signal(7). Not here: the agent without a cell (aileron/launch/start.py), what a cell is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import socket
+import stat
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final, Protocol
+
+from aileron.cell.loop import End, Loop, Pump
+from aileron.cell.publish import Published
+from aileron.cell.relays import Door, Relays
+from aileron.cell.terminal import Terminal, speaks_utf8
+from aileron.cell.terminal_filter import TerminalFilter
+from aileron_sandbox.cell.door import Ended, Event, NotStarted, Stopped, Streams
+
+__all__ = ["PATIENCE_S", "Ending", "RunningCell", "attend", "streams_of_ours"]
+
+PATIENCE_S: Final = 10.0
+"""After SIGTERM or SIGHUP: what `docker stop` gives."""
+_REST_S: Final = 5.0
+"""For what the agent wrote at its end to be written, while something takes it."""
+_QUIET_S: Final = 0.5
+"""Without a byte, if a stream has no end although nothing is left that could write to it."""
+_SETTLE_S: Final = 0.2
+"""For what an agent that stops wrote before that: it has left the alternate screen, say."""
+_PIPE_BUF: Final = 4096
+"""What a pipe that is ready takes without blocking, pipe(7)."""
+_HANDED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
+_LAST: Final = (signal.SIGTERM, signal.SIGHUP)
+_READABLE: Final = 1  # EPOLLIN
+
+
+class RunningCell(Protocol):
+    """What is used of a cell (aileron_sandbox.cell.door.Cell)."""
+
+    listeners: Mapping[str, tuple[socket.socket, ...]]
+    terminal: int | None
+    pipes: tuple[int | None, int | None, int | None]
+
+    @property
+    def control(self) -> int:
+        """Readable when there is an event."""
+        ...
+
+    def begin(self) -> None:
+        """Execute the agent."""
+        ...
+
+    def event(self) -> Event | None:
+        """What has happened."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """To the agent's foreground job."""
+        ...
+
+    def connect(self, port: int) -> socket.socket:
+        """To the cell's own loopback."""
+        ...
+
+    def close(self) -> None:
+        """Everything in it is killed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the agent ended: by `code` or by `signal`. `why`, where it was not its own doing."""
+
+    code: int | None
+    signal: int | None
+    why: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """As shells count: 128 and the signal."""
+        return self.code if self.code is not None else 128 + (self.signal or 0)
+
+
+def streams_of_ours() -> Streams:
+    """What 0, 1 and 2 are here, for `Cell.start`."""
+    kinds = ["terminal" if os.isatty(number) else "pipe" for number in range(3)]
+    return kinds[0], kinds[1], kinds[2]  # type: ignore[return-value]
+
+
+def attend(cell: RunningCell, streams: Streams, doors: Sequence[Door], published: Sequence[Published] = ()) -> Ending:
+    """Begin the agent in a cell that was started with these streams, and stay until it has ended and the cell is closed.
+
+    Every listener of the cell needs a door of its name (ValueError). OSError: the agent's program could not be executed. Only
+    in the main thread, as signals are.
+    """
+    by_name = {door.name: door for door in doors}
+    if missing := sorted(set(cell.listeners) - set(by_name)):
+        raise ValueError(f"no door for listeners of the cell: {', '.join(missing)}")
+    with contextlib.ExitStack() as undo:
+        undo.callback(cell.close)
+        loop = Loop()
+        undo.callback(loop.close)
+        attendance = undo.enter_context(contextlib.closing(_Attendance(cell, streams, loop)))
+        relays = undo.enter_context(contextlib.closing(Relays(loop)))
+        for name, listeners in cell.listeners.items():
+            relays.serve(listeners, by_name[name])
+        for one in published:
+            relays.serve(one.listeners, one.door(cell.connect))
+        return attendance.run(relays)
+
+
+class _Attendance:
+    """One agent, from its beginning to its end."""
+
+    def __init__(self, cell: RunningCell, streams: Streams, loop: Loop) -> None:
+        self._cell = cell
+        self._loop = loop
+        self._ending: Ending | None = None
+        self._is_closing = False
+        self._undo = contextlib.ExitStack()
+        self._outputs: list[Pump] = []
+        self._filter = TerminalFilter(is_utf8=speaks_utf8(os.environ))
+        self._terminal = self._undo_close(Terminal.maybe(streams))
+        if self._terminal is not None and cell.terminal is not None:
+            self._terminal.copy_to(cell.terminal)
+            self._connect_terminal(self._terminal, cell.terminal)
+        for number, theirs in enumerate(cell.pipes):
+            if theirs is not None:
+                self._connect_pipe(number, theirs)
+
+    def _undo_close(self, terminal: Terminal | None) -> Terminal | None:
+        if terminal is not None:
+            self._undo.callback(terminal.close)
+        return terminal
+
+    def close(self) -> None:
+        """What is left of descriptors; they are let go of before."""
+        self._undo.close()
+
+    # Bytes
+
+    def _connect_terminal(self, terminal: Terminal, theirs: int) -> None:
+        """Theirs is the master of the cell's: one end for both directions. A copy, so that the cell can be closed before."""
+        os.set_blocking(theirs, False)
+        master = self._end(os.dup(theirs))
+        ours = End(self._loop, terminal.descriptor)
+        self._undo.callback(ours.on_readable, None)
+        self._undo.callback(ours.on_writable, None)
+        self._outputs.append(Pump(self._loop, master, ours, self._forget_output, through=self._filter.feed))
+        if terminal.is_input:
+            Pump(self._loop, ours, master, lambda _: None)
+
+    def _forget_output(self, error: OSError | None) -> None:
+        """The terminal is gone, or the cell's is: what is written to either is lost, and whoever notices is told by signals."""
+
+    def _connect_pipe(self, number: int, theirs: int) -> None:
+        """The cell's end becomes ours alone, so that closing it is seen inside."""
+        inside = self._end(_taken_over(theirs))
+        outside = self._end_of_ours(number)
+        if number == 0:
+            Pump(self._loop, outside, inside, lambda _: inside.close())
+        else:
+            self._outputs.append(Pump(self._loop, inside, outside, lambda _: inside.close()))
+
+    def _end(self, descriptor: int) -> End:
+        os.set_blocking(descriptor, False)
+        made = End(self._loop, descriptor)
+        self._undo.callback(made.close)
+        return made
+
+    def _end_of_ours(self, number: int) -> End:
+        """An end for 0, 1 or 2, whose open file others share: it must not become one that does not block."""
+        mode = os.fstat(number).st_mode
+        if stat.S_ISSOCK(mode):
+            made = End(self._loop, socket.socket(fileno=os.dup(number)))
+        elif stat.S_ISFIFO(mode):
+            flags = os.O_RDONLY if number == 0 else os.O_WRONLY
+            try:
+                again = os.open(f"/proc/self/fd/{number}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
+                made = End(self._loop, again)
+            except OSError:  # made by another user
+                made = End(self._loop, os.dup(number), most=_PIPE_BUF)
+        else:
+            made = End(self._loop, os.dup(number), most=_PIPE_BUF if os.isatty(number) else None)
+        self._undo.callback(made.close)
+        return made
+
+    # Until the end
+
+    def run(self, relays: Relays) -> Ending:
+        """As `attend` says."""
+        with _Signals(self._loop) as signals, self._raw_terminal():
+            self._loop.watch(self._cell.control, _READABLE, lambda _: None)
+            self._cell.begin()
+            while self._ending is None:
+                self._loop.turn()
+                for number in signals.taken():
+                    self._signalled(number)
+                while self._ending is None and (event := self._cell.event()) is not None:
+                    self._happened(event, signals)
+            self._loop.watch(self._cell.control, 0, lambda _: None)
+            relays.close()  # before the listeners are
+            self._cell.close()
+            self._write_rest()
+        return self._ending
+
+    @contextlib.contextmanager
+    def _raw_terminal(self) -> Iterator[None]:
+        if self._terminal is None:
+            yield
+            return
+        try:
+            self._terminal.make_raw()
+            yield
+        finally:
+            self._terminal.put_back(self._filter.finish(), was_asked=self._filter.questions > 0)
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGWINCH:
+            self._resize()
+        elif number == signal.SIGCONT:  # somebody stopped us, and not the agent
+            if self._terminal is not None and self._terminal.is_ours:
+                self._terminal.make_raw()
+                self._resize()
+                self._cell.signal(signal.SIGCONT)
+        else:
+            self._cell.signal(number)
+            if number in _LAST and not self._is_closing:
+                self._is_closing = True
+                self._loop.later(PATIENCE_S, functools.partial(self._give_up, number))
+
+    def _resize(self) -> None:
+        if self._terminal is not None and self._cell.terminal is not None:
+            self._terminal.copy_size_to(self._cell.terminal)
+
+    def _give_up(self, number: int) -> None:
+        if self._ending is None:
+            why = f"still running {PATIENCE_S:.0f} s after {signal.Signals(number).name}"
+            self._ending = Ending(None, signal.SIGKILL, why)
+
+    def _happened(self, event: Event, signals: _Signals) -> None:
+        match event:
+            case Stopped():
+                self._stop(signals)
+            case Ended(code, number, why):
+                self._ending = Ending(code, number, why)
+            case NotStarted(number):
+                raise OSError(number, os.strerror(number))
+
+    def _stop(self, signals: _Signals) -> None:
+        """With the agent, until somebody continues us."""
+        self._settle()
+        terminal = self._terminal
+        if terminal is not None:
+            terminal.put_back(self._filter.pause(), was_asked=self._filter.questions > 0)
+        signals.stop_us(is_by_key=terminal is not None and terminal.is_input and terminal.is_ours)
+        if terminal is not None:
+            terminal.make_raw()
+            with contextlib.suppress(OSError):
+                terminal.write(self._filter.resume())
+            self._resize()
+        self._cell.signal(signal.SIGCONT)
+
+    def _settle(self) -> None:
+        """Write what there is now."""
+        until = time.monotonic() + _SETTLE_S
+        moved = -1
+        while moved != (moved := self._moved()) and time.monotonic() < until:
+            self._loop.turn(0.01)
+
+    def _write_rest(self) -> None:
+        """To the end of every stream, for as long as something goes on."""
+        until = time.monotonic() + _REST_S
+        moved, quiet_since = -1, time.monotonic()
+        while not all(pump.is_over for pump in self._outputs):
+            self._loop.turn(0.05)
+            now = time.monotonic()
+            if moved != (moved := self._moved()):
+                quiet_since = now
+            if now >= until or now - quiet_since >= _QUIET_S:
+                return
+
+    def _moved(self) -> int:
+        return sum(pump.moved for pump in self._outputs)
+
+
+def _taken_over(theirs: int) -> int:
+    """A pipe's end of the cell's, now ours alone; in its place stands one of the empty device, for the cell to close."""
+    ours = os.dup(theirs)
+    empty = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.dup2(empty, theirs, inheritable=False)
+    finally:
+        os.close(empty)
+    return ours
+
+
+class _Signals:
+    """Signals to us, as something that the loop waits for, for as long as the block lasts."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._arrived: deque[int] = deque(maxlen=64)  # of those that come faster, the first are lost
+        self._before: dict[int, signal.Handlers | None] = {}
+        self._wake, self._woken = socket.socketpair()
+
+    def __enter__(self) -> _Signals:
+        for end in (self._wake, self._woken):
+            end.setblocking(False)
+        self._loop.watch(self._woken.fileno(), _READABLE, self._awake)
+        self._old_wake = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        for number in (*_HANDED_ON, signal.SIGWINCH, signal.SIGCONT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._arrive)  # type: ignore[assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        signal.set_wakeup_fd(self._old_wake)
+        self._loop.watch(self._woken.fileno(), 0, self._awake)
+        self._wake.close()
+        self._woken.close()
+
+    def _arrive(self, number: int, _: FrameType | None) -> None:
+        self._arrived.append(number)
+
+    def _awake(self, _: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._woken.recv(4096):
+                pass
+
+    def taken(self) -> list[int]:
+        """Those that have arrived since."""
+        taken = []
+        while self._arrived:
+            taken.append(self._arrived.popleft())
+        return taken
+
+    def stop_us(self, *, is_by_key: bool) -> None:
+        """Until we are continued; that is then nothing new. By the key, all of our job, as the kernel would; else only us."""
+        if not is_by_key:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif signal.SIGTSTP in self._before:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            os.killpg(os.getpgrp(), signal.SIGTSTP)
+            signal.signal(signal.SIGTSTP, self._arrive)
+        with contextlib.suppress(ValueError):
+            while True:
+                self._arrived.remove(signal.SIGCONT)

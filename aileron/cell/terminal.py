@@ -1,0 +1,172 @@
+"""The person's terminal while an agent runs in a cell: raw, put back in every case, and quiet when somebody else gets it.
+
+Owns an open file of its own of the terminal (`O_NONBLOCK` there is not the shell's), and its settings as they were. What is typed
+is not read here but passed on; what arrives when it is put back is read, and thrown away.
+
+Rules
+- A terminal is raw only if standard input is one: else what is typed is for nobody here, and Ctrl-C is a signal.
+- Before somebody else gets it we ask it one question, `CSI 5 n`, which the filter lets no agent ask. A terminal answers in order,
+  so behind the answer nothing is on its way: no late answer is typed into the person's shell. Then its input is thrown away.
+- A terminal that is not ours to set stops us (SIGTTOU), as it stops any program. One that is gone is left alone.
+
+Source: termios(3), tty_ioctl(4), credentials(7). Not here: what may be written to it (terminal_filter.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import struct
+import termios
+import time
+import tty
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+__all__ = ["Terminal", "speaks_utf8"]
+
+_QUESTION: Final = b"\x1b[5n"
+_ANSWER: Final = b"\x1b[0n"
+_ANSWER_S: Final = 1.0
+"""For the answer: a terminal behind a slow connection takes half a second, and one that does not know the question is none."""
+_WRITE_S: Final = 2.0
+"""For a terminal to take what puts it back."""
+_READ: Final = 65536
+
+
+class Terminal:
+    """The terminal that is standard input, output or error, whichever is the first of them."""
+
+    def __init__(self, number: int, *, is_input: bool) -> None:
+        self.is_input: Final = is_input
+        self.descriptor: Final = _opened(number)
+        self._settings = termios.tcgetattr(self.descriptor)
+        self._is_raw = False
+
+    @classmethod
+    def maybe(cls, streams: Sequence[str]) -> Terminal | None:
+        """None where no stream is one."""
+        numbers = [number for number, kind in enumerate(streams) if kind == "terminal"]
+        return cls(numbers[0], is_input=numbers[0] == 0) if numbers else None
+
+    @property
+    def is_ours(self) -> bool:
+        """We are in its foreground, or it has none that would stop us: it is not the one that controls us."""
+        try:
+            return os.tcgetpgrp(self.descriptor) == os.getpgrp()
+        except OSError as error:
+            return error.errno == errno.ENOTTY
+
+    def copy_to(self, other: int) -> None:
+        """Its settings and its size, for the cell's own terminal."""
+        termios.tcsetattr(other, termios.TCSANOW, self._settings)
+        self.copy_size_to(other)
+
+    def copy_size_to(self, other: int) -> None:
+        """The kernel tells the agent, where it is another one."""
+        with contextlib.suppress(OSError):
+            size = fcntl.ioctl(self.descriptor, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
+            fcntl.ioctl(other, termios.TIOCSWINSZ, size)
+
+    def make_raw(self) -> None:
+        """What is typed arrives as it is, each byte at once."""
+        if not self.is_input:
+            return
+        settings = [*self._settings]
+        settings[tty.CC] = [*self._settings[tty.CC]]
+        settings[tty.IFLAG] &= ~(
+            termios.IGNBRK | termios.BRKINT | termios.PARMRK | termios.ISTRIP
+            | termios.INLCR | termios.IGNCR | termios.ICRNL | termios.IXON
+        )  # fmt: skip
+        settings[tty.OFLAG] &= ~termios.OPOST
+        settings[tty.LFLAG] &= ~(termios.ECHO | termios.ECHONL | termios.ICANON | termios.ISIG | termios.IEXTEN)
+        settings[tty.CC][termios.VMIN] = 1
+        settings[tty.CC][termios.VTIME] = 0
+        self._is_raw = True
+        self._set(settings)
+
+    def put_back(self, undone: bytes, *, was_asked: bool) -> None:
+        """Write what undoes the agent's changes, wait until no answer is on its way, and set it as it was. No OSError."""
+        with contextlib.suppress(OSError):
+            if self._is_raw and was_asked and self.is_ours:
+                self.write(undone + _QUESTION)
+                self._wait_for_answer()
+            else:
+                self.write(undone)
+        if self._is_raw:
+            self._is_raw = False
+            if self.is_ours:
+                with contextlib.suppress(OSError, termios.error):
+                    termios.tcflush(self.descriptor, termios.TCIFLUSH)
+                    self._set(self._settings)
+
+    def write(self, data: bytes) -> None:
+        """All of it, or so much as it takes in time. OSError."""
+        until = time.monotonic() + _WRITE_S
+        while data and (left := until - time.monotonic()) > 0:
+            if self._is_ready(select.POLLOUT, left):
+                with contextlib.suppress(BlockingIOError):
+                    data = data[os.write(self.descriptor, data) :]
+
+    def close(self) -> None:
+        """The open file of ours."""
+        os.close(self.descriptor)
+
+    def _set(self, settings: list[int | list[bytes | int]]) -> None:
+        while True:
+            try:
+                termios.tcsetattr(self.descriptor, termios.TCSANOW, settings)
+                return
+            except termios.error as error:
+                if error.args[0] == errno.EINTR:  # we were stopped, and go on in the foreground
+                    continue
+                if error.args[0] == errno.EIO:  # in the background of nobody, or gone
+                    return
+                raise
+
+    def _is_ready(self, events: int, most_s: float) -> bool:
+        poll = select.poll()
+        poll.register(self.descriptor, events)
+        return bool(poll.poll(most_s * 1000))
+
+    def _wait_for_answer(self) -> None:
+        """Read and forget, up to the answer, or until it is too late for one."""
+        until = time.monotonic() + _ANSWER_S
+        kept = b""
+        while _ANSWER not in kept and (left := until - time.monotonic()) > 0:
+            if self._is_ready(select.POLLIN, left):
+                with contextlib.suppress(BlockingIOError):
+                    read = os.read(self.descriptor, _READ)
+                    if not read:
+                        return
+                    kept = kept[-len(_ANSWER) :] + read
+
+
+def speaks_utf8(environment: Mapping[str, str]) -> bool:
+    """Whether no locale says that the terminal has another character set, locale(7). Terminals of today have UTF-8."""
+    name = next((found for key in ("LC_ALL", "LC_CTYPE", "LANG") if (found := environment.get(key))), "")
+    _, _, charset = name.partition(".")
+    return charset.partition("@")[0].lower().replace("-", "") in ("", "utf8")
+
+
+def _opened(number: int) -> int:
+    """An open file of our own of that terminal. By its name, and where that leads nowhere, by its number."""
+    flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+    for path in (_name_of(number), f"/proc/self/fd/{number}"):
+        if path is not None:
+            with contextlib.suppress(OSError):
+                opened = os.open(path, flags)
+                if os.fstat(opened).st_rdev == os.fstat(number).st_rdev:
+                    return opened
+                os.close(opened)
+    raise OSError(errno.ENXIO, f"cannot open the terminal that is descriptor {number}")
+
+
+def _name_of(number: int) -> str | None:
+    try:
+        return os.ttyname(number)
+    except OSError:  # of another mount namespace
+        return None

@@ -1,0 +1,354 @@
+"""The command beside a cell, with real cells: in a terminal, under a shell with jobs, with pipes and files, and by signals."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.attended import agent, attended
+from tests.support.raw_terminal import RawTerminal
+from tests.support.tmux import Tmux
+
+pytestmark = pytest.mark.jail
+
+DEADLINE_S = 60.0
+ENVIRONMENT = {"PATH": os.environ["PATH"], "PS1": "shell>", "LC_ALL": "C.UTF-8"}
+SHELL = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
+
+
+def piped(*words: str, given: bytes = b"", **options: str) -> subprocess.CompletedProcess[bytes]:
+    """With pipes at all three."""
+    return subprocess.run(
+        attended(*words, **options), input=given, capture_output=True, timeout=DEADLINE_S, check=False
+    )
+
+
+# Pipes and files
+
+
+def test_pipes_pass_every_byte_and_the_exit_code() -> None:
+    """Also what a terminal would obey, and more than any buffer; standard error stays apart."""
+    data = os.urandom(3_000_000) + b"\x1b]52;c;eA==\x07"
+    same = piped("/usr/bin/cat", given=data)
+    apart = piped("/bin/sh", "-c", "echo out; echo err >&2; exit 7")
+
+    assert (same.returncode, same.stderr) == (0, b"")
+    assert same.stdout == data
+    assert (apart.returncode, apart.stdout, apart.stderr) == (7, b"out\n", b"err\n")
+
+
+def test_a_file_is_read_and_written_where_it_stands(tmp_path: Path) -> None:
+    """Its place in the file is the shell's: what others write to it before and behind stays."""
+    source, sink = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(b"x" * 500_000)
+    command = f"(echo before; {shlex.join(attended('/usr/bin/wc', '-c'))} < {source}; echo behind) > {sink}"
+    subprocess.run(["/bin/sh", "-c", command], check=True, timeout=DEADLINE_S)
+
+    assert sink.read_text() == "before\n500000\nbehind\n"
+
+
+def test_a_socket_as_standard_input_and_output_is_one_as_well() -> None:
+    """As Node gives its children."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, subprocess.Popen(attended("/usr/bin/cat"), stdin=theirs, stdout=theirs) as process:
+        theirs.close()
+        ours.settimeout(DEADLINE_S)
+        ours.sendall(b"through")
+        ours.shutdown(socket.SHUT_WR)
+        parts = []
+        while part := ours.recv(100):
+            parts.append(part)
+        assert process.wait(DEADLINE_S) == 0
+    assert b"".join(parts) == b"through"
+
+
+def test_an_agent_whose_reader_is_gone_gets_sigpipe() -> None:
+    """As outside: nothing is read on behalf of nobody."""
+    with subprocess.Popen(attended("/usr/bin/yes"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(2) == b"y\n"
+        process.stdout.close()
+        assert process.wait(DEADLINE_S) == 128 + signal.SIGPIPE
+
+
+def test_an_agent_that_a_signal_ends_is_counted_as_shells_count() -> None:
+    """128 and its number."""
+    assert piped(*agent("kill", "9")).returncode == 137
+
+
+def test_a_program_that_cannot_be_executed_is_an_error() -> None:
+    """With the kernel's word for it."""
+    assert b"FileNotFoundError: [Errno 2]" in piped("/nonexistent").stderr
+
+
+# Signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_is_handed_on(number: signal.Signals) -> None:
+    """And the agent's exit code is ours."""
+    with subprocess.Popen(attended(*agent("signal")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"it is ready\r\n"
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    assert (out, process.returncode) == (f"saw {number.name}\r\n".encode(), 5)
+
+
+@pytest.mark.slow
+def test_an_agent_that_does_not_end_is_ended() -> None:
+    """After its time, which is said."""
+    with subprocess.Popen(
+        attended(*agent("stubborn")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 137
+    assert b"still running 10 s after SIGTERM" in err
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    """Of nohup(1): the agent is not told, and goes on until something else ends it."""
+    words = ["/usr/bin/env", "--ignore-signal=HUP", *attended(*agent("signal"))]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    assert out == b"saw SIGTERM\r\n"
+
+
+def test_an_agent_that_stopped_stops_us_and_goes_on_with_us() -> None:
+    """Without a terminal: by SIGTSTP to us, and SIGCONT to us."""
+    with subprocess.Popen(
+        attended(*agent("stop")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTSTP)
+        stopped = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        process.send_signal(signal.SIGCONT)
+        out, _ = process.communicate(timeout=DEADLINE_S)
+    assert stopped is not None
+    assert (out, process.returncode) == (b"saw SIGCONT\r\n", 4)
+
+
+# Terminals
+
+
+def test_keys_arrive_as_they_are_typed() -> None:
+    """Control characters, and a paste in its brackets, byte for byte; the terminal outside shows none of them itself."""
+    typed = "\x03\x1a\x1c\x13\x11\x04\r\n\x1b[200~pasted\r\x1b[201~é\x7fq".encode()
+    with RawTerminal(attended(*agent("keys")), ENVIRONMENT) as at:
+        at.until(b"it is ready\r\n")
+        at.type(typed)
+        at.until(repr(typed).encode() + b"\r\n")
+        assert at.end() == 0
+    assert b"pasted\r\x1b[201~" not in at.shown
+
+
+def test_ctrl_c_is_a_signal_inside() -> None:
+    """Made by the cell's own terminal; it does not end us."""
+    with RawTerminal(attended(*agent("signal")), ENVIRONMENT) as at:
+        at.until(b"it is ready")
+        at.type(b"\x03")
+        at.until(b"saw SIGINT")
+        assert at.end() == 5
+
+
+@pytest.mark.parametrize(("pipe", "code"), [("", 4), (" | cat", 0)])
+def test_ctrl_z_stops_the_whole_job_and_fg_continues_it(pipe: str, code: int) -> None:
+    """The shell is told, has its terminal as it was, and gets the exit code. Of a pipeline, the rest stops as well."""
+    with RawTerminal(SHELL, ENVIRONMENT) as at:
+        at.until(b"shell>")
+        at.line(shlex.join(attended(*agent("stop"))) + pipe)
+        at.until(b"it is ready")
+        at.type(b"\x1a")
+        at.until(b"Stopped")
+        at.until(b"shell>")
+        at.line("stty -a")
+        settings = at.until(b"shell>")
+        at.line("fg")
+        at.until(b"saw SIGCONT")
+        at.until(b"shell>")
+        at.line("echo code=$?")
+        at.until(f"\ncode={code}\r".encode())
+
+    assert {b"icanon", b"isig", b"echo", b"opost"} <= set(settings.split())
+
+
+def test_with_nobody_to_continue_it_an_agent_is_not_stopped() -> None:
+    """The first program of a terminal: outside, the kernel would not stop it either."""
+    with RawTerminal(attended(*agent("stop")), ENVIRONMENT) as at:
+        at.until(b"it is ready")
+        at.type(b"\x1a")
+        at.until(b"saw SIGCONT")
+        assert at.end() == 4
+
+
+@pytest.mark.parametrize("way", ["exits", "is killed", "is told", "hangs up"])
+def test_the_terminal_is_put_back_however_it_ends(way: str) -> None:
+    """Modes, title and settings: when the agent ends or is killed, when we are told to end, when it stays and we give up."""
+    words = shlex.join(attended(*agent("screen", *(["9"] if way == "is killed" else []))))
+    with RawTerminal(SHELL, ENVIRONMENT) as at:
+        at.until(b"shell>")
+        at.line("before=$(stty -g)")
+        at.until(b"shell>")
+        at.line(f"{words} & pid=$!; fg >/dev/null" if way in ("is told", "hangs up") else words)
+        at.until(b"it is ready")
+        if way in ("is told", "hangs up"):
+            group = os.tcgetpgrp(at.descriptor)
+            os.kill(group, signal.SIGTERM if way == "is told" else signal.SIGHUP)
+        else:
+            at.type(b"x")
+        told = at.until(b"\x1b[23;0t")
+        at.until(b"shell>")
+        at.line('test "$before" = "$(stty -g)" && echo as before')
+        at.until(b"\nas before\r")
+
+    for off in (b"\x1b[?1000l", b"\x1b[?2004l", b"\x1b[?25h"):
+        assert off in told
+    assert told.index(b"\x1b[<1u") < told.index(b"\x1b[?1049l") < told.index(b"\x1b[23;0t")
+
+
+def test_while_an_agent_is_stopped_its_modes_are_off() -> None:
+    """Also of one that stopped without a word; with fg they are on again."""
+    with RawTerminal(SHELL, ENVIRONMENT) as at:
+        at.until(b"shell>")
+        at.line(shlex.join(attended(*agent("screen", str(int(signal.SIGSTOP))))))
+        at.until(b"it is ready")
+        at.type(b"x")
+        off = at.until(b"\x1b[23;0t")
+        at.until(b"shell>")
+        at.line("fg")
+        on = at.until(b"it goes on")
+        at.type(b"x")
+        at.until(b"\x1b[?1049l")
+        at.until(b"shell>")
+
+    for number in (b"1000", b"1049", b"2004"):
+        assert b"\x1b[?%sl" % number in off
+        assert b"\x1b[?%sh" % number in on
+    assert b"\x1b]0;agent\x1b\\" in on
+
+
+def test_the_size_of_the_window_is_the_agents() -> None:
+    """From the beginning, and when it changes."""
+    with Tmux(attended(*agent("resize")), ENVIRONMENT, size=(90, 30)) as at:
+        at.until("size 30 90")
+        at.do("resize-window", "-x", "100", "-y", "25")
+        at.until("now 25 100")
+        at.until_over()
+
+
+def test_no_answer_of_the_terminal_is_typed_into_the_shell() -> None:
+    """An agent asks a thousand times and ends at once; what a terminal would answer with text it chose is not asked at all."""
+    with Tmux(SHELL, ENVIRONMENT) as at:
+        at.until("shell>")
+        at.type(shlex.join(attended(*agent("questions"))) + "; echo over")
+        at.until("\nover")
+        at.type("echo typed")
+        screen = at.until("\ntyped")
+
+    assert re.search(r"^shell>echo typed$", screen, re.MULTILINE), screen
+    assert "rgb" not in screen
+
+
+def test_a_full_screen_program_looks_as_outside() -> None:
+    """less(1) in a cell and without one, with every attribute; and the shell's screen is there again behind it."""
+    words = ["/bin/sh", "-c", "seq 1 100 | sed 's/$/ é ─ 漢字/' | LESS= LC_ALL=C.UTF-8 less"]
+    shown = []
+    for command in (attended(*words), words):
+        with Tmux(SHELL, ENVIRONMENT) as at:
+            at.until("shell>")
+            at.type(shlex.join(command))
+            at.until("\n2 é ─ 漢字")
+            at.keys("G")
+            at.until("\n100 é ─ 漢字")
+            shown.append(at.do("capture-pane", "-p", "-e"))
+            at.keys("q")
+            at.until_pressed("Enter", "shell>")
+            assert "100 é" not in at.text
+    assert shown[0] == shown[1]
+
+
+def test_output_alone_at_a_terminal_is_filtered_and_the_terminal_stays_as_it_is() -> None:
+    """Standard input is a pipe: nothing is raw, Ctrl-C is ours and handed on, and what is written is filtered all the same."""
+    with RawTerminal(SHELL, ENVIRONMENT) as at:
+        at.until(b"shell>")
+        at.line(r"printf 'a\033]52;c;eA==\007b' | " + shlex.join(attended("/usr/bin/cat")))
+        at.until(b"\r\nab")
+        at.until(b"shell>")
+        at.line("sleep 30 | " + shlex.join(attended(*agent("signal"))))
+        at.until(b"it is ready")
+        at.type(b"\x03")
+        at.until(b"saw SIGINT")
+
+    assert b"\x1b]52" not in at.shown
+
+
+# Doors
+
+
+def test_a_door_and_a_published_port_lead_where_they_should(tmp_path: Path) -> None:
+    """Out of the cell with the preamble, which does not go in; and into it."""
+    with socket.socket(socket.AF_UNIX) as target:
+        target.bind(str(tmp_path / "d"))
+        target.listen()
+        heard: list[bytes] = []
+
+        def answer() -> None:
+            made, _ = target.accept()
+            with made:
+                heard.append(made.recv(12, socket.MSG_WAITALL))
+                made.sendall(b"from outside")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        said = piped(*agent("door"), door=str(tmp_path / "d"))
+        thread.join(DEADLINE_S)
+    assert heard == [b"token\nhello\n"]
+    assert said.stdout == b"from outside\r\n"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with subprocess.Popen(
+        attended(*agent("serve"), publish=f"{port}:3000"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as client:
+            client.sendall(b"it")
+            assert client.recv(9, socket.MSG_WAITALL) == b"served it"
+        assert process.wait(DEADLINE_S) == 0
+
+
+def test_nothing_is_left_of_a_session() -> None:
+    """No process of the cell, no descriptor, no zombie: a hundred could follow one another in one process."""
+    script = (
+        "import os, sys; from tests.support import attended as a\n"
+        "from aileron.cell.attend import attend, streams_of_ours\n"
+        "sys.argv = ['x', '--', '/bin/true']\n"
+        "a.main(); before = sorted(os.listdir('/proc/self/fd'))\n"
+        "for _ in range(3): a.main()\n"
+        "assert sorted(os.listdir('/proc/self/fd')) == before\n"
+        "assert not os.path.exists(f'/proc/self/task/{os.getpid()}/children') or "
+        "not open(f'/proc/self/task/{os.getpid()}/children').read()\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, timeout=DEADLINE_S, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 0
