@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from aileron.launch import cell_environment, git_sights, toolchains
@@ -159,7 +160,7 @@ def sights(
     _check_project(project, machine, [str(path) for path in needs.directories])
     shown = _Shown(machine)
     system = machine.system or system_sights()
-    path = _programs(shown, program, asked.environment, machine)
+    path = _programs(shown, program, asked.environment, machine, _written_by_agents(project, needs, options))
     for place in cell_environment.certificate_files(asked.environment):
         shown.read(os.path.realpath(place), target=os.path.normpath(place))
     missing = _settings(shown, needs, asked.environment, machine)
@@ -227,10 +228,10 @@ class _Shown:
         if os.path.exists(source) and not self._is_kept_back(source) and not _is_system(target or source):
             self._places.setdefault(target or source, Bind(source, target or source))
 
-    def fixed(self, path: str) -> None:
+    def fixed(self, source: str, *, target: str = "") -> None:
         """Read-only, also in what can be written."""
-        if os.path.exists(path) and not _is_system(path) and not is_within(self._machine.home, path):
-            self._fixed[path] = Bind(path, path)
+        if os.path.exists(source) and not _is_system(source) and not is_within(self._machine.home, source):
+            self._fixed[target or source] = Bind(source, target or source)
 
     def fixed_within(self, path: str) -> list[str]:
         """What of this place cannot be written, whatever is said of the place."""
@@ -329,8 +330,19 @@ def _check_project(project: str, machine: Machine, own: Iterable[str]) -> None:
             raise CellRefused(f"{project} contains the agent's own settings ({place})", fix)
 
 
-def _programs(shown: _Shown, program: str, environment: Mapping[str, str], machine: Machine) -> list[str]:
+def _written_by_agents(project: str, needs: CellNeeds, options: CellOptions) -> tuple[str, ...]:
+    """Where an agent in a cell may have left something: what this cell lets it write, in another one before."""
+    return (project, *(os.path.realpath(path) for path in (*needs.directories, *needs.files, *options.allow_write)))
+
+
+def _programs(
+    shown: _Shown, program: str, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]
+) -> list[str]:
     """The agent's program and those of PATH, with what they need; the PATH of the cell."""
+
+    def is_own(path: str) -> bool:
+        return not any(is_within(path, place) for place in written)
+
     home = machine.home
     path = toolchains.path_directories(environment)
     kept: list[str] = []
@@ -340,12 +352,13 @@ def _programs(shown: _Shown, program: str, environment: Mapping[str, str], machi
             continue
         kept.append(directory)
         if not _is_system(directory):
-            for place in toolchains.installation_of(directory, home, environment):
+            for place in toolchains.installation_of(directory, home, environment, is_own=is_own(directory)):
                 shown.read(place)
     for place in toolchains.toolchain_variables(environment):
-        for part in toolchains.installation_of(place, home, environment):
+        for part in toolchains.installation_of(place, home, environment, is_own=is_own(place)):
             shown.read(part)
-    for place in toolchains.installation_of(os.path.realpath(program), home, environment):
+    real = os.path.realpath(program)
+    for place in toolchains.installation_of(real, home, environment, is_own=is_own(real)):
         if not _is_system(place):
             shown.fixed(place)
     return kept
@@ -365,13 +378,13 @@ def _settings(shown: _Shown, needs: CellNeeds, environment: Mapping[str, str], m
                 missing.append(Missing(source, is_directory))
             shown.settings(source, _target(str(place), environment, machine))
             if is_directory:
-                for link in _links_out_of(source):
-                    shown.read(link)
+                shown.notes += _links_out_of(source, place)
     for place in needs.readable:
         shown.read(os.path.realpath(place), target=_target(str(place), environment, machine))
     for place in needs.fixed:
-        if os.path.isdir(place):
-            shown.fixed(_target(str(place), environment, machine))
+        source = os.path.realpath(place)
+        if os.path.isdir(source) and any(is_within(source, os.path.realpath(above)) for above in needs.directories):
+            shown.fixed(source, target=_target(str(place), environment, machine))
     return tuple(missing)
 
 
@@ -382,17 +395,20 @@ def _target(path: str, environment: Mapping[str, str], machine: Machine) -> str:
     return machine.home + normal[len(said) :] if is_within(normal, said) else os.path.realpath(normal)
 
 
-def _links_out_of(directory: str) -> Iterator[str]:
-    """What links in a directory of settings lead to, if that is elsewhere."""
+def _links_out_of(source: str, place: Path) -> Iterator[str]:
+    """Notes about links in a directory of settings that lead elsewhere, as where a person keeps their settings in a repository.
+
+    They are not followed: an agent can make one, and would choose what the next cell shows.
+    """
     try:
-        with os.scandir(directory) as entries:
-            links = [entry.path for entry in entries if entry.is_symlink()]
+        with os.scandir(source) as entries:
+            links = [entry.name for entry in entries if entry.is_symlink()]
     except OSError:
         return
-    for link in links[:_MAX_LINKS]:
-        target = os.path.realpath(link)
-        if not is_within(target, directory):
-            yield target
+    for name in sorted(links)[:_MAX_LINKS]:
+        target = os.path.realpath(f"{source}/{name}")
+        if not is_within(target, source) and not _is_system(target) and os.path.exists(target):
+            yield f"{place}/{name} leads to {target}, which is not shown; if it is yours: --allow-read {target}"
 
 
 def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:

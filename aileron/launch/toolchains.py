@@ -95,11 +95,14 @@ def toolchain_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(os.path.realpath(path) for path in said if path.startswith("/") and os.path.isdir(path))
 
 
-def installation_of(path: str, home: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+def installation_of(path: str, home: str, environment: Mapping[str, str], *, is_own: bool = True) -> tuple[str, ...]:
     """What is shown so that a program, or all programs of a directory, can run. `path` is resolved, and so is the answer.
 
-    It can be in a place that is shown anyway.
+    It can be in a place that is shown anyway. With `is_own` False an agent may have written there: links and the names in it lead
+    to toolchains of the table, and nowhere else, or an agent would choose what the next cell shows.
     """
+    if not is_own:
+        return tuple(dict.fromkeys(_toolchains_named_in(path, home, environment)))
     if not os.path.isdir(path):
         return tuple(dict.fromkeys(_around(path, home, environment)))
     found = [path]
@@ -109,6 +112,12 @@ def installation_of(path: str, home: str, environment: Mapping[str, str]) -> tup
         if not any(is_within(target, one) for one in found):
             found += _around(target, home, environment)
     return tuple(dict.fromkeys([*found, *_below_environment(path)]))
+
+
+def _toolchains_named_in(path: str, home: str, environment: Mapping[str, str]) -> Iterator[str]:
+    yield path
+    for target in (*_linked_from(path), *_below_environment(path)):
+        yield from _toolchain_of(target, home, environment)
 
 
 def _around(path: str, home: str, environment: Mapping[str, str]) -> Iterator[str]:

@@ -66,29 +66,58 @@ def test_settings_that_a_variable_moves_are_where_it_says(place: Place) -> None:
 
 
 def test_settings_that_are_a_link_are_at_their_own_path(place: Place) -> None:
-    """The source is where the link leads, and what is in it and leads on is there to be read."""
+    """The source is where the link leads; what a person keeps beside it is not there."""
     kept = place.home / "dotfiles" / "claude"
     kept.mkdir(parents=True)
-    shared = place.file("dotfiles/shared/CLAUDE.md")
-    (kept / "CLAUDE.md").symlink_to(shared)
     (place.home / ".claude").symlink_to(kept)
     cell = place.cell()
 
     assert [bind.source for bind in cell.policy.binds if bind.target == f"{place.home}/.claude"] == [str(kept)]
-    assert place.shows(cell, shared) == "read-only"
     assert place.shows(cell, place.home / "dotfiles" / "other") == "nothing"
 
 
-def test_a_link_in_settings_shows_no_credential(place: Place) -> None:
-    """Somebody who can write the settings would choose what the next cell shows."""
-    secret = place.file(".ssh/id_ed25519")
+def test_a_link_that_an_agent_left_in_its_settings_shows_nothing(place: Place) -> None:
+    """Or it would choose what the next cell shows. The person is told what to allow, if the link is theirs."""
+    letter = place.file("Documents/letter.txt")
     (place.home / ".claude").mkdir()
-    (place.home / ".claude" / "key").symlink_to(secret)
-    (place.home / ".claude" / "vault").symlink_to(place.file(".aileron/vault.json"))
+    (place.home / ".claude" / "mine").symlink_to(letter)
+    (place.home / ".claude" / "local").symlink_to(letter.parent)
     cell = place.cell()
 
-    assert place.shows(cell, secret) == "nothing"
-    assert place.shows(cell, place.aileron / "vault.json") == "nothing"
+    assert place.shows(cell, letter) == "nothing"
+    assert [note for note in cell.notes if note.endswith(f"--allow-read {letter}")]
+
+
+@pytest.mark.parametrize("how", ["link", "pyvenv", "program"])
+def test_programs_that_an_agent_left_in_a_project_show_nothing(place: Place, how: str) -> None:
+    """By a link of a directory that is in PATH, by the name in a virtual environment: neither shows a folder of the home."""
+    private = place.home / "private"
+    place.program(private / "bin" / "python3")
+    (private / "lib").mkdir()
+    scripts = place.project / ".venv" / "bin"
+    scripts.mkdir(parents=True)
+    (scripts / "python3").symlink_to(private / "bin" / "python3" if how != "pyvenv" else "/usr/bin/python3")
+    (place.project / ".venv" / "pyvenv.cfg").write_text(f"home = {private}/bin\n" if how == "pyvenv" else "")
+    program = scripts / "claude" if how == "program" else None
+    if program is not None:
+        place.program(program)
+    cell = place.cell(program=program, PATH=f"{scripts}:{place.environment['PATH']}", VIRTUAL_ENV=str(scripts.parent))
+
+    assert place.shows(cell, private / "lib" / "x") == "nothing"
+    assert place.shows(cell, private / "bin" / "python3") == "nothing"
+
+
+def test_a_virtual_environment_of_a_project_comes_with_a_python_of_the_table(place: Place) -> None:
+    """What pyenv or uv installed is no secret, and the environment is nothing without it."""
+    python = place.program(place.home / ".pyenv" / "versions" / "3.11" / "bin" / "python3")
+    scripts = place.project / ".venv" / "bin"
+    scripts.mkdir(parents=True)
+    (scripts / "python3").symlink_to(python)
+    (place.project / ".venv" / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
+    cell = place.cell(PATH=f"{scripts}:{place.environment['PATH']}")
+
+    assert place.shows(cell, python) == "read-only"
+    assert place.shows(cell, scripts / "python3") == "writable"
 
 
 # Keys that the gateway has
