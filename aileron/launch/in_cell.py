@@ -29,7 +29,7 @@ from aileron.cell.start import Root
 from aileron.launch.sights import Missing, Sights
 from aileron_sandbox.cell.door import Cell
 
-__all__ = ["CellLaunch", "layers_of", "make_missing", "run_in_cell"]
+__all__ = ["CellLaunch", "make_missing", "run_in_cell"]
 
 _EMPTY_OBJECT = b"{}\n"
 
@@ -65,14 +65,6 @@ def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
         for line in summary(watch.finish()):
             note(line)
     return ending.exit_code
-
-
-def layers_of(sights: Sights) -> tuple[str, ...]:
-    """What would confine the agent, by preparing its cell and closing it again. Nothing is made or executed. JailUnavailable."""
-    there = tuple(bind for bind in sights.policy.binds if os.path.exists(bind.source))
-    policy = dataclasses.replace(sights.policy, binds=there)
-    with Cell.start(policy, [sights.program], sights.environment, ("pipe", "pipe", "pipe")) as cell:
-        return cell.layers
 
 
 def make_missing(missing: tuple[Missing, ...]) -> None:

@@ -332,7 +332,8 @@ def _check_project(project: str, machine: Machine, own: Iterable[str]) -> None:
 
 def _written_by_agents(project: str, needs: CellNeeds, options: CellOptions) -> tuple[str, ...]:
     """Where an agent in a cell may have left something: what this cell lets it write, in another one before."""
-    return (project, *(os.path.realpath(path) for path in (*needs.directories, *needs.files, *options.allow_write)))
+    places = (*map(str, (*needs.directories, *needs.files)), *options.allow_write)
+    return (project, *map(os.path.realpath, places))
 
 
 def _programs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -175,6 +176,16 @@ def test_a_program_that_cannot_be_executed_ends_the_session(desk: Desk) -> None:
     assert said.code == 1, said
     assert "cannot start" in said.err
     assert desk.sessions()[0]["status"] == "ended"
+
+
+def test_doctor_says_that_there_are_cells(desk: Desk) -> None:
+    """With the layers of one that it made."""
+    said = desk.aileron("doctor", "--json")
+    (row,) = [check for check in json.loads(said.out)["checks"] if check["name"] == "cells"]
+
+    assert row["state"] == "ok"
+    assert "pivoted-root" in row["found"]
+    assert "seccomp:cell" in row["found"]
 
 
 def _shell(desk: Desk, script: str) -> str:

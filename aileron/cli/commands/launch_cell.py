@@ -66,9 +66,13 @@ class CellStart:
 
 def are_cells_possible() -> bool:
     """Whether this machine can make one. It tries."""
-    from aileron_sandbox.support import examine
+    from aileron.launch.layers import layers_here
+    from aileron_sandbox.ending import JailUnavailable
 
-    return examine().available
+    try:
+        return bool(layers_here())
+    except JailUnavailable:
+        return False
 
 
 def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
@@ -179,7 +183,7 @@ def _notes(start: CellStart, sights: Sights) -> Iterator[str]:
 
 def explain(supervisor: Supervisor, start: CellStart, *, as_json: bool) -> None:
     """Print what the agent would see, may change and can reach. A cell is prepared, to know its layers; nothing runs in it."""
-    from aileron.launch.in_cell import layers_of
+    from aileron.launch.layers import layers_of
     from aileron_sandbox.ending import JailUnavailable
 
     sights = _sights(supervisor, start)

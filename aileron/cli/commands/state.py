@@ -219,6 +219,7 @@ def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
         yield Check("jail", "ok", f"{len(report.layers)} layers active: {', '.join(report.layers)}")
     else:
         yield Check("jail", "bad", str(report.what), report.fix, ByHand.ADMINISTRATOR)
+    yield _cells()
     if not report.libseccomp:
         fix = "sudo apt-get install libseccomp2"
         yield Check("libseccomp", "bad", "cannot be loaded", fix, ByHand.ADMINISTRATOR)
@@ -234,6 +235,18 @@ def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
     landlock = "no Landlock" if report.landlock_abi is None else f"Landlock ABI {report.landlock_abi}"
     user = "root" if report.uid == 0 else f"uid {report.uid}"
     yield Check("machine", "ok", f"Linux {report.kernel_release}, {landlock}, Python {report.python}, {user}")
+
+
+def _cells() -> Check:
+    """Whether agents can start in cells: one is made."""
+    from aileron.launch.layers import layers_here
+    from aileron_sandbox.ending import JailUnavailable
+
+    try:
+        layers = layers_here()
+    except JailUnavailable as error:
+        return Check("cells", "note", f"agents cannot start in a cell: {error.what}", error.fix, ByHand.ADMINISTRATOR)
+    return Check("cells", "ok", f"agents can start in a cell of {len(layers)} layers: {', '.join(layers)}")
 
 
 def _home(home: Path) -> Iterator[Check]:
