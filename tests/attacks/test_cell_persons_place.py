@@ -1,0 +1,54 @@
+"""In a cell: what an agent of the same user can still do without one has no object, or is refused.
+
+Every attempt is made twice, by the same program: started by `aileron launch --jail`, and by itself. Outside it works; that is the
+control. docs/explanation/consent.md has the list, with a column for the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.attacks.cell.household import Household, household
+from tests.attacks.tally import Attack
+from tests.support.home import daemon_home
+
+pytestmark = [pytest.mark.jail, pytest.mark.timeout(300)]
+
+_NOT_THERE: Final = {"ENOENT", "ESRCH", "ECONNREFUSED", "ENETUNREACH", "absent", "ENXIO"}
+_REFUSED: Final = {"EACCES", "EPERM", "EROFS"}
+_IN_A_HOME_OF_ITS_OWN: Final = {"write the shell's startup file", "put a program in front"}
+_IN_VAIN: Final = "ok, in a home that nobody else sees"
+_BY_MACHINE: Final = {
+    "push a key into its own terminal",
+    "attach to a process of the person's",
+    "read the memory of a process of the person's",
+    "change a system program",
+    "ask on the operator socket by its address in the cell",
+}
+"""What other settings of a machine, or another user, may refuse outside as well."""
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[Household]:
+    """One household: what an attempt changes outside is put back by the next one's making."""
+    with daemon_home() as home, household(home) as made:
+        home.unlock()
+        yield made
+
+
+def test_what_an_agent_of_the_same_user_can_do_has_no_object_in_a_cell(attack: Attack, house: Household) -> None:
+    """The list of docs/explanation/consent.md, each with its answer; and the same program without a cell."""
+    inside = house.launch()
+    marked = house.marked
+    for name, answer in inside.items():
+        in_vain = name in _IN_A_HOME_OF_ITS_OWN and answer == "ok" and name not in marked
+        attack.answered(f"in a cell: {name}", _NOT_THERE | _REFUSED | {_IN_VAIN}, _IN_VAIN if in_vain else answer)
+
+    outside = house.outside()
+    assert outside.keys() == inside.keys()
+    for name in outside.keys() - _BY_MACHINE:
+        attack.control(f"outside: {name}", "ok", outside[name])
+    attack.control("what it wrote outside is the person's", _IN_A_HOME_OF_ITS_OWN, house.marked)
