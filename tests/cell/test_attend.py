@@ -267,6 +267,21 @@ def test_no_answer_of_the_terminal_is_typed_into_the_shell() -> None:
     assert "rgb" not in screen
 
 
+def test_the_answers_of_a_slow_terminal_are_waited_for() -> None:
+    """It answers nothing until it is asked ours, behind which nothing is on its way; then the shell has a quiet terminal."""
+    with RawTerminal(SHELL, ENVIRONMENT, is_slow=True) as at:
+        at.until(b"shell>")
+        at.line(shlex.join(attended(*agent("questions"))))
+        at.until(b"\x1b[c")
+        at.until(b"shell>")
+        late = at.answer()
+        at.line("echo typed")
+        typed = at.until(b"\r\ntyped\r\n")
+
+    assert late == 0
+    assert typed == b"echo typed\r\ntyped\r\n"
+
+
 def test_a_full_screen_program_looks_as_outside() -> None:
     """less(1) in a cell and without one, with every attribute; and the shell's screen is there again behind it."""
     words = ["/bin/sh", "-c", "seq 1 100 | sed 's/$/ é ─ 漢字/' | LESS= LC_ALL=C.UTF-8 less"]

@@ -4,7 +4,8 @@ r"""A program at a pseudo-terminal, and somebody who types at it, also while it 
         at.until(b"$ ")
         at.type(b"\x1a")
 
-It is the program's controlling terminal, 80 by 24, and answers `CSI 5 n` and `CSI c` as terminals do. tmux.py draws a screen,
+It is the program's controlling terminal, 80 by 24, and answers `CSI 5 n` and `CSI c` in order, as terminals do: a slow one all of
+them when it is asked `CSI 5 n`, or told to. tmux.py draws a screen,
 this does not: what is shown is looked at as bytes.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -30,13 +32,16 @@ _BEGIN: Final = (
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 _ANSWERS: Final = {b"\x1b[5n": b"\x1b[0n", b"\x1b[c": b"\x1b[?62;22c"}
+_QUESTION: Final = re.compile(rb"\x1b\[5n|\x1b\[c")
 
 
 class RawTerminal:
     """For the length of a with block; the program is killed at its end."""
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], *, is_slow: bool = False) -> None:
         self.shown = b""
+        self._is_slow = is_slow
+        self._answers: list[bytes] = []
         self._looked_at = 0
         self.descriptor, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -83,12 +88,18 @@ class RawTerminal:
             read = os.read(self.descriptor, 65536)
         except OSError:  # EIO: nobody has it open any more
             return False
-        asked = (self.shown[-3:] + read) if read else b""
+        for question in _QUESTION.findall(self.shown[-3:] + read):
+            self._answers.append(_ANSWERS[question])
+            if question == b"\x1b[5n" or not self._is_slow:
+                self.answer()
         self.shown += read
-        for question, answer in _ANSWERS.items():
-            for _ in range(asked.count(question)):
-                os.write(self.descriptor, answer)
         return bool(read)
+
+    def answer(self) -> int:
+        """Whatever was asked and not answered yet: how many."""
+        answers, self._answers = self._answers, []
+        os.write(self.descriptor, b"".join(answers))
+        return len(answers)
 
     def __enter__(self) -> Self:
         return self
