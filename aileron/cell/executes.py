@@ -43,6 +43,8 @@ _MAX_DETAILS: Final = 8
 """Keys or names that are shown of one file."""
 _MAX_DETAIL: Final = 80
 """Characters of one of them."""
+_MAX_TARGET: Final = 256
+"""Characters of where a link leads: paths that people have are shorter."""
 
 
 class Candidate(NamedTuple):
@@ -579,7 +581,7 @@ def _found(one: Candidate) -> Iterator[Finding]:
     if one.kind == "file" and one.mode & 0o6000:
         yield Finding("set-user-ID")
     if one.leads_out is not None:
-        yield Finding("link out of the project", _cut(one.leads_out))
+        yield Finding("link out of the project", _cut(one.leads_out, _MAX_TARGET))
     if one.kind in ("socket", "pipe", "device"):
         yield Finding("special file", one.kind)
 
@@ -599,5 +601,5 @@ def _by_content(one: Candidate, kind: str, rule: Execution) -> Iterator[Finding]
         yield Finding(kind, ", ".join(dict.fromkeys(shown[:_MAX_DETAILS])) + more)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_DETAIL else f"{text[: _MAX_DETAIL - 1]}…"
+def _cut(text: str, most: int = _MAX_DETAIL) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
