@@ -16,6 +16,7 @@ Pure. Source: the manuals of the tools that are named; gitattributes(5), git-con
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -553,8 +554,15 @@ def matching(globs: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"(?:.*/)?(?:{'|'.join(map(_pattern, globs))})", re.DOTALL)
 
 
-_RULES: Final = tuple((kind, rule, matching(rule.files)) for kind, rule in KINDS.items() if rule.files)
-_ANY: Final = matching(glob for rule in KINDS.values() for glob in rule.files)
+@functools.cache
+def _rules() -> tuple[tuple[str, Execution, re.Pattern[str]], ...]:
+    """Compiled when the first path is looked at: 25 ms, for which no agent has to wait before it starts."""
+    return tuple((kind, rule, matching(rule.files)) for kind, rule in KINDS.items() if rule.files)
+
+
+@functools.cache
+def _any() -> re.Pattern[str]:
+    return matching(glob for rule in KINDS.values() for glob in rule.files)
 
 
 def findings(one: Candidate) -> tuple[Finding, ...]:
@@ -569,8 +577,8 @@ def spoken(found: Iterable[Finding]) -> str:
 
 def _found(one: Candidate) -> Iterator[Finding]:
     if one.kind in ("file", "link"):
-        if _ANY.fullmatch(one.path):
-            for kind, rule, pattern in _RULES:
+        if _any().fullmatch(one.path):
+            for kind, rule, pattern in _rules():
                 if pattern.fullmatch(one.path):
                     yield from _by_content(one, kind, rule)
         elif one.is_in_git:

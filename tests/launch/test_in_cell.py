@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,18 @@ def test_our_server_answers_in_a_cell(desk: Desk) -> None:
     assert "give_back" in tools
     assert "not_selected" not in tools
     assert desk.record["of_parent"] is None
+
+
+def test_an_action_is_run_by_command_in_a_cell(desk: Desk) -> None:
+    """`aileron` is there, and `run` enters at the cell's own door: the run is the session's."""
+    desk.daemon.install_probe()
+    desk.daemon.add_probe_action("give_back", "text:string", name="by-command")
+    desk.daemon.unlock()
+    desk.daemon.bind_probe()
+    found = look(desk, f"{sys.executable} -m aileron run by-command text=hello")
+
+    assert "hello" in found
+    assert desk.sessions()[0]["runs"] == 1
 
 
 def test_settings_count_for_every_cell(tmp_path: Path) -> None:
