@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from typing import Final
@@ -27,6 +28,8 @@ _HARMLESS: Final = frozenset(
     }
 )  # fmt: skip
 """Of these none names a program, a file, an address or a credential."""
+_WHERE: Final = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
+"""Where git is looked for: not in PATH, in which a project can be that an agent has written to. It runs outside of the cell."""
 _ANSWER_S: Final = 5.0
 """git reads two files: 3 ms."""
 _MAX_FILE: Final = 4096
@@ -36,8 +39,11 @@ _MAX_UP: Final = 64
 
 def person_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """The person's own settings of git by their names; none where there is no git, or no answer."""
-    words = ["git", "config", "--global", "--includes", "--null", "--list"]
-    kept = {name: value for name, value in environment.items() if name in ("HOME", "PATH", "XDG_CONFIG_HOME")}
+    git = shutil.which("git", path=_WHERE)
+    if git is None:
+        return {}
+    words = [git, "config", "--global", "--includes", "--null", "--list"]
+    kept = {name: value for name, value in environment.items() if name in ("HOME", "XDG_CONFIG_HOME")}
     try:
         said = subprocess.run(
             words, env=kept, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S, check=False

@@ -1,0 +1,56 @@
+"""What git is given in a cell: the person's harmless settings, asked of git itself, and no other program's word for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.launch.git_sights import cleaned_settings, person_settings
+
+SETTINGS = """\
+[user]
+\tname = "Mira \\"M\\" Stern"
+\temail = mira@example.com
+[include]
+\tpath = more
+[credential]
+\thelper = store
+[alias]
+\tx = !touch executed
+"""
+
+
+def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
+    """With what is included; what executes or logs in does not come through, and nothing of it runs."""
+    (tmp_path / ".gitconfig").write_text(SETTINGS)
+    (tmp_path / "more").write_text("[init]\n\tdefaultBranch = trunk\n[core]\n\tsshCommand = x\n")
+    found = person_settings({"HOME": str(tmp_path)})
+    cleaned = cleaned_settings(found).decode()
+
+    assert found["credential.helper"] == "store"
+    assert cleaned == (
+        '[user]\n\tname = "Mira \\"M\\" Stern"\n[user]\n\temail = "mira@example.com"\n[init]\n\tdefaultbranch = "trunk"\n'
+    )
+
+
+def test_a_git_that_an_agent_left_in_path_does_not_run(tmp_path: Path) -> None:
+    """It would run outside of the cell, before there is one."""
+    planted = tmp_path / "git"
+    planted.write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\n")
+    planted.chmod(0o755)
+    (tmp_path / ".gitconfig").write_text("[user]\n\tname = Mira\n")
+    found = person_settings({"HOME": str(tmp_path), "PATH": str(tmp_path)})
+
+    assert found == {"user.name": "Mira"}
+    assert not (tmp_path / "executed").exists()
+
+
+@given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=60))
+def test_a_name_stays_in_its_line(name: str) -> None:
+    """Whatever is in it, it makes no other setting."""
+    cleaned = cleaned_settings({"user.name": name}).decode()
+
+    assert cleaned.count("\n") == 2
+    assert cleaned.startswith('[user]\n\tname = "')
