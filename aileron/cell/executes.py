@@ -554,6 +554,11 @@ def matching(globs: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"(?:.*/)?(?:{'|'.join(map(_pattern, globs))})", re.DOTALL)
 
 
+_SAMPLE: Final = re.compile(r"(?:.*/)?\.git/(?:.*/)?hooks/[^/]+\.sample", re.DOTALL)
+"""Hooks that `git init` leaves: git runs none of this ending, githooks(5), and a dozen of them would stand before those that it
+runs."""
+
+
 @functools.cache
 def _rules() -> tuple[tuple[str, Execution, re.Pattern[str]], ...]:
     """Compiled when the first path is looked at: 25 ms, for which no agent has to wait before it starts."""
@@ -576,6 +581,8 @@ def spoken(found: Iterable[Finding]) -> str:
 
 
 def _found(one: Candidate) -> Iterator[Finding]:
+    if one.kind == "file" and not one.mode & 0o6000 and _SAMPLE.fullmatch(one.path):
+        return
     if one.kind in ("file", "link"):
         if _any().fullmatch(one.path):
             for kind, rule, pattern in _rules():

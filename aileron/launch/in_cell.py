@@ -17,8 +17,10 @@ import contextlib
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from aileron.cell.attend import attend, streams_of_ours
 from aileron.cell.changes import Watch, summary
@@ -31,7 +33,9 @@ from aileron_sandbox.cell.door import Cell
 
 __all__ = ["CellLaunch", "make_missing", "run_in_cell"]
 
-_EMPTY_OBJECT = b"{}\n"
+_EMPTY_OBJECT: Final = b"{}\n"
+_TICK_S: Final = 0.02
+"""Twice the longest step of the clock that file systems stamp by (CONFIG_HZ=100)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,8 @@ class CellLaunch:
 def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
     """The agent's exit code, or 128 and the signal that ended it. OSError if it cannot be executed; JailUnavailable."""
     sights = launch.sights
-    make_missing(sights.missing)
+    if make_missing(sights.missing):
+        time.sleep(_TICK_S)  # or what was made here would be among what the agent changed (aileron/cell/changes.py)
     policy = sights.policy
     if launch.is_overlay:
         policy = dataclasses.replace(policy, overlay=prepare_overlay(launch.kept_in, sights.project))
@@ -67,8 +72,9 @@ def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
     return ending.exit_code
 
 
-def make_missing(missing: tuple[Missing, ...]) -> None:
-    """What the agent would make itself outside of a cell, with the rights that it gives: for nobody else."""
+def make_missing(missing: tuple[Missing, ...]) -> bool:
+    """What the agent would make itself outside of a cell, for nobody else. Whether a file was made."""
+    has_made = False
     for one in missing:
         os.makedirs(one.path if one.is_directory else os.path.dirname(one.path), mode=0o700, exist_ok=True)
         if not one.is_directory:
@@ -76,6 +82,8 @@ def make_missing(missing: tuple[Missing, ...]) -> None:
                 descriptor = os.open(one.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
                 with open(descriptor, "wb") as made:
                     made.write(_EMPTY_OBJECT)
+                has_made = True
+    return has_made
 
 
 def _doors(launch: CellLaunch) -> list[Door]:

@@ -70,6 +70,13 @@ def test_a_file_is_of_its_kind_by_its_path(path: str, kind: str) -> None:
     assert found(path) == [(kind, "")]
 
 
+def test_a_sample_of_a_hook_is_none() -> None:
+    """Of git's own, executable or not; what has that ending elsewhere, or a set-user-ID bit, is looked at as any."""
+    assert found(".git/hooks/pre-commit.sample", mode=0o755) == []
+    assert found(".husky/pre-commit.sample") == [("git hook", "")]
+    assert found(".git/hooks/pre-commit.sample", mode=0o4755) != []
+
+
 @pytest.mark.parametrize(
     "path", ["src/main.py", "xMakefile", "Makefile/notes", "git/hooks.md", "my.envrc", "README.md"]
 )

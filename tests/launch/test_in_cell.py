@@ -111,8 +111,13 @@ def test_as_root_what_only_root_can_read_is_masked(desk: Desk) -> None:
 def test_the_agents_own_files_are_made_and_stay(desk: Desk) -> None:
     """For nobody else, as the agent would make them; what it writes into them is there afterwards."""
     person = desk.path / "person"
-    look(desk, "echo x > ~/.claude/x; echo new > ~/.claude.json; echo x > ~/gone")
+    look(desk, "true")
+    assert (person / ".claude.json").read_text() == "{}\n"
+    told = desk.aileron("sessions", "changes").out
+    assert ".claude.json: " not in told  # made for the agent, and not by it
 
+    look(desk, "echo x > ~/.claude/x; echo new > ~/.claude.json; echo x > ~/gone")
+    assert ".claude.json: " in desk.aileron("sessions", "changes").out
     assert (person / ".claude" / "x").exists()
     assert (person / ".claude.json").read_text() == "new\n"
     assert not (person / "gone").exists()
