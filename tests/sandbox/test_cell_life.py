@@ -92,7 +92,9 @@ def test_a_terminal_may_be_for_some_streams(folder: Path) -> None:
 
 def test_ctrl_z_stops_the_agent_and_it_goes_on(folder: Path) -> None:
     """A program without job control of its own; afterwards it is in the foreground again and reads."""
-    with opened(policy_of(folder), ["sh", "-c", "echo ready; read line; echo got $line; sleep 60"], TERMINAL) as cell:
+    # Not a shell's: one that is about to fork loses a Ctrl-C.
+    script = "import signal; signal.signal(2, signal.SIG_DFL); print('ready'); print('got', input()); signal.pause()"
+    with opened(policy_of(folder), [PYTHON, "-I", "-S", "-c", script], TERMINAL) as cell:
         cell.begin()
         assert cell.terminal is not None
         read_until(cell.terminal, b"ready")

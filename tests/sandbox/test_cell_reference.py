@@ -1,0 +1,66 @@
+"""docs/reference/cell.md says what a cell is made from."""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+
+from aileron_sandbox import filters
+from aileron_sandbox.cell import mounts
+from aileron_sandbox.cell.policy import Bind, CellPolicy
+from aileron_sandbox.cell.support import examine_cell
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cell.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[tuple[str, str]]:
+    """The first two columns of the table below a heading."""
+    section = PAGE.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+    return re.findall(r"^\| (.+?) \| (.+?) (?:\|.*)?\|$", section, re.MULTILINE)[1:]
+
+
+def test_the_published_refusals_are_the_compiled_ones() -> None:
+    """Each call with its answer, and no other; those with conditions in this order."""
+    refused = {
+        name: answer
+        for answer, calls in rows("### Refused")
+        for name in re.findall(r"`(\w+)`", calls)
+        if answer[0] == "E"
+    }
+    conditional = [name.strip("`") for name, _ in rows("### Refused for some arguments") if name.startswith("`")]
+
+    assert refused == {name: errno.errorcode[number] for name, number in filters.CELL_REFUSED.items()}
+    assert conditional == list(filters.CELL_REFUSED_WHERE)
+    assert f"({filters.NEWEST_CALL}, Linux" in PAGE
+
+
+def test_the_published_parts_of_proc_and_dev_are_those_of_the_root() -> None:
+    """Read-only, empty, and the devices."""
+    read_only, empty = (tuple(block.split()) for block in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL))
+    devices = next(what for path, what in rows("## What is in the root") if path == "`/dev`")
+
+    assert read_only == mounts.PROC_READ_ONLY
+    assert empty == mounts.PROC_EMPTY
+    assert tuple(re.findall(r"`(\w+)`", devices.partition(";")[0])) == mounts.DEVICES
+    for path in mounts.WRITABLE:
+        assert f"`{path}" in PAGE
+
+
+def test_the_published_limits_are_the_defaults() -> None:
+    """Numbers with their units."""
+    policy = CellPolicy(folder="/", home="/home/you", binds=(Bind("/usr", "/usr"),))
+    published = dict(rows("## Limits"))
+
+    assert published["memory of all processes and private files"] == f"{policy.memory_bytes >> 30} GiB"
+    assert published["processes and threads"] == str(policy.processes)
+    assert published["descriptors of a process"].startswith(f"{policy.open_files:,},")
+    assert published["one file"] == f"{policy.file_bytes >> 30} GiB"
+    assert f"{policy.scratch_bytes >> 30} GiB each" in PAGE
+
+
+def test_every_layer_of_a_cell_is_published() -> None:
+    """By its name before the colon."""
+    named = {name.partition(":")[0] for cell, _ in rows("## Layers") for name in re.findall(r"`([\w:-]+)`", cell)}
+
+    assert {layer.partition(":")[0] for layer in examine_cell().layers} <= named
