@@ -36,6 +36,8 @@ class OpenSession(Body, frozen=True, kw_only=True):
     pid: int | None = None
     only: list[str] = msgspec.field(default_factory=list)
     cell: CellFacts | None = None
+    inject: bool = False
+    """Put the actions as tools into the session's requests to models (docs/reference/injected-tools.md)."""
 
 
 class EndSession(Body, frozen=True, kw_only=True):
@@ -66,12 +68,17 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     only: list[str] = msgspec.field(default_factory=list)
     folder_only: list[str] = msgspec.field(default_factory=list)
     cell: CellFacts | None = None
+    inject: bool = False
+    """Whether the actions are put as tools into its requests to models."""
 
 
 class NewSession(Session, frozen=True, kw_only=True):
-    """Response body (200): the new session and its token, which is returned only once."""
+    """Response body (200): the new session and its token, which is returned only once. `inject_path` is put before the paths of
+    the gateway where tools are put into its requests, and as secret as the token; null for other sessions.
+    """
 
     token: str
+    inject_path: str | None = None
 
     def __repr__(self) -> str:
         return f"NewSession({self.id}, <token>)"

@@ -71,6 +71,10 @@ __all__ = [
     "GrantUsed",
     "HostAllowed",
     "HostAsked",
+    "InjectionAdded",
+    "InjectionAnswered",
+    "InjectionCalled",
+    "InjectionSkipped",
     "KeyRevoked",
     "KeyTrusted",
     "Notice",
@@ -641,6 +645,8 @@ class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
     """Whether a person is asked about other hosts; absent: they are refused."""
     pid_ticks: int | None = None
     """Of a cell's process: when it began, in clock ticks since the machine did."""
+    inject_digest: str | None = None
+    """`sha256:…` of the name in its addresses at the gateway, where the actions are put as tools into its requests to models."""
 
 
 class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
@@ -699,6 +705,49 @@ class TunnelRefused(_Event, frozen=True, kw_only=True, tag="tunnel.refused"):
     """How often, since this was told last."""
     since_us: int
     """When the first of them came."""
+
+
+# Tools in requests to models: docs/reference/injected-tools.md. Nothing of a body.
+
+
+class InjectionAdded(_Event, frozen=True, kw_only=True, tag="injection.added"):
+    """A session's requests go on with these tools from now on."""
+
+    session: str
+    wire: str
+    """Which API: `messages`, `chat`, `responses`."""
+    tools: tuple[str, ...]
+    """As the model is told them: the first 128."""
+    count: int
+
+
+class InjectionSkipped(_Event, frozen=True, kw_only=True, tag="injection.skipped"):
+    """A request of such a session went on as it was; said once for each reason while the daemon runs."""
+
+    session: str
+    wire: str
+    reason: str
+
+
+class InjectionCalled(_Event, frozen=True, kw_only=True, tag="injection.called"):
+    """A model called one of these tools."""
+
+    session: str
+    wire: str
+    tool: str
+
+
+class InjectionAnswered(_Event, frozen=True, kw_only=True, tag="injection.answered"):
+    """What the model is told of that call; absent where the program went away before it was over."""
+
+    session: str
+    wire: str
+    tool: str
+    status: str | None = None
+    """Where the run is, as the model is told; absent for what is no run."""
+    failure_class: str | None = msgspec.field(default=None, name="class")
+    asked: str | None = None
+    """The id of the run or of the question."""
 
 
 # What is installed
@@ -1083,6 +1132,10 @@ class DaemonStopped(_Event, frozen=True, kw_only=True, tag="daemon.stopped"):
 Notice = (
     SessionStarted
     | SessionEnded
+    | InjectionAdded
+    | InjectionSkipped
+    | InjectionCalled
+    | InjectionAnswered
     | TunnelOpened
     | TunnelClosed
     | TunnelRefused

@@ -7,8 +7,9 @@ has said whose session it is (ingress/known.py): whatever it shows as a key is t
     agent ⇄ Hypercorn ⇄ Gateway ⇄ httpcore2 ⇄ the provider
 
 Rules
-- A body is never read, kept or logged. One piece of it is held at a time, and the next is taken when the other side took this
-  one: a slow reader slows the provider down, and a slow provider the agent.
+- A body is never kept or logged, and read only where a session began with tools put into its requests (inject/). One piece of
+  it is held at a time, and the next is taken when the other side took this one: a slow reader slows the provider down, and a
+  slow provider the agent.
 - Each piece goes on at once.
 - An agent that goes away ends the request upstream at once. An answer that breaks off upstream breaks off here: it is never
   ended as if it were whole.
@@ -26,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from typing import Final, Literal, Protocol
 
 import anyio
@@ -38,6 +39,7 @@ from starlette.types import Message, Receive, Scope, Send
 from aileron.api.failures import ErrorAnswer, ErrorBody
 from aileron.config import GatewaySettings, Settings
 from aileron.gateway.dial import Dialer
+from aileron.gateway.inject.exchange import MAX_BODY_BYTES, WIRES, Exchange, Holding, Injection, understood
 from aileron.gateway.upstreams import (
     Destination,
     Fields,
@@ -45,10 +47,13 @@ from aileron.gateway.upstreams import (
     check_method,
     check_no_token,
     destinations,
+    injected_path,
     provider_of,
     request_fields,
     response_fields,
+    round_fields,
     token_of,
+    why_unread,
 )
 from aileron.ingress.known import cell_session_of, is_strangers
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -113,19 +118,24 @@ class Keys(Protocol):
         ...
 
 
-def gateway_app(settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]]) -> Gateway:
+def gateway_app(
+    settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
+) -> Gateway:
     """The application for the paths of the gateway, which is served at the addresses `ours` and is no upstream of its own; the
-    caller closes it when it is served no more.
+    caller closes it when it is served no more. Without `injection` no request gets tools.
     """
-    return Gateway(settings, keys, ours)
+    return Gateway(settings, keys, ours, injection)
 
 
 class Gateway:
     """One for each daemon, in as many servers as there are."""
 
-    def __init__(self, settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]]) -> None:
+    def __init__(
+        self, settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
+    ) -> None:
         self.adopt(settings)
         self._keys: Final = keys
+        self._injection: Final = injection
         self._pool: Final = httpcore2.AsyncConnectionPool(
             ssl_context=client_context(settings.egress_ca_pem, protocols=("http/1.1",)),
             max_connections=MAX_IN_FLIGHT,
@@ -194,40 +204,41 @@ class Gateway:
     async def _pass_on(self, scope: Scope, upload: _Upload, answer: _Answer, patience: _Patience) -> None:
         fields = list(scope["headers"])
         check_method(scope["method"])
-        destination = self._destinations[provider_of(scope["raw_path"], fields)]
+        session, path = self._asked_by(scope)
+        destination = self._destinations[provider_of(path, fields)]
         self._check_vault(destination)
         query = scope["query_string"]
-        target = destination.prefix + scope["raw_path"] + (b"?" + query if query else b"")
-        request = httpcore2.Request(
-            scope["method"],
-            httpcore2.URL(scheme=destination.scheme, host=destination.host, port=destination.port, target=target),
-            headers=await self._fields(scope, fields, destination, target),
-            content=upload,
-            extensions={"timeout": {"connect": CONNECT_S, "pool": CONNECT_S}},
-        )
-        patience.wait_for("provider", WRITE_S)
-        try:
-            response = await self._pool.handle_async_request(request)
-        except _HTTP_ERRORS as error:
-            raise _failed(destination, error) from None
-        try:
-            if response.status < 200:
-                raise _failed(destination, None)
-            patience.wait_for("agent", IDLE_S)
-            await answer.begin(response)
-            patience.wait_for("provider", IDLE_S)
-            async for piece in response.aiter_stream():
-                patience.wait_for("agent", IDLE_S)
-                await answer.write(piece)
-                patience.wait_for("provider", IDLE_S)
-        except _HTTP_ERRORS as error:
-            raise _failed(destination, error) from None
-        finally:
-            with anyio.CancelScope(shield=True):  # it never waits: dial.py
-                await response.aclose()
-        await upload.drain()
-        patience.wait_for("agent", IDLE_S)
-        await answer.end()
+        target = destination.prefix + path + (b"?" + query if query else b"")
+        sent = await self._fields(scope, fields, destination, target)
+        upstream = _Upstream(self._pool, destination, scope["method"], target, sent, patience)
+        if self._injection is None or session is None or scope["method"] != "POST" or path not in WIRES:
+            await _relay(upstream, sent, upload, upload, answer, patience)
+            return
+        with self._injection.holding() as held:
+            body = await _Body.read(upload, held)
+            why = why_unread(fields) or (None if body.is_whole else f"the body has more than {MAX_BODY_BYTES} bytes")
+            if why is not None:
+                await self._injection.tools.passed(session, WIRES[path].wire, why)
+            found = None if why else await understood(self._injection, session, path, b"".join(body.pieces))
+            if found is None:
+                await _relay(upstream, sent, body, upload, answer, patience)
+            else:
+                await Exchange(self._injection, found, upstream, _Told(answer, patience)).run()
+
+    def _asked_by(self, scope: Scope) -> tuple[str | None, bytes]:
+        """The session whose requests get tools, if it is one's, and the path as its API has it. AileronError(unauthorized)."""
+        path: bytes = scope["raw_path"]
+        if self._injection is None:
+            return None, path
+        cell, found = cell_session_of(scope), injected_path(path)
+        if cell is not None and found is None:  # the connection itself says whose it is
+            return (cell if self._injection.tools.is_injected(cell) else None), path
+        if found is None:
+            return None, path
+        session = self._injection.tools.session_of(found[0])
+        if cell not in (None, session):
+            raise AileronError(FailureClass.UNAUTHORIZED, "this address is another session's", boundary=Boundary.USER)
+        return session, found[1]
 
     def _check_vault(self, to: Destination) -> None:
         if self._require_vault and self._keys.vault_is_locked():
@@ -257,6 +268,162 @@ class Gateway:
         return sent
 
 
+async def _relay(
+    upstream: _Upstream,
+    fields: Fields,
+    content: AsyncIterable[bytes],
+    upload: _Upload,
+    answer: _Answer,
+    patience: _Patience,
+) -> None:
+    """A request as it is, and its answer as it comes."""
+    async with upstream.response(fields, content) as response:
+        patience.wait_for("agent", IDLE_S)
+        await answer.begin(response.status, response_fields(response.headers))
+        patience.wait_for("provider", IDLE_S)
+        async for piece in response.aiter_stream():
+            patience.wait_for("agent", IDLE_S)
+            await answer.write(piece)
+            patience.wait_for("provider", IDLE_S)
+    await upload.drain()
+    patience.wait_for("agent", IDLE_S)
+    await answer.end()
+
+
+class _Upstream:
+    """One request's way to its API, for as many rounds as it takes (inject/exchange.py)."""
+
+    def __init__(
+        self,
+        pool: httpcore2.AsyncConnectionPool,
+        destination: Destination,
+        method: str,
+        target: bytes,
+        fields: Fields,
+        patience: _Patience,
+    ) -> None:
+        self._pool: Final = pool
+        self._to: Final = destination
+        self._method: Final = method
+        self._target: Final = target
+        self._fields: Final = fields
+        self._patience: Final = patience
+
+    @contextlib.asynccontextmanager
+    async def response(
+        self, fields: Fields, content: bytes | AsyncIterable[bytes]
+    ) -> AsyncIterator[httpcore2.Response]:
+        """What the API answers; an answer that breaks off breaks the block off. AileronError(network_error), (busy)."""
+        to = self._to
+        request = httpcore2.Request(
+            self._method,
+            httpcore2.URL(scheme=to.scheme, host=to.host, port=to.port, target=self._target),
+            headers=fields,
+            content=content,
+            extensions={"timeout": {"connect": CONNECT_S, "pool": CONNECT_S}},
+        )
+        self._patience.wait_for("provider", WRITE_S)
+        try:
+            response = await self._pool.handle_async_request(request)
+        except _HTTP_ERRORS as error:
+            raise _failed(to, error) from None
+        try:
+            if response.status < 200:
+                raise _failed(to, None)
+            yield response
+        except _HTTP_ERRORS as error:
+            raise _failed(to, error) from None
+        finally:
+            with anyio.CancelScope(shield=True):  # it never waits: dial.py
+                await response.aclose()
+
+    @contextlib.asynccontextmanager
+    async def ask(self, body: bytes, number: int) -> AsyncIterator[_Said]:
+        """A round with a body of ours."""
+        async with self.response(round_fields(self._fields, len(body), number), body) as response:
+            yield _Said(response, self._patience)
+
+
+class _Said:
+    """What an API answers to a round."""
+
+    def __init__(self, response: httpcore2.Response, patience: _Patience) -> None:
+        self._response: Final = response
+        self._patience: Final = patience
+        self.status: Final = response.status
+        self.fields: Final[Fields] = list(response.headers)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body."""
+        self._patience.wait_for("provider", IDLE_S)
+        async for piece in self._response.aiter_stream():
+            yield piece
+            self._patience.wait_for("provider", IDLE_S)
+
+
+class _Told:
+    """The agent, of a request with rounds."""
+
+    def __init__(self, answer: _Answer, patience: _Patience) -> None:
+        self._answer: Final = answer
+        self._patience: Final = patience
+
+    async def begin(self, status: int, fields: Fields, length: int | None) -> None:
+        """Status and fields."""
+        self._patience.wait_for("agent", IDLE_S)
+        told = [field for field in response_fields(fields) if field[0].lower() != b"content-length"]
+        if length is not None:
+            told.append((b"content-length", b"%d" % length))
+        await self._answer.begin(status, told)
+
+    async def write(self, piece: bytes) -> None:
+        """One piece."""
+        self._patience.wait_for("agent", IDLE_S)
+        await self._answer.write(piece)
+
+    async def end(self) -> None:
+        """It was whole."""
+        self._patience.wait_for("agent", IDLE_S)
+        await self._answer.end()
+
+    def wait_for_tools(self, limit_s: float) -> None:
+        """Neither side owes anything."""
+        self._patience.wait_for("us", limit_s)
+
+
+class _Body:
+    """A request's body, of which as much as is read for tools was read; iterated it is what it was."""
+
+    def __init__(self, pieces: list[bytes], rest: AsyncIterator[bytes] | None) -> None:
+        self.pieces: Final = pieces
+        self._rest: Final = rest
+
+    @classmethod
+    async def read(cls, upload: _Upload, held: Holding) -> _Body:
+        """The whole of it, or more than MAX_BODY_BYTES. AileronError(busy)."""
+        pieces: list[bytes] = []
+        coming = aiter(upload)
+        async for piece in coming:
+            held.add(len(piece))
+            pieces.append(piece)
+            if held.size > MAX_BODY_BYTES:
+                return cls(pieces, coming)
+        return cls(pieces, None)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `pieces` are all of it."""
+        return self._rest is None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """All of it."""
+        for piece in self.pieces:
+            yield piece
+        if self._rest is not None:
+            async for piece in self._rest:
+                yield piece
+
+
 class _Patience:
     """How long an exchange waits for whoever is next: cancels `scope` when it is used up.
 
@@ -265,11 +432,11 @@ class _Patience:
 
     def __init__(self) -> None:
         self.scope: Final = anyio.CancelScope()
-        self._who: Literal["provider", "agent"] = "provider"
+        self._who: Literal["provider", "agent", "us"] = "provider"
         self._limit_s = 0.0
         self._since = 0.0
 
-    def wait_for(self, who: Literal["provider", "agent"], limit_s: float) -> None:
+    def wait_for(self, who: Literal["provider", "agent", "us"], limit_s: float) -> None:
         """From now on they have that long, or up to a hundredth less."""
         self._who = who
         now = time.monotonic()  # twice for each piece; the event loop's own clock is found anew each time it is asked
@@ -280,7 +447,8 @@ class _Patience:
     def check(self) -> None:
         """Return if it was not used up. AileronError(network_error)."""
         if self.scope.cancelled_caught:
-            what = "provider said or took" if self._who == "provider" else "agent sent or took"
+            whats = {"provider": "provider said or took", "agent": "agent sent or took", "us": "tools answered"}
+            what = whats[self._who]
             raise AileronError(
                 FailureClass.NETWORK_ERROR,
                 f"the {what} nothing for {self._limit_s:.0f} s",
@@ -353,11 +521,10 @@ class _Answer:
         self._pieces = 0
         self.has_begun = False
 
-    async def begin(self, response: httpcore2.Response) -> None:
+    async def begin(self, status: int, fields: Fields) -> None:
         """Status and fields."""
         self.has_begun = True
-        fields = response_fields(response.headers)
-        await self._send({"type": "http.response.start", "status": response.status, "headers": fields})
+        await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
     async def write(self, piece: bytes) -> None:
         """One piece."""

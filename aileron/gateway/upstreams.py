@@ -36,10 +36,13 @@ __all__ = [
     "check_method",
     "check_no_token",
     "destinations",
+    "injected_path",
     "provider_of",
     "request_fields",
     "response_fields",
+    "round_fields",
     "token_of",
+    "why_unread",
 ]
 
 Provider = Literal["anthropic", "openai"]
@@ -52,7 +55,9 @@ _PATHS: Final[tuple[tuple[bytes, Provider | None], ...]] = (
     (b"/v1/responses", "openai"),
     (b"/v1/models", None),
 )
-PATHS: Final = tuple(path.decode() for path, _ in _PATHS)
+_INJECTED: Final = b"/inject"
+_INJECTED_PATH: Final = re.compile(_INJECTED + rb"/([A-Za-z0-9_-]+)(/.*)", re.DOTALL)
+PATHS: Final = (*(path.decode() for path, _ in _PATHS), _INJECTED.decode())
 """What belongs to the gateway, each with everything below it."""
 _ANTHROPIC_ONLY: Final = b"anthropic-version"
 """Every request to that API has it, and no other API knows it."""
@@ -60,6 +65,8 @@ _OF_THE_CONNECTION: Final = frozenset({b"connection", b"keep-alive", b"proxy-con
 """RFC 9110 section 7.6.1. Transfer-Encoding is not among them for a request: it is sent in chunks again."""
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
 """Never dropped because `Connection` names them: the other side would see the end of a message elsewhere."""
+_OF_THESE_BYTES: Final = frozenset({b"content-digest", b"content-md5", b"digest", b"repr-digest", b"signature"})
+"""RFC 9530, RFC 9421: with another body they are wrong."""
 _KEYS: Final = (b"x-api-key", b"authorization")
 _BEARER: Final = re.compile(rb"bearer +(\S+)", re.IGNORECASE)
 _TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
@@ -138,6 +145,42 @@ def provider_of(raw_path: bytes, fields: Fields) -> Provider:
                 return "anthropic" if any(name.lower() == _ANTHROPIC_ONLY for name, _ in fields) else "openai"
             return provider
     raise AileronError(FailureClass.NOT_FOUND, "the gateway has no such path: docs/reference/gateway.md lists them")
+
+
+def injected_path(raw_path: bytes) -> tuple[str, bytes] | None:
+    """The name of a session in its addresses, and the path behind it; None for a path that has none. AileronError(not_found)."""
+    if raw_path != _INJECTED and not raw_path.startswith(_INJECTED + b"/"):
+        return None
+    found = _INJECTED_PATH.fullmatch(raw_path)
+    if found is None:
+        raise AileronError(FailureClass.NOT_FOUND, "expected /inject/NAME/v1/…: docs/reference/injected-tools.md")
+    return found[1].decode(), found[2]
+
+
+def why_unread(fields: Fields) -> str | None:
+    """Why a body cannot be read, or cannot be another than it is; None where it can."""
+    for name, value in fields:
+        if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
+            return "the body is compressed"
+        if name.lower() in _OF_THESE_BYTES:
+            return "a field names a digest of the body"
+    return None
+
+
+def round_fields(fields: Fields, length: int, number: int) -> Fields:
+    """The fields of a request as they go with another body, in round `number`, from 1; its answer must come readable."""
+    changed: Fields = []
+    for name, value in fields:
+        match name.lower():
+            case b"content-length" | b"transfer-encoding" | b"expect":
+                continue
+            case b"accept-encoding":
+                changed.append((name, b"identity"))
+            case b"idempotency-key" if number > 1:
+                continue  # another body under it would be answered with what the first was answered
+            case _:
+                changed.append((name, value))
+    return [*changed, (b"content-length", b"%d" % length)]
 
 
 def check_method(method: str) -> None:

@@ -48,6 +48,7 @@ CALL_S = 300
 give up after 60 unless told."""
 HOME_VARIABLE = "AILERON_HOME"
 TOKEN_VARIABLE = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
+_INJECT = "/inject/"
 _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 _NO_PROXY = ("no_proxy", "NO_PROXY")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -73,6 +74,14 @@ class Gateway:
     url: str
     kept: frozenset[str] = frozenset()
 
+    def injecting(self, path: str) -> Gateway:
+        """The same for a session with `path` in its addresses, which is a secret of that session's."""
+        return dataclasses.replace(self, url=self.url + path)
+
+    def is_injected(self, address: str) -> bool:
+        """Whether an address is this gateway's, of some session with a name in its addresses."""
+        return address.startswith(self.url.partition(_INJECT)[0] + _INJECT)
+
 
 @dataclasses.dataclass(frozen=True)
 class LaunchRequest:
@@ -93,7 +102,8 @@ class LaunchRequest:
         """Whether the user has set a variable, to an address that is not the gateway's own (a launch inside a launch)."""
         value = self.environment.get(variable, "")
         ours = () if self.gateway is None else (self.gateway.url, f"{self.gateway.url}/v1")
-        return bool(value) and value.rstrip("/") not in ours
+        is_ours = value.rstrip("/") in ours or (self.gateway is not None and self.gateway.is_injected(value))
+        return bool(value) and not is_ours
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,6 +44,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: tuple[Offered, ...]
     listed: frozenset[str] | None = None
+    is_injected: bool = False
+    """The session's tools are put into its requests to models, and shown nowhere else: docs/reference/injected-tools.md."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):

@@ -349,6 +349,8 @@ class McpServer:
             raise MCPError(INTERNAL_ERROR, error.failure.message) from None
         except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
             raise MCPError(INTERNAL_ERROR, bug(error).message) from None
+        if offer.is_injected:
+            return ListToolsResult(tools=[])
         try:
             page, cursor = tools.page_of(offer, params.cursor if params else None)
         except ValueError as error:

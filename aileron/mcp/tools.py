@@ -29,6 +29,7 @@ __all__ = [
     "MAX_DESCRIPTION",
     "MAX_WAIT_S",
     "OWN",
+    "OWN_OF_MANY",
     "PAGE_TOOLS",
     "RUN_ACTION",
     "asks_first",
@@ -81,7 +82,7 @@ def page_of(offer: Offer, cursor: str | None) -> tuple[list[Tool], str | None]:
     after = "" if cursor is None else _after(cursor)
     listed = [entry for entry in offer.actions if offer.listed is None or entry.action.name in offer.listed]
     rest = sorted((entry for entry in listed if tool_name(entry.action.name) > after), key=_by_name)
-    first = () if cursor is not None else OWN if offer.listed is None else _OWN_OF_MANY
+    first = () if cursor is not None else OWN if offer.listed is None else OWN_OF_MANY
     room = PAGE_TOOLS - len(first)
     tools = [*first, *(tool_of(entry) for entry in rest[:room])]
     return tools, f"after:{tools[-1].name}" if len(rest) > room else None
@@ -260,4 +261,4 @@ RUN_ACTION: Final = _own(
     required=("name",),
     acts=True,
 )
-_OWN_OF_MANY: Final = tuple(sorted((*OWN, FIND_ACTION, RUN_ACTION), key=lambda tool: tool.name))
+OWN_OF_MANY: Final = tuple(sorted((*OWN, FIND_ACTION, RUN_ACTION), key=lambda tool: tool.name))

@@ -29,6 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from aileron.config import GatewaySettings, Settings, Upstream
 from aileron.daemon.http.ingress import Ingress, TcpService
+from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.proxy import Gateway, gateway_app
 from aileron.gateway.upstreams import PATHS
 from aileron.ingress.known import KnownCallers
@@ -257,9 +258,10 @@ def gateway(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
     known: KnownCallers | None = None,
+    injection: Injection | None = None,
 ) -> Iterator[int]:
     """The port of a running gateway; with `tls` it is as on `daemon.listen`, with `known` behind an ingress, for which those are
-    no strangers.
+    no strangers; with `injection` some sessions' requests get tools.
     """
     listener = socket.create_server(("127.0.0.1", port))
     found: int = listener.getsockname()[1]
@@ -268,7 +270,7 @@ def gateway(
 
     async def run() -> None:
         stopped = stop()
-        app = gateway_app(settings, keys or ScriptedKeys(), [listener.getsockname()])
+        app = gateway_app(settings, keys or ScriptedKeys(), [listener.getsockname()], injection)
         tokens.append(anyio.lowlevel.current_token())
         events.append(stopped)
         started.set()

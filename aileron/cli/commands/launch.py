@@ -32,7 +32,7 @@ from aileron.cli.commands.cell_options import (
     PublishPort,
     ReadOnly,
 )
-from aileron.cli.commands.options import AsJson, Only, PassphraseFile
+from aileron.cli.commands.options import AsJson, Inject, Only, PassphraseFile
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
@@ -59,6 +59,7 @@ __all__ = [
 ]
 
 LOCKED = "the vault is locked: the gateway refuses model requests until you unlock it"
+_SHOWN_PATH = "/inject/<name of the session>"
 _SHOWN_TOKEN = "<session token>"  # noqa: S105 - stands where one would
 
 
@@ -95,6 +96,7 @@ def launch(
         bool, typer.Option("--no-gateway", help="Do not route the model's API through the gateway.")
     ] = False,
     only: Only = None,
+    inject: Inject = False,
     jail: Jail = None,
     read_only: ReadOnly = False,
     allow_read: AllowRead = None,
@@ -119,6 +121,8 @@ def launch(
         raise Problem.usage(
             "--json requires --dry-run or --explain: otherwise the output is the agent's", fix="aileron launch --help"
         )
+    if inject and no_gateway:
+        raise Problem.usage("--inject and --no-gateway cannot be used together", fix="aileron launch --help")
     wishes = CellWishes(
         read_only=read_only,
         allow_read=tuple(allow_read or ()),
@@ -150,6 +154,7 @@ def launch(
     if dry_run:
         seen = supervisor.maybe_fetch(Status, "/v1/status")
         gateway = None if no_gateway or seen is None else gateway_of(seen)
+        gateway = gateway.injecting(_SHOWN_PATH) if gateway is not None and inject else gateway
         _show(path, asked_of(supervisor, found, gateway, words, _SHOWN_TOKEN), found, seen is None, as_json)
         return
     running = supervisor.fetch(Status, "GET", "/v1/status")
@@ -161,10 +166,17 @@ def launch(
         from aileron.cli.commands import launch_cell
 
         start = launch_cell.CellStart(
-            agent=found, program=path, words=words, folder=folder(), gateway=gateway, running=running, wishes=wishes
+            agent=found,
+            program=path,
+            words=words,
+            folder=folder(),
+            gateway=gateway,
+            running=running,
+            wishes=wishes,
+            inject=inject,
         )
         raise typer.Exit(launch_cell.in_cell(supervisor, start, selected))
-    raise typer.Exit(_in_session(supervisor, found, path, gateway, words, selected))
+    raise typer.Exit(_in_session(supervisor, found, path, gateway, words, selected, inject=inject))
 
 
 def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wishes: CellWishes) -> bool:
@@ -276,21 +288,40 @@ def _in_session(
     gateway: Gateway | None,
     words: tuple[str, ...],
     only: list[str],
+    *,
+    inject: bool,
 ) -> int:
     """The agent, with a session around it; its exit code."""
-    body = OpenSession(agent=agent.name, folder=folder(), pid=os.getpid(), only=only)
+    body = OpenSession(agent=agent.name, folder=folder(), pid=os.getpid(), only=only, inject=inject)
     session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
     code: int | None = None
     try:
+        if gateway is not None and session.inject_path is not None:
+            gateway = gateway.injecting(session.inject_path)
         asked = asked_of(supervisor, agent, gateway, words, session.token)
         with local_work():
             setup = agent.setup(asked)
+        if session.inject_path is not None:
+            _check_injected(agent, session.inject_path, setup)
         for note in setup.notes:
             output.note(visible(note))
         code = _run(path, asked, setup)
         return code
     finally:
         _end(supervisor, session.id, code)
+
+
+def _check_injected(agent: Agent, path: str, setup: Setup) -> None:
+    """Return if the agent's requests will go where tools are added, by an address that only its environment has. Problem."""
+    if any(path in word for word in setup.arguments):
+        raise Problem.usage(
+            f"--inject does not work with {agent.name}: its address would be an argument, which every user of this machine "
+            "can read",
+            fix=f"aileron launch {agent.name}",
+        )
+    if not any(path in value for value in setup.variables.values()):
+        why = "; ".join(setup.notes) or "its requests do not go through the gateway"
+        raise Problem.usage(f"--inject does not work here: {visible(why)}", fix=f"aileron launch {agent.name}")
 
 
 def _run(path: str, asked: LaunchRequest, setup: Setup) -> int:

@@ -13,6 +13,7 @@ __all__ = [
     "ClientId",
     "ClientSecretFile",
     "Hosts",
+    "Inject",
     "Logins",
     "Only",
     "PassphraseFile",
@@ -82,6 +83,9 @@ ClientSecretFile = Annotated[
         metavar="FILE",
         help='File with the value for client_secret = "bound-at-release".',
     ),
+]
+Inject = Annotated[
+    bool, typer.Option("--inject", help="Add your actions as tools to the agent's requests to its model, not by MCP.")
 ]
 Only = Annotated[
     list[str] | None,

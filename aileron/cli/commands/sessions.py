@@ -11,7 +11,7 @@ from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, S
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.launch import folder, selectors
-from aileron.cli.commands.options import AsJson, Only
+from aileron.cli.commands.options import AsJson, Inject, Only
 from aileron.cli.problem import Problem
 from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
@@ -67,6 +67,7 @@ def new(
         str, typer.Option("--agent", metavar="NAME", help="Agent name to show in lists and records.")
     ] = "other",
     only: Only = None,
+    inject: Inject = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a session manually and print its token.
@@ -76,13 +77,18 @@ def new(
     for_s = int(seconds(duration, option="--for", most=_LONGEST, help_of="sessions new"))
     selected = selectors(only, help_of="sessions new")
     supervisor = Supervisor()
-    asked = OpenSession(agent=agent, folder=folder(), for_s=for_s, only=selected)
+    asked = OpenSession(agent=agent, folder=folder(), for_s=for_s, only=selected, inject=inject)
     made = supervisor.fetch(NewSession, "POST", "/v1/sessions", asked)
     if as_json:
         output.print_json(made)
         return
     output.write(made.token)
     output.note(f"session {visible(made.id)}, until {output.local_time(made.expires_at, 'stderr')}")
+    if made.inject_path is not None:
+        web = supervisor.fetch(Status, "GET", "/v1/status").web
+        output.note(
+            f"base URL of the model's API, not shown again: {visible(web + made.inject_path)} (OpenAI: with /v1)"
+        )
     output.note("the token is not shown again: pass it to the agent as AILERON_SESSION_TOKEN")
     if url := _url(supervisor):
         output.note(

@@ -166,10 +166,12 @@ class AgentService:
             )
 
         actions = await anyio.to_thread.run_sync(look)
+        is_injected = self._sessions.is_injected(session)
         if len(actions) <= self._mcp.find_above:
-            return Offer(actions=actions)
+            return Offer(actions=actions, is_injected=is_injected)
         kept = (one.action for one in actions if is_selected(self._mcp.keep_listed, one.action))
-        return Offer(actions=actions, listed=frozenset(action.name for action in kept))
+        listed = frozenset(action.name for action in kept)
+        return Offer(actions=actions, listed=listed, is_injected=is_injected)
 
     def _bound_more_than_once(self) -> frozenset[str]:
         """The connectors that several credentials were made for; none where the vault cannot be read: then nothing runs."""

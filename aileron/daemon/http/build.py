@@ -26,6 +26,7 @@ from aileron.daemon.http.api.sessions import SessionRoutes
 from aileron.daemon.http.api.vault import VaultRoutes
 from aileron.daemon.http.cells import OnlyOfCells
 from aileron.daemon.http.gateway_keys import GatewayKeys
+from aileron.daemon.http.injected_tools import InjectedTools
 from aileron.daemon.http.listeners import OnlyHere, Served, WithToken, loopback_names
 from aileron.daemon.http.mcp import AgentProtocol
 from aileron.daemon.http.page import PageService
@@ -39,6 +40,7 @@ from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.build import Secrets
 from aileron.egress import Egress
 from aileron.egress.tunnel import HostPolicy, WayOut
+from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.proxy import Gateway, gateway_app
 from aileron.ingress.known import KnownCallers
 from aileron.model.invocation import Scope
@@ -115,6 +117,7 @@ def build_http(
         base.settings,
         GatewayKeys(base.vault, sessions, consenting.agreements),
         [listener.getsockname()[:2] for listener in listening],
+        Injection(InjectedTools(agents, sessions, base.audit)),
     )
     handlers = _handlers(
         base, consenting, secrets, packages, decisions, door, following, sessions, status, stopping.set

@@ -130,6 +130,8 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     above_only: tuple[tuple[str, ...], ...] = ()
     """Of the sessions in which it was opened: their limits are its own, and stay when they end."""
     above_folders: tuple[str, ...] = ()
+    inject_digest: str | None = None
+    """Of the name in its addresses at the gateway, where tools are put into its requests."""
 
     def __post_init__(self) -> None:
         for texts in self.every_only:
@@ -210,6 +212,7 @@ class Sessions:
         *,
         only: Sequence[str] = (),
         cell: CellFacts | None = None,
+        inject: bool = False,
         opener: int | None = None,
     ) -> NewSession:
         """Begin a session for the process `opener`: its facts, and its token, which is said this once.
@@ -238,6 +241,8 @@ class Sessions:
                 self._check_first_cell(pid, ticks)
             now_us = self._ledger.now_us()
             token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+            # Clients write addresses into logs and errors, so what is in them is not the token: it is good for the gateway alone.
+            name = TOKEN_PREFIX + secrets.token_urlsafe(32) if inject else None
             one = _Open(
                 id=new_id("ses", now_us),
                 token_digest=_digest(token),
@@ -253,6 +258,7 @@ class Sessions:
                 pid_ticks=ticks,
                 above_only=above_only,
                 above_folders=above_folders,
+                inject_digest=None if name is None else _digest(name),
             )
             await self._audit.note(
                 events.SessionStarted(
@@ -270,10 +276,12 @@ class Sessions:
                     cell_hosts=one.cell_hosts,
                     cell_asks=one.cell_asks,
                     pid_ticks=one.pid_ticks,
+                    inject_digest=one.inject_digest,
                 )
             )
             self._add(one)
-        return NewSession(**msgspec.structs.asdict(await self.show(one.id)), token=token)
+        path = None if name is None else f"/inject/{name}"
+        return NewSession(**msgspec.structs.asdict(await self.show(one.id)), token=token, inject_path=path)
 
     async def end(self, session: str, exit_code: int | None) -> Session:
         """End a session; one that is over stays as it is. AileronError(not_found)."""
@@ -287,6 +295,23 @@ class Sessions:
         if one is None or one.expires_at_us <= self._ledger.now_us():
             raise _over()
         return one.id
+
+    def session_of_address(self, name: str) -> str:
+        """The id of the session in whose addresses at the gateway this name is. AileronError(unauthorized)."""
+        digest, now_us = _digest(name), self._ledger.now_us()
+        for one in self._open.values():
+            if one.inject_digest == digest and one.expires_at_us > now_us:
+                return one.id
+        raise AileronError(
+            FailureClass.UNAUTHORIZED,
+            "this address is unknown or its session has ended: start one with `aileron launch AGENT --inject` or "
+            "`aileron sessions new --inject`",
+            boundary=Boundary.USER,
+        )
+
+    def is_injected(self, session: str) -> bool:
+        """Whether it is open, and tools are put into its requests to models."""
+        return any(one.id == session and one.inject_digest is not None for one in self._open.values())
 
     def check_open(self, session: str) -> None:
         """Return if a connection that was made in this session may still ask. AileronError(unauthorized)."""
@@ -399,13 +424,12 @@ class Sessions:
         return [*self._above(opener), *(() if by_token is None else (by_token,))]
 
     def limited(self) -> frozenset[str]:
-        """The digests of the tokens whose sessions cannot use every action."""
-        if not self._is_any_limited():
-            return frozenset()
+        """The digests of the tokens whose sessions cannot use every action, or are not shown them over the protocol."""
+        is_any = self._is_any_limited()
         return frozenset(
             one.token_digest.removeprefix(_SHA256)
             for one in self._open.values()
-            if self.selection_of(Caller(Scope.AGENT, one.id, one.pid))
+            if one.inject_digest is not None or (is_any and self.selection_of(Caller(Scope.AGENT, one.id, one.pid)))
         )
 
     def _is_any_limited(self) -> bool:
@@ -655,6 +679,7 @@ def _facts(snapshot: Snapshot, row: EventRow, mcp: McpSettings) -> Session:
         only=list(started.get("only", ())),
         folder_only=[str(one) for one in of_folder or ()],
         cell=_cell_facts(started),
+        inject=started.get("inject_digest") is not None,
     )
 
 

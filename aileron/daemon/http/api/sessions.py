@@ -42,7 +42,14 @@ class SessionRoutes:
         asked = await body_of(request, OpenSession)
         opener = caller_of(request).process
         made = await self._sessions.open(
-            asked.agent, asked.folder, asked.for_s, asked.pid, only=asked.only, cell=asked.cell, opener=opener
+            asked.agent,
+            asked.folder,
+            asked.for_s,
+            asked.pid,
+            only=asked.only,
+            cell=asked.cell,
+            inject=asked.inject,
+            opener=opener,
         )
         return as_json(made)
 

@@ -1,0 +1,168 @@
+"""The actions as tools in a model's requests: what the gateway may ask of the sessions and of the one door.
+
+Runs in the daemon. The names of sessions in addresses come from outside and are looked up; a call comes from a model, and goes
+where a call of the agents' protocol goes (mcp/calls.py), as the session that asked, with the answer that is given there.
+On record: which tools were added, what was called and how it was answered; no arguments and no results, which the runs have.
+
+Source: docs/reference/injected-tools.md; aileron/gateway/inject/exchange.py says what each method owes. Not here: bodies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.daemon.http.sessions import Sessions
+from aileron.gateway.inject.wire import PREFIX, Tool, Wire
+from aileron.mcp.agent_port import AgentPort
+from aileron.model.failure import AileronError
+from aileron.model.names import RESERVED_TOOLS
+
+if TYPE_CHECKING:  # 0.4 s, and only where somebody uses it
+    from mcp_types import CallToolResult
+
+    from aileron.mcp.calls import ToolCalls
+
+__all__ = ["InjectedTools"]
+
+MAX_NOTED: Final = 1024
+"""What was put on record lately and is not repeated: four for each open session."""
+MAX_NAMES: Final = 128
+"""Of the tools in one event: as many as a request can have."""
+_OWN: Final = re.compile(r"\b(" + "|".join(sorted(RESERVED_TOOLS)) + r")\b")
+
+
+class InjectedTools:
+    """One for each daemon."""
+
+    def __init__(self, door: AgentPort, sessions: Sessions, audit: Audit) -> None:
+        self._door = door
+        self._sessions = sessions
+        self._audit = audit
+        self._noted: OrderedDict[tuple[str, ...], None] = OrderedDict()
+        self._calls: ToolCalls | None = None
+        self._importing = anyio.Lock()
+
+    def session_of(self, name: str) -> str:
+        """The session in whose addresses this name is. AileronError(unauthorized)."""
+        return self._sessions.session_of_address(name)
+
+    def is_injected(self, session: str) -> bool:
+        """Whether the session began with tools put into its requests."""
+        return self._sessions.is_injected(session)
+
+    async def offered(self, session: str, room: int) -> Sequence[Tool]:
+        """All actions and our own tools; where there is no room for all, those that find and run the others; none where there is
+        no room for those. AileronError.
+        """
+        calls = await self._there()
+        from aileron.mcp.calls import Asker
+
+        self._sessions.check_open(session)
+        offer = await calls.offer(Asker(session))
+        return await anyio.to_thread.run_sync(functools.partial(_fitting, offer, room))
+
+    async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Through the door, and on record: what the model is told, and whether that is an error."""
+        calls = await self._there()
+        from aileron.mcp import results
+        from aileron.mcp.calls import Asker, UnknownTool
+
+        try:
+            await self._audit.note(events.InjectionCalled(session=session, wire=wire, tool=tool))
+            found = await calls.call(Asker(session), tool, arguments)
+        except UnknownTool as unknown:
+            return str(unknown), True
+        except AileronError as unwritten:  # nothing was called
+            return _told(results.refused(unwritten.failure)), True
+        facts = found.structured_content or {}
+        failure = facts.get("error") or {}
+        answered = events.InjectionAnswered(
+            session=session,
+            wire=wire,
+            tool=tool,
+            status=facts.get("status"),
+            failure_class=failure.get("class"),
+            asked=facts.get("id"),
+        )
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._audit.note(answered)
+            except AileronError as unwritten:  # as everywhere: what cannot be recorded is not told
+                return _told(results.refused(unwritten.failure)), True
+        return _told(found), bool(found.is_error)
+
+    async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
+        """On record when they are others than at the session's last request."""
+        if self._is_new("added", session, wire, hashlib.sha256(" ".join(names).encode()).hexdigest()):
+            listed = tuple(names[:MAX_NAMES])
+            await self._audit.note(events.InjectionAdded(session=session, wire=wire, tools=listed, count=len(names)))
+
+    async def passed(self, session: str, wire: Wire, why: str) -> None:
+        """On record once for each reason."""
+        if self._is_new("passed", session, wire, why):
+            with contextlib.suppress(AileronError):  # it goes on as it was all the same
+                await self._audit.note(events.InjectionSkipped(session=session, wire=wire, reason=why))
+
+    async def _there(self) -> ToolCalls:
+        async with self._importing:
+            if self._calls is None:
+                self._calls = await anyio.to_thread.run_sync(self._import)
+        return self._calls
+
+    def _import(self) -> ToolCalls:
+        from aileron.mcp.calls import ToolCalls
+
+        return ToolCalls(self._door)
+
+    def _is_new(self, *what: str) -> bool:
+        if what in self._noted:
+            self._noted.move_to_end(what)
+            return False
+        if what[0] == "added":  # another list than the last, even if it is one that was before
+            for known in [known for known in self._noted if known[:3] == what[:3]]:
+                del self._noted[known]
+        self._noted[what] = None
+        if len(self._noted) > MAX_NOTED:
+            self._noted.popitem(last=False)
+        return True
+
+
+def _fitting(offer: Any, room: int) -> list[Tool]:
+    from aileron.mcp import tools
+    from aileron.mcp.agent_port import Offer
+
+    listed = [one for one in offer.actions if offer.listed is None or one.action.name in offer.listed]
+    own = tools.OWN if offer.listed is None else tools.OWN_OF_MANY
+    if len(listed) + len(own) > room:
+        listed, own = [], tools.OWN_OF_MANY
+    if len(own) > room:
+        return []
+    assert isinstance(offer, Offer)
+    described = [*own, *(tools.tool_of(one) for one in listed)]
+    return [
+        Tool(tool.name, _prefixed(tool.description or "") if tool in own else tool.description or "", tool.input_schema)
+        for tool in described
+    ]
+
+
+def _told(result: CallToolResult) -> str:
+    """The words of an answer, with our tools under the names that this model knows them by."""
+    text = str(getattr(result.content[0], "text", "")) if result.content else ""
+    facts = result.structured_content or {}
+    step = str(facts.get("next_step", ""))
+    return text.replace(step, _prefixed(step)) if step else text
+
+
+def _prefixed(sentence: str) -> str:
+    return _OWN.sub(rf"{PREFIX}_\1", sentence)

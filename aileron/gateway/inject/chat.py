@@ -1,0 +1,339 @@
+"""OpenAI's Chat Completions: tools put into a request, and an answer in which calls of ours are not seen.
+
+Rules
+- The agent sees one completion: the first round's `id` and `created`, the texts of all rounds with an empty line between two, its
+  own calls counted from 0, the last round's `finish_reason`, and the tokens of all, where it asked for them.
+- Fields of a message that the API does not have itself, as others' `reasoning_content`, are said again in the next round.
+- More than one choice (`n`) or `functions`, the API's old form, goes on without tools of ours.
+
+Pure. Source: platform.openai.com, "Chat Completions", "Function calling". Not here: anything that waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from aileron.gateway.inject.document import Edit, encoded
+from aileron.gateway.inject.events import Event, written
+from aileron.gateway.inject.memory import Entry, Memory, key_of
+from aileron.gateway.inject.wire import (
+    Answer,
+    Answered,
+    Ask,
+    Called,
+    NotUnderstoodError,
+    Round,
+    Tool,
+    Wire,
+    added_usage,
+    dict_of,
+    parsed,
+    rewritten,
+    text_of,
+)
+
+__all__ = ["ChatAnswer", "ChatAsk"]
+
+_BETWEEN: Final = "\n\n"
+_DONE: Final = "[DONE]"
+_OURS: Final = ("role", "content", "tool_calls")
+"""The fields of a message that are put together here; all other texts are joined as they are."""
+_SAID_ONCE: Final = ("annotations", "audio", "function_call", "parsed")
+"""Fields of an answer that no request takes."""
+
+
+class ChatAsk(Ask):
+    """POST /v1/chat/completions."""
+
+    wire: ClassVar[Wire] = "chat"
+    turns: ClassVar[str] = "messages"
+    no_choice: ClassVar[str] = '"none"'
+
+    def check(self) -> None:
+        """It has messages, wants one choice, and knows tools."""
+        messages = self.document.get(self.turns)
+        if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+            raise NotUnderstoodError("messages is no list of objects")
+        if self.document.get("n") not in (None, 1):
+            raise NotUnderstoodError("n is more than 1")
+        if self.document.get("functions") is not None or self.document.get("function_call") is not None:
+            raise NotUnderstoodError("it uses functions, the old form of tools")
+
+    def name_of(self, tool: dict[str, Any]) -> Any:
+        """Of a function, or of a tool with a grammar of its own."""
+        return dict_of(tool.get(str(tool.get("type")))).get("name")
+
+    def declared(self, name: str, tool: Tool) -> dict[str, Any]:
+        """A function that is not strict: strict schemas have no optional arguments."""
+        return {
+            "type": "function",
+            "function": {"name": name, "description": tool.description, "parameters": tool.schema},
+        }
+
+    def recalled(self, memory: Memory) -> list[Edit]:
+        """An assistant's message becomes the messages that it stands for, and the results of our calls in it come next."""
+        edits: list[Edit] = []
+        messages = self.document.elements(self.turns)
+        for before, message in itertools.pairwise(messages):
+            if (
+                message.value.get("role") != "assistant"
+                or (entry := memory.get(_key(before.value, message.value))) is None
+            ):
+                continue
+            edits.append(Edit(message.start, message.end, ",".join((*entry.said, *entry.results))))
+        return edits
+
+    def continued(self, said: Sequence[str]) -> list[Edit]:
+        """Behind the agent's last message."""
+        return [self.document.append(self.turns, said)]
+
+    def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
+        """A message for each; the API has no mark for an error but the words."""
+        return tuple(encoded({"role": "tool", "tool_call_id": one.call.id, "content": one.text}) for one in answered)
+
+    def answer(self, tools: Mapping[str, Tool]) -> ChatAnswer:
+        """None of it was said yet."""
+        return ChatAnswer(tools)
+
+    def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
+        """Under what the agent will send of it."""
+        before = self.document.elements(self.turns)[-1].value
+        message = answer.whole()["choices"][0]["message"]
+        return {_key(before, message): Entry(tuple(said), self.results(results))}
+
+
+class ChatAnswer(Answer):
+    """One completion."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        super().__init__(tools)
+        self._first: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+        self._usage: Any = None
+        self._texts: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        """The agent's, as it sees them."""
+        self._hidden = False
+        self._is_whole = False
+        self.begin_round()
+        self.rounds = 0
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether a call was left out."""
+        return self._hidden
+
+    def begin_round(self) -> None:
+        """Calls are counted from 0 again, and so is the text."""
+        self.rounds += 1
+        self._text: list[str] = []
+        self._more: dict[str, Any] = {}
+        self._round_calls: dict[int, dict[str, Any]] = {}
+        self._places: dict[int, int | None] = {}
+        """Of the calls whose name is known: where the agent sees them."""
+        self._held: list[Event] = []
+        self._used: Any = None
+        self._finish: Any = None
+
+    def feed(self, event: Event) -> bytes:
+        """Texts and the agent's calls as they come; what ends the answer is held back."""
+        data = parsed(event)
+        if data is None:
+            if event.data == _DONE:
+                self._held.append(event)
+                return b""
+            return event.raw
+        choices = data.get("choices")
+        if not isinstance(choices, list):
+            return event.raw
+        if not self._first.get("id"):
+            self._first = data
+        self._last = data
+        if data.get("usage") is not None:
+            self._used = data["usage"]
+        if not choices:
+            if self._finish is None:  # what one maker says of the request before all else
+                return event.raw if self.rounds == 1 else b""
+            self._held.append(event)
+            return b""
+        return self._of_choice(event, data, dict_of(choices[0]))
+
+    def take(self, document: dict[str, Any]) -> None:
+        """A completion that came whole."""
+        self._is_whole = True
+        self._first = self._first or document
+        self._last = document
+        self._used = document.get("usage")
+        choice = dict_of((document.get("choices") or [None])[0])
+        self._finish = choice.get("finish_reason")
+        message = dict_of(choice.get("message"))
+        if isinstance(message.get("content"), str):
+            self._text.append(message["content"])
+        self._more = {name: value for name, value in message.items() if name not in (*_OURS, *_SAID_ONCE)}
+        for index, call in enumerate(message.get("tool_calls") or ()):
+            self._grow(index, dict_of(call))
+
+    def end_round(self) -> Round:
+        """Ours may run if the model ended there by itself."""
+        self._usage = added_usage(self._usage, self._used)
+        text = "".join(self._text)
+        if text:
+            self._texts.append(text)
+        calls: list[Called] = []
+        theirs: list[str] = []
+        for _, call in sorted(self._round_calls.items()):
+            function = dict_of(call.get("function"))
+            called = self._called(call.get("id"), function.get("name"), str(function.get("arguments") or "{}"))
+            if called is None:
+                theirs.append(str(call.get("id")))
+            else:
+                calls.append(called)
+        more = {name: value for name, value in self._more.items() if value is not None}
+        message: dict[str, Any] = {"role": "assistant", "content": text or None, **more}
+        every = [call for _, call in sorted(self._round_calls.items())]
+        shown = [call for index, call in sorted(self._round_calls.items()) if self._places.get(index) is not None]
+        is_over = self._finish in ("tool_calls", "stop")
+        return Round(
+            tuple(calls) if is_over else (),
+            tuple(theirs),
+            (_assistant(message, every),),
+            (_assistant(message, shown),),
+            self._finish is not None,
+        )
+
+    def end(self) -> bytes:
+        """The reason, the tokens of all rounds, and the end of the stream."""
+        return b"".join(self._told(event) for event in self._held)
+
+    def whole(self) -> dict[str, Any]:
+        """The last round's completion with the first one's id, all texts, and the agent's calls."""
+        if self.is_untouched() and self._is_whole:
+            return self._last
+        choice = dict_of((self._last.get("choices") or [None])[0])
+        message = {"role": "assistant", **dict_of(choice.get("message")), "content": _BETWEEN.join(self._texts) or None}
+        message.pop("tool_calls", None)
+        if self._calls:
+            message["tool_calls"] = self._calls
+        choice = {**choice, "message": message, "finish_reason": self._reason(choice.get("finish_reason"))}
+        completion = {**self._last, **self._identity(), "choices": [choice]}
+        return {**completion, "usage": self._usage} if self._usage is not None else completion
+
+    def failure(self, body: bytes) -> bytes:
+        """As the API says an error within a stream."""
+        try:
+            found = dict_of(json.loads(body)).get("error")
+        except (ValueError, RecursionError):
+            found = None
+        error = found or {"type": "server_error", "message": "the API answered with an error that is none of its own"}
+        return written("", encoded({"error": error}))
+
+    def _of_choice(self, event: Event, data: dict[str, Any], choice: dict[str, Any]) -> bytes:
+        delta = dict_of(choice.get("delta"))
+        seen = self._seen(delta)
+        finish = choice.get("finish_reason")
+        if finish is not None:
+            self._finish = finish
+        if self.is_untouched():
+            if finish is None:
+                return event.raw
+            self._held.append(event)
+            return b""
+        if finish is not None:
+            last = {**data, "choices": [{**choice, "delta": {}}]}
+            self._held.append(Event(b"", event.name, encoded(last)))
+        if not seen:
+            return b""
+        shown = {**data, **self._identity(), "choices": [{**choice, "delta": seen, "finish_reason": None}]}
+        shown.pop("usage", None)
+        return rewritten(event, shown)
+
+    def _seen(self, delta: dict[str, Any]) -> dict[str, Any]:
+        """What the agent sees of a piece, with its calls at their places; nothing where there is nothing to see."""
+        seen = {name: value for name, value in delta.items() if name not in _OURS}
+        for name, value in seen.items():
+            before = self._more.get(name)
+            is_text = isinstance(before, str) and isinstance(value, str)
+            self._more[name] = before + value if is_text else before if value is None else value
+        content = delta.get("content")
+        if isinstance(content, str) and content:
+            seen["content"] = (_BETWEEN if self._texts and not self._text else "") + content
+            self._text.append(content)
+        for number, call in enumerate(delta.get("tool_calls") or ()):
+            index = dict_of(call).get("index", number)
+            if isinstance(index, int) and (shown := self._grow(index, dict_of(call))) is not None:
+                seen.setdefault("tool_calls", []).append(shown)
+        if self.rounds == 1 and "role" in delta:
+            return {"role": delta["role"], **({"content": content} if content is not None else {}), **seen}
+        return seen
+
+    def _grow(self, index: int, piece: dict[str, Any]) -> dict[str, Any] | None:
+        """A piece of a call; what the agent sees of it: all there is as soon as its name is known."""
+        call = self._round_calls.setdefault(index, {})
+        _join(call, {name: value for name, value in piece.items() if name != "index"})
+        is_new = index not in self._places
+        if is_new:
+            name = dict_of(call.get(str(call.get("type", "function")))).get("name")
+            if not name:
+                return None
+            is_ours = self._called("", name, "") is not None
+            self._hidden |= is_ours
+            self._places[index] = None if is_ours else len(self._calls)
+            if not is_ours:
+                self._calls.append(call)
+        place = self._places[index]
+        if place is None:
+            return None
+        return {**(json.loads(encoded(call)) if is_new else piece), "index": place}
+
+    def _told(self, event: Event) -> bytes:
+        data = parsed(event)
+        if self.is_untouched() or data is None:
+            return event.raw
+        data |= self._identity()
+        if data.get("choices"):
+            choice = data["choices"][0]
+            data["choices"] = [{**choice, "finish_reason": self._reason(choice.get("finish_reason"))}]
+        if data.get("usage") is not None:
+            data["usage"] = self._usage
+        return rewritten(event, data)
+
+    def _identity(self) -> dict[str, Any]:
+        return {name: self._first[name] for name in ("id", "created") if name in self._first}
+
+    def _reason(self, reason: Any) -> Any:
+        """It does not wait for calls that the agent does not see."""
+        return "stop" if reason == "tool_calls" and not self._calls else reason
+
+
+def _assistant(message: dict[str, Any], calls: list[dict[str, Any]]) -> str:
+    return encoded({**message, "tool_calls": calls} if calls else message)
+
+
+def _join(call: dict[str, Any], piece: dict[str, Any]) -> None:
+    """A piece of a call put to what is known of it: only its arguments come in parts."""
+    for name, value in piece.items():
+        if isinstance(value, dict) and isinstance(call.get(name), dict):
+            _join(call[name], value)
+        elif name in ("arguments", "input") and isinstance(value, str) and isinstance(call.get(name), str):
+            call[name] += value
+        elif value is not None and (value != "" or name not in call):
+            call[name] = dict(value) if isinstance(value, dict) else value
+
+
+def _key(before: dict[str, Any], message: dict[str, Any]) -> str:
+    """Of an assistant's message: the ids of its calls, or what it says to the message before it."""
+    ids = [str(dict_of(call).get("id")) for call in message.get("tool_calls") or ()]
+    if ids:
+        return key_of("chat, calls", *ids)
+    return key_of("chat", _text(before), str(before.get("tool_call_id", "")), "→", _text(message))
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return text_of([content])
+    parts = content if isinstance(content, list) else []
+    return text_of(str(part.get("text", "")) for part in parts if isinstance(part, dict))

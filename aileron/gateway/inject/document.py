@@ -1,0 +1,168 @@
+r"""A JSON object as text, with the place of each member: so that something is put in and all else stays byte for byte.
+
+A provider's prompt cache compares what it read before with what it reads now. What is decoded and encoded again is another text
+as soon as a library changes its mind about a number or an escape, so nothing is.
+
+Rules
+- What two programs could read differently is not understood: a name that occurs twice, `NaN`, a number that is too long.
+- A value is parsed once, and a member that is an array element by element.
+
+>>> document = Document.of('{"model": "m", "tools": []}')
+>>> spliced(document.text, [document.append("tools", ['{"name":"a"}'])])
+'{"model": "m", "tools": [{"name":"a"}]}'
+
+Pure. Source: RFC 8259. Not here: what a member means (messages.py, chat.py, responses.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from json.decoder import scanstring  # type: ignore[attr-defined]  # in every release, and in no stub
+from typing import Any, Final, NamedTuple, NoReturn, Self
+
+__all__ = ["Document", "Edit", "Value", "encoded", "spliced"]
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+
+
+class Edit(NamedTuple):
+    """What stands between two places is `text` from now on; nothing did where they are the same."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Value(NamedTuple):
+    """A value and where it stands. `elements` are those of an array."""
+
+    start: int
+    end: int
+    value: Any
+    elements: tuple[Value, ...] = ()
+
+
+class Document:
+    """One object: its members in their order, `start` and `end` of it in `text`."""
+
+    def __init__(self, text: str, start: int, end: int, members: dict[str, Value]) -> None:
+        self.text: Final = text
+        self.start: Final = start
+        self.end: Final = end
+        self._members: Final = members
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """All of `text`. ValueError, which says nothing of what is in it."""
+        document = cls.at(text, _skip(text, 0))
+        if _skip(text, document.end) != len(text):
+            raise ValueError("something comes after the object")
+        return document
+
+    @classmethod
+    def at(cls, text: str, start: int) -> Self:
+        """The object that begins there. ValueError."""
+        try:
+            end, members = _members(text, start)
+        except (ValueError, RecursionError, IndexError):
+            raise ValueError("not a JSON object that has each name once") from None
+        return cls(text, start, end, members)
+
+    def get(self, name: str) -> Any:
+        """The value of a member; None where there is none."""
+        found = self._members.get(name)
+        return None if found is None else found.value
+
+    def find(self, name: str) -> Value | None:
+        """A member and where it stands."""
+        return self._members.get(name)
+
+    def elements(self, name: str) -> tuple[Value, ...]:
+        """Those of a member that is an array."""
+        found = self._members.get(name)
+        return () if found is None else found.elements
+
+    def put(self, name: str, text: str) -> Edit:
+        """The member `name` is `text`: in its place, or at the end where there is none."""
+        found = self._members.get(name)
+        if found is not None:
+            return Edit(found.start, found.end, text)
+        at = self.end - 1
+        return Edit(at, at, f"{',' if self._members else ''}{json.dumps(name)}:{text}")
+
+    def append(self, name: str, elements: Sequence[str]) -> Edit:
+        """At the end of an array, which is made where there is none, or null."""
+        found = self._members.get(name)
+        if found is None or found.value is None:
+            return self.put(name, f"[{','.join(elements)}]")
+        if not isinstance(found.value, list):
+            raise TypeError(f"{name} is no array")
+        at = found.end - 1
+        return Edit(at, at, ("," if found.elements and elements else "") + ",".join(elements))
+
+
+def spliced(text: str, edits: Sequence[Edit]) -> str:
+    """`text` with all of the edits; those at one place in their order. None may reach into another."""
+    parts: list[str] = []
+    at = 0
+    for edit in sorted(edits, key=lambda one: one[:2]):
+        if edit.start < at:
+            raise ValueError("two edits of the same place")
+        parts += (text[at : edit.start], edit.text)
+        at = edit.end
+    return "".join([*parts, text[at:]])
+
+
+def encoded(value: Any) -> str:
+    """Compact JSON in ASCII, in the order of the value: the same value is the same text. ValueError for a number JSON has not."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _members(text: str, start: int) -> tuple[int, dict[str, Value]]:
+    members: dict[str, Value] = {}
+    at = _skip(text, _expect(text, start, "{"))
+    while text[at] != "}":
+        if members:
+            at = _skip(text, _expect(text, at, ","))
+        name, at = scanstring(text, _expect(text, at, '"'), True)
+        if name in members:
+            raise ValueError("a name twice")
+        at = _skip(text, _expect(text, _skip(text, at), ":"))
+        members[name] = _value(text, at)
+        at = _skip(text, members[name].end)
+    return at + 1, members
+
+
+def _value(text: str, start: int) -> Value:
+    if text[start] != "[":
+        value, end = _DECODER.raw_decode(text, start)
+        return Value(start, end, value)
+    elements: list[Value] = []
+    at = _skip(text, start + 1)
+    while text[at] != "]":
+        if elements:
+            at = _skip(text, _expect(text, at, ","))
+        value, end = _DECODER.raw_decode(text, at)
+        elements.append(Value(at, end, value))
+        at = _skip(text, end)
+    return Value(start, at + 1, [element.value for element in elements], tuple(elements))
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return at if found is None else found.end()
+
+
+def _expect(text: str, at: int, character: str) -> int:
+    if text[at] != character:
+        raise ValueError(f"{character} is missing")
+    return at + 1
+
+
+def _refuse(_constant: str) -> NoReturn:
+    raise ValueError("no number of JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse)

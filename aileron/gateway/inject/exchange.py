@@ -1,0 +1,474 @@
+"""One request of an agent's with all of its rounds: asked of the provider, calls of ours made, asked again, until it is answered.
+
+Runs in the daemon, in the gateway's exchange: it is cancelled when the agent goes away, and does not outlive it. Trusts neither
+side. What a model calls goes through the door of the session that asked; what that answers is what the model is told.
+
+Rules
+- A body that is not understood goes on as it is, and that is on record. What nobody understood can call nothing: only calls that
+  a module of this package found in an answer to tools of ours are made.
+- At most MAX_ROUNDS rounds, and LONGEST_S, for one request; then the model is asked once more, without a choice of tools.
+- While tools run, and between rounds, a stream is kept alive.
+- A round that is complete is remembered before the next begins, and the same request, sent again because something failed, goes
+  on there: what was done is not done twice.
+- A provider's failure in a later round is told as that provider tells it. One that may pass is tried again first, TRIES times.
+- Nothing that was said is logged or recorded.
+
+Source: docs/reference/injected-tools.md. Not here: fields, keys and sockets (proxy.py), what is understood (the modules of each
+API), sessions and the door (daemon/http/injected_tools.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+
+import anyio
+
+from aileron.gateway.inject.chat import ChatAsk
+from aileron.gateway.inject.document import Document, encoded
+from aileron.gateway.inject.events import EventError, Events
+from aileron.gateway.inject.memory import Entry, Memories, key_of
+from aileron.gateway.inject.messages import MessagesAsk
+from aileron.gateway.inject.responses import ResponsesAsk
+from aileron.gateway.inject.wire import Answer, Answered, Ask, Called, NotUnderstoodError, Round, Tool, Wire, named
+from aileron.model.failure import AileronError, Boundary, FailureClass
+
+__all__ = [
+    "KEEP_ALIVE_S",
+    "MAX_BODY_BYTES",
+    "MAX_CALLS",
+    "MAX_ROUNDS",
+    "MAX_TOOLS",
+    "WIRES",
+    "Agent",
+    "Exchange",
+    "Injection",
+    "ProviderAnswer",
+    "Tools",
+    "Upstream",
+    "understood",
+]
+
+Fields = list[tuple[bytes, bytes]]
+
+WIRES: Final[Mapping[bytes, type[Ask]]] = {
+    b"/v1/messages": MessagesAsk,
+    b"/v1/chat/completions": ChatAsk,
+    b"/v1/responses": ResponsesAsk,
+}
+"""Exactly these paths: what is below them asks for no words of a model."""
+MAX_BODY_BYTES: Final = 32 << 20
+"""Of a request: what the Messages API takes. A longer one goes on as it is."""
+MAX_HELD_BYTES: Final = 64 << 20
+"""Of all requests that are held at once; a request of a long day has two or three megabytes. Further ones are `busy`."""
+MAX_WHOLE_BYTES: Final = 32 << 20
+"""Of an answer that comes whole, as of one event."""
+MAX_ERROR_BYTES: Final = 1 << 20
+MAX_TOOLS: Final = 128
+"""Of both in one request: what Chat Completions and Responses take."""
+MAX_ROUNDS: Final = 24
+"""In which the model calls ours, for one request: a model that did not end by then does not end."""
+MAX_CALLS: Final = 32
+"""Of ours in one round; further ones are refused."""
+AT_ONCE: Final = 8
+"""Of those; the daemon runs fewer at a time."""
+LONGEST_S: Final = 3600.0
+LONGEST_WHOLE_S: Final = 480.0
+"""Of an answer that comes whole: nothing can be said meanwhile, and the providers' own clients wait 600 s."""
+KEEP_ALIVE_S: Final = 10.0
+"""Between two signs of life: the least that somebody on the way was seen to wait is 30 s."""
+TRIES: Final = 2
+_MAX_DELAY_S: Final = 20.0
+_PASSES: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
+"""Status codes of a provider after which the same may go well."""
+_ROUNDS_OVER: Final = (
+    "This answer has had as many rounds of tools as it may have. Say what you know, and end your turn."
+)
+_TOO_MANY: Final = f"Not called: at most {MAX_CALLS} calls can be made at once. Call it again in your next turn."
+_NO_OBJECT: Final = "Not called: the arguments are no JSON object. Correct them and call again."
+_INTERRUPTED: Final = (
+    "The program's connection ended while this call was made, so it is not known what became of it. It may have happened: do not "
+    "call it again before you looked at aileron_list_pending, and asked the person."
+)
+_NOT_BEGUN: Final = (
+    "The program's connection ended before this call was made. Nothing was done; call it again if it is wanted."
+)
+
+
+class Tools(Protocol):
+    """What is asked of the sessions and of the one door."""
+
+    def session_of(self, name: str) -> str:
+        """The session in whose addresses this name is. AileronError(unauthorized)."""
+        ...
+
+    def is_injected(self, session: str) -> bool:
+        """Whether the session began with tools put into its requests."""
+        ...
+
+    async def offered(self, session: str, room: int) -> Sequence[Tool]:
+        """What the model is offered, at most `room` tools; none where that cannot be. AileronError."""
+        ...
+
+    async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Through the door, and on record: what the model is told, and whether that is an error. Never raises AileronError."""
+        ...
+
+    async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
+        """Put on record which tools a request went on with."""
+        ...
+
+    async def passed(self, session: str, wire: Wire, why: str) -> None:
+        """Put on record that one went on as it was, in words of ours."""
+        ...
+
+
+class ProviderAnswer(Protocol):
+    """What a provider answers to a round."""
+
+    @property
+    def status(self) -> int:
+        """Of HTTP."""
+        ...
+
+    @property
+    def fields(self) -> Fields:
+        """As they came."""
+        ...
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes. AileronError(network_error)."""
+        ...
+
+
+class Upstream(Protocol):
+    """Where rounds are asked."""
+
+    def ask(self, body: bytes, number: int) -> AbstractAsyncContextManager[ProviderAnswer]:
+        """Round `number`, from 1. AileronError(network_error)."""
+        ...
+
+
+class Agent(Protocol):
+    """Who is answered."""
+
+    async def begin(self, status: int, fields: Fields, length: int | None) -> None:
+        """Status, and a provider's fields but for those of its connection; the body has `length` bytes, if that is known."""
+        ...
+
+    async def write(self, piece: bytes) -> None:
+        """One piece."""
+        ...
+
+    async def end(self) -> None:
+        """It was whole."""
+        ...
+
+    def wait_for_tools(self, limit_s: float) -> None:
+        """Nobody is waited for but us, for that long."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Understood:
+    """A request, and the tools that it goes on with, by the names in it."""
+
+    session: str
+    ask: Ask
+    tools: Mapping[str, Tool]
+
+
+class Injection:
+    """One for each gateway: what it asks, what it remembers, and how much it holds."""
+
+    def __init__(self, tools: Tools, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+        self.tools: Final = tools
+        self.memories: Final = Memories()
+        self.keep_alive_s: Final = keep_alive_s
+        self._held = 0
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[Holding]:
+        """Whose bytes are held until the block ends."""
+        held = Holding(self)
+        try:
+            yield held
+        finally:
+            self._held -= held.size
+
+    def hold(self, size: int) -> None:
+        """So many more bytes. AileronError(busy)."""
+        if self._held + size > MAX_HELD_BYTES:
+            words = f"requests with injected tools hold {MAX_HELD_BYTES >> 20} MiB: try again"
+            raise AileronError(FailureClass.BUSY, words, retriable=True)
+        self._held += size
+
+
+class Holding:
+    """The bytes of one request."""
+
+    def __init__(self, injection: Injection) -> None:
+        self._injection: Final = injection
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        """So many more. AileronError(busy)."""
+        self._injection.hold(size)
+        self.size += size
+
+
+async def understood(injection: Injection, session: str, path: bytes, body: bytes) -> Understood | None:
+    """A request with the tools that are put into it; None for one that goes on as it is, which is on record then."""
+    kind = WIRES[path]
+    try:
+        ask = kind(Document.of(body.decode()))
+        room = MAX_TOOLS - len(ask.document.get("tools") or ())
+        tools = named(await injection.tools.offered(session, room), ask.tool_names())
+        if not tools:
+            raise NotUnderstoodError(f"there is no room for more than {MAX_TOOLS} tools")
+        await injection.tools.added(session, kind.wire, list(tools))
+    except AileronError as error:
+        await injection.tools.passed(
+            session, kind.wire, f"no tools could be added: {error.failure.failure_class.value}"
+        )
+        return None
+    except NotUnderstoodError as why:
+        await injection.tools.passed(session, kind.wire, str(why))
+        return None
+    except ValueError:
+        await injection.tools.passed(session, kind.wire, "the body is no JSON object that has each name once")
+        return None
+    return Understood(session, ask, tools)
+
+
+class Exchange:
+    """One request."""
+
+    def __init__(self, injection: Injection, request: Understood, upstream: Upstream, agent: Agent) -> None:
+        self._tools: Final = injection.tools
+        self._keep_alive_s: Final = injection.keep_alive_s
+        self._memory: Final = injection.memories.of(request.session)
+        self._session: Final = request.session
+        self._ask: Final = request.ask
+        self._names: Final = request.tools
+        self._upstream: Final = upstream
+        self._agent: Final = agent
+        self._answer: Final[Answer] = request.ask.answer(request.tools)
+        self._unfinished: Final = key_of("unfinished", request.ask.wire, request.ask.document.text)
+        self._whole: tuple[ProviderAnswer, bytes] | None = None
+        """The last answer that came whole, and its body."""
+
+    async def run(self) -> None:
+        """Answer the agent. AileronError where a connection broke or a provider's answer was none."""
+        resumed = self._memory.get(self._unfinished)
+        said: list[str] = [] if resumed is None else list(resumed.said)
+        until = anyio.current_time() + (LONGEST_S if self._ask.is_stream else LONGEST_WHOLE_S)
+        number = 0
+        while True:
+            number += 1
+            ends = number > MAX_ROUNDS or anyio.current_time() > until
+            found = await self._round(self._ask.body(self._names, self._memory, said, ends=ends), number)
+            if found is None:
+                return
+            if not found.calls or ends:
+                await self._finish(said, (*said, *found.shown), (), is_over=found.is_over)
+                return
+            answered = await self._call_all(said, found, is_last=number == MAX_ROUNDS)
+            if found.theirs:
+                await self._finish(said, (*said, *found.said), answered, is_over=True)
+                return
+            said += (*found.said, *self._ask.results(answered))
+            self._memory.put(self._unfinished, Entry(tuple(said)))
+
+    async def _round(self, body: bytes, number: int) -> Round | None:
+        """What the model said; None where the agent was answered with something else."""
+        for again in range(TRIES, -1, -1):
+            async with self._upstream.ask(body, number) as provider:
+                if (
+                    provider.status == 200
+                    and _is_plain(provider.fields)
+                    and _is_events(provider) == self._ask.is_stream
+                ):
+                    self._answer.begin_round()
+                    return await (self._streamed(provider, number) if self._ask.is_stream else self._taken(provider))
+                if number == 1:
+                    await self._pass_on(provider)
+                    return None
+                if provider.status == 200:
+                    raise _no_answer("in a form that was not asked for")
+                failure = await _read(provider, MAX_ERROR_BYTES)
+                if provider.status not in _PASSES or not again:
+                    await self._fail(provider, failure)
+                    return None
+                delay = _delay(provider.fields, TRIES - again)
+            await self._alive(delay)
+        raise AssertionError("the last try has returned")
+
+    async def _streamed(self, provider: ProviderAnswer, number: int) -> Round:
+        if number == 1:
+            await self._agent.begin(provider.status, provider.fields, None)
+        events = Events()
+        try:
+            async for piece in provider.pieces():
+                told = b"".join([self._answer.feed(event) for event in events.feed(piece)])
+                if told:
+                    await self._agent.write(told)
+        except EventError as error:
+            raise _no_answer(str(error)) from None
+        if events.rest.strip() and number == 1 and self._answer.is_untouched():
+            await self._agent.write(events.rest)
+        return self._answer.end_round()
+
+    async def _taken(self, provider: ProviderAnswer) -> Round:
+        body = await _read(provider, MAX_WHOLE_BYTES)
+        try:
+            document = json.loads(body)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise _no_answer("that is no JSON object")
+        self._whole = provider, body
+        self._answer.take(document)
+        return self._answer.end_round()
+
+    async def _finish(
+        self, hidden: Sequence[str], said: Sequence[str], answered: Sequence[Answered], *, is_over: bool
+    ) -> None:
+        """The end of what the agent sees; and what its next requests have to have instead of it."""
+        if is_over and (hidden or answered):
+            for key, entry in self._ask.entry(self._answer, said, answered).items():
+                self._memory.put(key, entry)
+        if is_over:
+            self._memory.forget(self._unfinished)
+        if self._whole is None:
+            await self._agent.write(self._answer.end())
+            await self._agent.end()
+            return
+        provider, body = self._whole
+        told = self._answer.whole()
+        if told != json.loads(body):
+            body = encoded(told).encode()
+        await self._send(provider, body)
+
+    async def _call_all(self, said: Sequence[str], found: Round, *, is_last: bool) -> list[Answered]:
+        """All calls of a round at once, and the agent kept waiting meanwhile."""
+        answers: dict[int, Answered] = {}
+        begun: set[int] = set()
+        limiter = anyio.CapacityLimiter(AT_ONCE)
+
+        async def one(number: int, call: Called) -> None:
+            async with limiter:
+                begun.add(number)
+                answers[number] = Answered(call, *await self._call(number, call))
+
+        try:
+            async with self._kept_alive(), anyio.create_task_group() as tasks:
+                for number, call in enumerate(found.calls):
+                    if is_last:
+                        answers[number] = Answered(call, _ROUNDS_OVER, True)
+                    else:
+                        tasks.start_soon(one, number, call)
+        except anyio.get_cancelled_exc_class():
+            if answers or begun:  # somebody may ask for the same again: what was done is not done twice
+                known = [
+                    answers.get(number) or Answered(call, _INTERRUPTED if number in begun else _NOT_BEGUN, True)
+                    for number, call in enumerate(found.calls)
+                ]
+                if not found.theirs:
+                    so_far = (*said, *found.said, *self._ask.results(known))
+                    self._memory.put(self._unfinished, Entry(so_far))
+            raise
+        return [answers[number] for number in range(len(found.calls))]
+
+    async def _call(self, number: int, call: Called) -> tuple[str, bool]:
+        if number >= MAX_CALLS:
+            return _TOO_MANY, True
+        try:
+            arguments = json.loads(call.arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            return _NO_OBJECT, True
+        return await self._tools.call(self._session, self._ask.wire, call.tool, arguments)
+
+    @contextlib.asynccontextmanager
+    async def _kept_alive(self) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sign_life)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _sign_life(self) -> None:
+        while True:
+            self._agent.wait_for_tools(LONGEST_WHOLE_S)
+            await anyio.sleep(self._keep_alive_s)
+            if self._ask.is_stream:
+                await self._agent.write(self._answer.keep_alive)
+
+    async def _alive(self, delay_s: float) -> None:
+        async with self._kept_alive():
+            await anyio.sleep(delay_s)
+
+    async def _pass_on(self, provider: ProviderAnswer) -> None:
+        """What is no answer of a model: as it is."""
+        await self._agent.begin(provider.status, provider.fields, _length(provider.fields))
+        async for piece in provider.pieces():
+            await self._agent.write(piece)
+        await self._agent.end()
+
+    async def _fail(self, provider: ProviderAnswer, body: bytes) -> None:
+        """A provider's failure behind what was said already."""
+        if self._ask.is_stream:
+            await self._agent.write(self._answer.failure(body))
+            await self._agent.end()
+        else:
+            await self._send(provider, body)
+
+    async def _send(self, provider: ProviderAnswer, body: bytes) -> None:
+        await self._agent.begin(provider.status, provider.fields, len(body))
+        await self._agent.write(body)
+        await self._agent.end()
+
+
+def _is_plain(fields: Fields) -> bool:
+    return all(value.lower() == b"identity" for name, value in fields if name.lower() == b"content-encoding")
+
+
+def _is_events(provider: ProviderAnswer) -> bool:
+    kinds = [value for name, value in provider.fields if name.lower() == b"content-type"]
+    return any(kind.strip().lower().startswith(b"text/event-stream") for kind in kinds)
+
+
+def _length(fields: Fields) -> int | None:
+    if any(name.lower() == b"transfer-encoding" for name, _ in fields):
+        return None
+    said = next((value for name, value in fields if name.lower() == b"content-length"), b"")
+    return int(said) if said.isdigit() else None
+
+
+def _delay(fields: Fields, tried: int) -> float:
+    """How long to wait before a round is asked again: as long as the provider says, within bounds."""
+    said = next((value for name, value in fields if name.lower() == b"retry-after"), b"")
+    return min(float(said) if said.isdigit() else 0.5 * 2.0**tried, _MAX_DELAY_S)
+
+
+async def _read(provider: ProviderAnswer, most: int) -> bytes:
+    body = bytearray()
+    async for piece in provider.pieces():
+        body += piece
+        if len(body) > most:
+            raise _no_answer(f"of more than {most} bytes")
+    return bytes(body)
+
+
+def _no_answer(how: str) -> AileronError:
+    return AileronError(
+        FailureClass.NETWORK_ERROR,
+        f"the API gave an answer {how}, and the session's requests have tools of Aileron's in them",
+        boundary=Boundary.EXTERNAL,
+        details={"phase": "exchange"},
+    )

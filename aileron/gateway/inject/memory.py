@@ -1,0 +1,91 @@
+"""Rounds that an agent does not know of, so that its next requests have them in their place: with the same bytes each time, or
+else the provider's cache would begin anew.
+
+One for each session. Bounded: what was not used for longest goes first, and a history without its hidden rounds is still one that
+a provider takes. It is lost when the daemon ends.
+
+Pure. Not here: what a key or a fragment is (the module of each API).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import OrderedDict
+from typing import Final
+
+__all__ = ["MAX_BYTES", "MAX_SESSIONS", "Entry", "Memories", "Memory", "key_of"]
+
+MAX_BYTES: Final = 4 << 20
+"""Of one session: 200 calls with a page of a result each, and as much of what the model said with them."""
+MAX_ENTRIES: Final = 1024
+MAX_SESSIONS: Final = 64
+"""That are remembered at once, so 256 MiB at the very most; a fraction of the sessions there may be uses this."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """What stands in a conversation where the agent has one answer: `said` instead of that, and `results` of calls behind it."""
+
+    said: tuple[str, ...]
+    results: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """In characters, which are bytes but for a few."""
+        return sum(map(len, (*self.said, *self.results)))
+
+
+class Memory:
+    """Of one session."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: str) -> Entry | None:
+        """What was remembered, which counts as used now."""
+        found = self._entries.get(key)
+        if found is not None:
+            self._entries.move_to_end(key)
+        return found
+
+    def put(self, key: str, entry: Entry) -> None:
+        """Remember; what is larger than the whole memory is not."""
+        self.forget(key)
+        if entry.size > MAX_BYTES:
+            return
+        self._entries[key] = entry
+        self._bytes += entry.size
+        while self._bytes > MAX_BYTES or len(self._entries) > MAX_ENTRIES:
+            _, oldest = self._entries.popitem(last=False)
+            self._bytes -= oldest.size
+
+    def forget(self, key: str) -> None:
+        """It is not needed any more."""
+        if (found := self._entries.pop(key, None)) is not None:
+            self._bytes -= found.size
+
+
+class Memories:
+    """Of all sessions."""
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, Memory] = OrderedDict()
+
+    def of(self, session: str) -> Memory:
+        """Its memory, which may be new."""
+        found = self._sessions.setdefault(session, Memory())
+        self._sessions.move_to_end(session)
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return found
+
+
+def key_of(kind: str, *parts: str) -> str:
+    """A key: what it is made of is not kept, and two kinds never meet."""
+    digest = hashlib.sha256()
+    for part in (kind, *parts):
+        data = part.encode(errors="surrogatepass")
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()

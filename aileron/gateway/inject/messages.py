@@ -1,0 +1,348 @@
+"""Anthropic's Messages: tools put into a request, and an answer in which calls of ours are not seen.
+
+Rules
+- A block that the model said is said again in the next round as it was: `thinking` with its signature, `redacted_thinking`, what
+  the provider's own tools did. Only an empty text is left out, which the API takes from a model and not from a client.
+- The agent sees one message: the first round's id, the blocks of all rounds counted on, the last round's `stop_reason`, and the
+  tokens of all.
+- In a turn with calls of both, ours run before the message ends; our result is put before the agent's own in its next request.
+
+Pure. Source: docs.anthropic.com, "Messages", "Streaming", "Tool use", "Extended thinking". Not here: anything that waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from aileron.gateway.inject.document import Document, Edit, encoded
+from aileron.gateway.inject.events import Event, written
+from aileron.gateway.inject.memory import Entry, Memory, key_of
+from aileron.gateway.inject.wire import (
+    Answer,
+    Answered,
+    Ask,
+    Called,
+    NotUnderstoodError,
+    Round,
+    Tool,
+    Wire,
+    added_usage,
+    dict_of,
+    parsed,
+    rewritten,
+    text_of,
+)
+
+__all__ = ["MessagesAnswer", "MessagesAsk"]
+
+_DELTAS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+_USED: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "server_tool_use")
+"""Of the first event's usage, what the last one may repeat."""
+
+
+class MessagesAsk(Ask):
+    """POST /v1/messages."""
+
+    wire: ClassVar[Wire] = "messages"
+    turns: ClassVar[str] = "messages"
+    no_choice: ClassVar[str] = '{"type":"none"}'
+
+    def check(self) -> None:
+        """It has messages."""
+        messages = self.document.get(self.turns)
+        if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+            raise NotUnderstoodError("messages is no list of objects")
+
+    def name_of(self, tool: dict[str, Any]) -> Any:
+        """Server tools have a name as well."""
+        return tool.get("name")
+
+    def declared(self, name: str, tool: Tool) -> dict[str, Any]:
+        """Without `cache_control`: a breakpoint of the agent's behind the tools holds these too."""
+        return {"name": name, "description": tool.description, "input_schema": tool.schema}
+
+    def recalled(self, memory: Memory) -> list[Edit]:
+        """An assistant's message becomes the messages that it stands for."""
+        edits: list[Edit] = []
+        messages = self.document.elements(self.turns)
+        for before, message, after in zip(messages, messages[1:], (*messages[2:], None), strict=False):
+            if (
+                message.value.get("role") != "assistant"
+                or (entry := memory.get(_key(before.value, message.value))) is None
+            ):
+                continue
+            results: list[Edit] = []
+            if entry.results:
+                if after is None or not _answers_calls(after.value):
+                    continue
+                content = Document.at(self.document.text, after.start).find("content")
+                assert content is not None
+                results = [Edit(content.start + 1, content.start + 1, "".join(f"{one}," for one in entry.results))]
+            edits += [Edit(message.start, message.end, _marked(",".join(entry.said), message.value)), *results]
+        return edits
+
+    def continued(self, said: Sequence[str]) -> list[Edit]:
+        """Behind the agent's last message."""
+        return [self.document.append(self.turns, said)]
+
+    def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
+        """One message of the user's."""
+        return (f'{{"role":"user","content":[{",".join(map(_result, answered))}]}}',)
+
+    def answer(self, tools: Mapping[str, Tool]) -> MessagesAnswer:
+        """None of it was said yet."""
+        return MessagesAnswer(tools)
+
+    def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
+        """Under what the agent will send of it."""
+        before = self.document.elements(self.turns)[-1].value
+        key = _key(before, {"role": "assistant", "content": answer.whole()["content"]})
+        return {key: Entry(tuple(said), tuple(map(_result, results)))}
+
+
+class MessagesAnswer(Answer):
+    """One message."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        super().__init__(tools)
+        self._visible: list[dict[str, Any]] = []
+        self._theirs: list[str] = []
+        self._first: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+        self._usage: Any = {}
+        self._hidden = False
+        self._is_whole = False
+        self.begin_round()
+        self.rounds = 0
+
+    @property
+    def keep_alive(self) -> bytes:
+        """As the API sends it."""
+        return written("ping", '{"type":"ping"}')
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether a block was left out."""
+        return self._hidden
+
+    def begin_round(self) -> None:
+        """The blocks are counted from 0 again."""
+        self.rounds += 1
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, list[str]] = {}
+        self._places: dict[int, int | None] = {}
+        self._held: list[tuple[Event, dict[str, Any]]] = []
+        self._used: dict[str, Any] = {}
+        self._stop: Any = None
+
+    def feed(self, event: Event) -> bytes:
+        """Blocks as they come, at their place among all; the end is held back."""
+        data = parsed(event)
+        match None if data is None else data.get("type"):
+            case "message_start":
+                return self._started(event, data or {})
+            case "content_block_start" | "content_block_delta" | "content_block_stop":
+                return self._of_block(event, data or {})
+            case "message_delta" | "message_stop":
+                self._held.append((event, data or {}))
+                self._ending(data or {})
+                return b""
+        return event.raw
+
+    def take(self, document: dict[str, Any]) -> None:
+        """A message that came whole."""
+        self._is_whole = True
+        self._first = self._first or document
+        self._last = document
+        self._used = dict_of(document.get("usage"))
+        self._stop = document.get("stop_reason")
+        for index, block in enumerate(document.get("content") or ()):
+            self._add(index, dict_of(block))
+
+    def end_round(self) -> Round:
+        """Ours may run if the model stopped for them."""
+        self._usage = added_usage(self._usage, self._used)
+        for index, parts in self._inputs.items():
+            text = "".join(parts).strip() or "{}"
+            self._blocks[index]["input"] = _input(text)
+            if (place := self._places[index]) is not None:
+                self._visible[place]["input"] = _input(text)
+        calls: list[Called] = []
+        theirs: list[str] = []
+        for index, block in sorted(self._blocks.items()):
+            if block.get("type") != "tool_use":
+                continue
+            arguments = "".join(self._inputs.get(index, ())) or encoded(block.get("input") or {})
+            called = self._called(block.get("id"), block.get("name"), arguments)
+            if called is None:
+                theirs.append(str(block.get("id")))
+            else:
+                calls.append(called)
+        self._theirs += theirs
+        blocks = [(index, block) for index, block in sorted(self._blocks.items()) if not _is_empty(block)]
+        said = _assistant([block for _, block in blocks])
+        shown = _assistant([block for index, block in blocks if self._places[index] is not None])
+        return Round(
+            tuple(calls) if self._stop == "tool_use" else (), tuple(theirs), said, shown, self._stop is not None
+        )
+
+    def end(self) -> bytes:
+        """`message_delta` with the tokens of all rounds, and `message_stop`."""
+        return b"".join(self._told(event, data) for event, data in self._held)
+
+    def whole(self) -> dict[str, Any]:
+        """The last round's message, with the first one's id and all blocks."""
+        if self.is_untouched() and self._is_whole:
+            return self._last
+        message = {**self._last, "content": self._visible, "usage": self._usage}
+        if self._first.get("id") is not None:
+            message["id"] = self._first["id"]
+        if "stop_reason" in message:
+            message["stop_reason"] = self._reason(message["stop_reason"])
+        return message
+
+    def failure(self, body: bytes) -> bytes:
+        """Its error has in a stream the form that it has alone."""
+        return written("error", encoded(_error(body)))
+
+    def _started(self, event: Event, data: dict[str, Any]) -> bytes:
+        message = dict_of(data.get("message"))
+        self._used = dict_of(message.get("usage"))
+        self._last = message
+        if self._first:
+            return b""
+        self._first = message
+        return event.raw
+
+    def _of_block(self, event: Event, data: dict[str, Any]) -> bytes:
+        index = data.get("index")
+        if not isinstance(index, int):
+            return event.raw
+        match data["type"]:
+            case "content_block_start":
+                self._add(index, dict_of(data.get("content_block")))
+            case "content_block_delta":
+                self._grow(index, dict_of(data.get("delta")))
+        place = self._places.get(index, index)
+        if place is None:
+            return b""
+        return event.raw if place == index else rewritten(event, {**data, "index": place})
+
+    def _add(self, index: int, block: dict[str, Any]) -> None:
+        self._blocks[index] = dict(block)
+        is_ours = block.get("type") == "tool_use" and self._called("", block.get("name"), "") is not None
+        self._hidden |= is_ours
+        self._places[index] = None if is_ours else len(self._visible)
+        if not is_ours:
+            self._visible.append(dict(block))
+
+    def _grow(self, index: int, delta: dict[str, Any]) -> None:
+        if index not in self._blocks:
+            return
+        kind = str(delta.get("type"))
+        if kind == "input_json_delta":
+            self._inputs.setdefault(index, []).append(str(delta.get("partial_json", "")))
+            return
+        place = self._places[index]
+        for block in (self._blocks[index], *(() if place is None else (self._visible[place],))):
+            if kind == "citations_delta":
+                block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+                continue
+            name = _DELTAS.get(kind, kind.removesuffix("_delta"))
+            block[name] = f"{block.get(name) or ''}{delta.get(name) or ''}"
+
+    def _ending(self, data: dict[str, Any]) -> None:
+        delta = dict_of(data.get("delta"))
+        if "stop_reason" in delta:
+            self._stop = delta["stop_reason"]
+        self._last = {**self._last, **delta}
+        counted = {name: value for name, value in dict_of(data.get("usage")).items() if value is not None}
+        self._used = {**self._used, **counted}
+
+    def _told(self, event: Event, data: dict[str, Any]) -> bytes:
+        if self.is_untouched() or data.get("type") != "message_delta":
+            return event.raw
+        delta = dict_of(data.get("delta"))
+        named = {*dict_of(data.get("usage")), *_USED}
+        usage = {name: value for name, value in self._usage.items() if name in named and value is not None}
+        if "stop_reason" in delta:
+            delta = {**delta, "stop_reason": self._reason(delta["stop_reason"])}
+        return rewritten(event, {**data, "delta": delta, "usage": usage})
+
+    def _reason(self, reason: Any) -> Any:
+        """It does not wait for calls that the agent does not see."""
+        return "end_turn" if reason == "tool_use" and not self._theirs else reason
+
+
+def _key(before: dict[str, Any], message: dict[str, Any]) -> str:
+    """Of an assistant's message: the ids of its calls, or what it says to the message before it."""
+    if ids := _ids(message, "tool_use", "id"):
+        return key_of("messages, calls", *ids)
+    return key_of("messages", _texts(before), *_ids(before, "tool_result", "tool_use_id"), "→", _texts(message))
+
+
+def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _texts(message: dict[str, Any]) -> str:
+    return text_of(str(block.get("text", "")) for block in _blocks(message) if block.get("type") == "text")
+
+
+def _ids(message: dict[str, Any], kind: str, name: str) -> list[str]:
+    return [str(block.get(name)) for block in _blocks(message) if block.get("type") == kind]
+
+
+def _answers_calls(message: dict[str, Any]) -> bool:
+    return message.get("role") == "user" and bool(_ids(message, "tool_result", "tool_use_id"))
+
+
+def _marked(said: str, message: dict[str, Any]) -> str:
+    """With the agent's own mark for the cache, where the message that is replaced ended with one."""
+    blocks = _blocks(message)
+    mark = blocks[-1].get("cache_control") if blocks else None
+    end = "}]}"
+    if mark is None or not said.endswith(end):
+        return said
+    return f'{said.removesuffix(end)},"cache_control":{encoded(mark)}{end}'
+
+
+def _result(answered: Answered) -> str:
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": answered.call.id, "content": answered.text}
+    return encoded({**result, "is_error": True} if answered.is_error else result)
+
+
+def _input(text: str) -> Any:
+    """What a model put together; an empty object where that is none, as the API wants one."""
+    try:
+        found = json.loads(text)
+        encoded(found)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _assistant(blocks: list[dict[str, Any]]) -> tuple[str, ...]:
+    return (f'{{"role":"assistant","content":{encoded(blocks)}}}',) if blocks else ()
+
+
+def _is_empty(block: dict[str, Any]) -> bool:
+    return block.get("type") == "text" and not block.get("text")
+
+
+def _error(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict) and found.get("type") == "error":
+        return found
+    return {
+        "type": "error",
+        "error": {"type": "api_error", "message": "the API answered with an error that is none of its own"},
+    }

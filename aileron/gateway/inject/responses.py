@@ -1,0 +1,367 @@
+"""OpenAI's Responses: tools put into a request, and an answer in which calls of ours are not seen.
+
+Rules
+- A next round is the agent's request with all that the model said behind its `input`: reasoning items as they came, except where
+  nothing is stored and they carry no `encrypted_content`, which the API could not find again. In a `conversation`, which keeps
+  what was said by itself, only the results are sent.
+- The agent sees one response: the first round's id, the items of all rounds at places that are counted on, events numbered anew,
+  and the tokens of all. Its next `previous_response_id` is that id, and becomes the last round's, where our results are.
+- Tools of ours are taken out of the list that the API repeats.
+- What runs in the background, or takes its tools from a stored prompt, goes on without tools of ours.
+
+Pure. Source: platform.openai.com, "Responses", "Function calling", "Conversation state". Not here: anything that waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from aileron.gateway.inject.document import Edit, Value, encoded
+from aileron.gateway.inject.events import Event, written
+from aileron.gateway.inject.memory import Entry, Memory, key_of
+from aileron.gateway.inject.wire import (
+    Answer,
+    Answered,
+    Ask,
+    Called,
+    NotUnderstoodError,
+    Round,
+    Tool,
+    Wire,
+    added_usage,
+    dict_of,
+    parsed,
+    rewritten,
+    text_of,
+)
+
+__all__ = ["ResponsesAnswer", "ResponsesAsk"]
+
+_BEGINS: Final = ("response.created", "response.queued", "response.in_progress")
+_ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
+
+
+class ResponsesAsk(Ask):
+    """POST /v1/responses."""
+
+    wire: ClassVar[Wire] = "responses"
+    turns: ClassVar[str] = "input"
+    no_choice: ClassVar[str] = '"none"'
+
+    def check(self) -> None:
+        """Its input is a text or items, and nothing else says what its tools are."""
+        given = self.document.get(self.turns)
+        is_items = isinstance(given, list) and all(isinstance(item, dict) for item in given)
+        if not (given is None or isinstance(given, str) or is_items):
+            raise NotUnderstoodError("input is neither a text nor a list of objects")
+        if self.document.get("background"):
+            raise NotUnderstoodError("it runs in the background")
+        if self.document.get("prompt") is not None:
+            raise NotUnderstoodError("its tools are those of a stored prompt")
+
+    def name_of(self, tool: dict[str, Any]) -> Any:
+        """Functions and tools of its own have one."""
+        return tool.get("name")
+
+    def declared(self, name: str, tool: Tool) -> dict[str, Any]:
+        """Not strict, which is what the API takes for granted: strict schemas have no optional arguments."""
+        return {
+            "type": "function",
+            "name": name,
+            "description": tool.description,
+            "parameters": tool.schema,
+            "strict": False,
+        }
+
+    def recalled(self, memory: Memory) -> list[Edit]:
+        """What a model said in a row becomes the items that it stands for; results are put before the agent's own."""
+        edits: list[Edit] = []
+        items = self.document.elements(self.turns)
+        for start, end in _runs(items):
+            said = [item.value for item in items[start:end]]
+            entry = memory.get(_key(items[start - 1].value if start else {}, said))
+            if entry is not None:
+                text = ",".join((*entry.said, *entry.results))
+                edits.append(Edit(items[start].start, items[end - 1].end, text))
+        results: tuple[str, ...] = ()
+        previous = self.document.find("previous_response_id")
+        if previous is not None and (stored := memory.get(_stored(str(previous.value)))) is not None:
+            edits.append(Edit(previous.start, previous.end, encoded(stored.said[0])))
+            results = stored.results
+        elif self.document.get("conversation") is not None:
+            kept = (memory.get(_kept(str(item.value.get("call_id")))) for item in items if "output" in item.value)
+            results = next((entry.results for entry in kept if entry is not None), ())
+        if results and items:
+            edits.append(Edit(items[0].start, items[0].start, "".join(f"{one}," for one in results)))
+        return edits
+
+    def continued(self, said: Sequence[str]) -> list[Edit]:
+        """Behind the agent's last item."""
+        given = self.document.find(self.turns)
+        if given is None or given.value is None:
+            return [self.document.put(self.turns, f"[{','.join(said)}]")]
+        if isinstance(given.value, str):
+            return [
+                Edit(given.start, given.start, '[{"role":"user","content":'),
+                Edit(given.end, given.end, f"}},{','.join(said)}]"),
+            ]
+        return [self.document.append(self.turns, said)]
+
+    def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
+        """An item for each."""
+        return tuple(
+            encoded({"type": "function_call_output", "call_id": one.call.id, "output": one.text}) for one in answered
+        )
+
+    def answer(self, tools: Mapping[str, Tool]) -> ResponsesAnswer:
+        """None of it was said yet."""
+        return ResponsesAnswer(
+            tools,
+            is_stored=self.document.get("store") is not False,
+            is_kept=self.document.get("conversation") is not None,
+        )
+
+    def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
+        """Under what the agent will send of it: its items, or its id."""
+        assert isinstance(answer, ResponsesAnswer)
+        items = self.document.elements(self.turns)
+        given = self.document.get(self.turns)
+        before = items[-1].value if items else {"role": "user", "content": given}
+        sent = self.results(results)
+        if self.document.get("conversation") is not None:
+            return {_kept(call): Entry((), sent) for call in answer.theirs} if sent else {}
+        entries = {_key(before, answer.whole()["output"]): Entry(tuple(said), sent)}
+        if answer.first_id and answer.last_id:
+            entries[_stored(answer.first_id)] = Entry((answer.last_id,), sent)
+        return entries
+
+
+class ResponsesAnswer(Answer):
+    """One response. `is_stored`: the provider keeps it; `is_kept`: it belongs to a conversation that keeps all."""
+
+    def __init__(self, tools: Mapping[str, Tool], *, is_stored: bool, is_kept: bool) -> None:
+        super().__init__(tools)
+        self._is_stored: Final = is_stored
+        self._is_kept: Final = is_kept
+        self._first: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+        self._usage: Any = None
+        self._output: list[dict[str, Any]] = []
+        self._count = 0
+        """Items that the agent has seen begin."""
+        self._sent = 0
+        """Events that it has seen."""
+        self.theirs: list[str] = []
+        """The ids of the calls that are the agent's to answer."""
+        self._hidden = False
+        self._is_whole = False
+        self.begin_round()
+        self.rounds = 0
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether an item was left out."""
+        return self._hidden
+
+    @property
+    def first_id(self) -> str:
+        """Under which the agent knows it: of a stream the first, as an id cannot change in one; else the last."""
+        return str((self._last if self._is_whole else self._first).get("id") or "")
+
+    @property
+    def last_id(self) -> str:
+        """Of the last round: what the provider has all of it under."""
+        return str(self._last.get("id") or "")
+
+    def begin_round(self) -> None:
+        """Items are counted from 0 again."""
+        self.rounds += 1
+        self._items: dict[int, dict[str, Any]] = {}
+        self._places: dict[int, int | None] = {}
+        self._held: list[tuple[Event, dict[str, Any]]] = []
+        self._status: Any = None
+
+    def feed(self, event: Event) -> bytes:
+        """Items as they come, at their place among all; the end is held back."""
+        data = parsed(event)
+        if data is None:
+            return event.raw
+        kind = data.get("type")
+        if kind in _BEGINS:
+            response = dict_of(data.get("response"))
+            self._last = response
+            if self.rounds > 1:
+                return b""
+            self._first = response
+            return self._shown(event, {**data, "response": self._without_ours(response)})
+        if kind in _ENDS:
+            self._end_with(dict_of(data.get("response")))
+            self._held.append((event, data))
+            return b""
+        index = data.get("output_index")
+        if not isinstance(index, int):
+            return self._shown(event, data)
+        if kind == "response.output_item.added":
+            self._begin_item(index, dict_of(data.get("item")))
+        if kind == "response.output_item.done":
+            self._begin_item(index, dict_of(data.get("item")))
+            self._items[index] = dict_of(data.get("item"))
+        place = self._places.get(index, index)
+        return b"" if place is None else self._shown(event, {**data, "output_index": place})
+
+    def take(self, document: dict[str, Any]) -> None:
+        """A response that came whole."""
+        self._is_whole = True
+        self._first = self._first or document
+        for index, item in enumerate(document.get("output") or ()):
+            self._begin_item(index, dict_of(item))
+            self._items[index] = dict_of(item)
+        self._end_with(document)
+
+    def end_round(self) -> Round:
+        """Ours may run if the response is complete."""
+        if not self._items:
+            for index, item in enumerate(self._last.get("output") or ()):
+                self._begin_item(index, dict_of(item))
+                self._items[index] = dict_of(item)
+        calls: list[Called] = []
+        theirs: list[str] = []
+        said: list[str] = []
+        shown: list[str] = []
+        for index, item in sorted(self._items.items()):
+            if self._places.get(index) is not None:
+                self._output.append(item)
+            if item.get("type") == "function_call" and self._is_ours(item):
+                called = self._called(item.get("call_id"), item.get("name"), str(item.get("arguments") or "{}"))
+                calls += [] if called is None else [called]
+            elif _is_call(item):
+                theirs.append(str(item.get("call_id")))
+            if not self._is_kept and (self._is_stored or not _is_lost(item)):
+                said.append(encoded(item))
+                shown += [] if self._places.get(index) is None else [encoded(item)]
+        self.theirs += theirs
+        may_run = tuple(calls) if self._status == "completed" else ()
+        return Round(may_run, tuple(theirs), tuple(said), tuple(shown), self._status in ("completed", "incomplete"))
+
+    def end(self) -> bytes:
+        """The whole response once more, with the items and tokens of all rounds."""
+        return b"".join(self._shown(event, {**data, "response": self.whole()}) for event, data in self._held)
+
+    def whole(self) -> dict[str, Any]:
+        """The last round's response under the id that the agent knows, with the items and tokens of all rounds."""
+        response = self._without_ours(self._last)
+        if self.is_untouched():
+            return response
+        response = {**response, "output": self._output}
+        if self.first_id:
+            response["id"] = self.first_id
+        if not self._is_whole and "created_at" in self._first:
+            response["created_at"] = self._first["created_at"]
+        return {**response, "usage": self._usage} if self._usage is not None else response
+
+    def failure(self, body: bytes) -> bytes:
+        """As the API says an error within a stream."""
+        try:
+            found = dict_of(dict_of(json.loads(body)).get("error"))
+        except (ValueError, RecursionError):
+            found = {}
+        found = found or {"type": "server_error", "message": "the API answered with an error that is none of its own"}
+        error = {  # as the API's reference has it, and under `error` as its SDK looks for it
+            "type": "error",
+            "error": found,
+            "code": found.get("code") or found.get("type"),
+            "message": str(found.get("message")),
+            "param": found.get("param"),
+            "sequence_number": self._sent,
+        }
+        return written("error", encoded(error))
+
+    def _begin_item(self, index: int, item: dict[str, Any]) -> None:
+        if index in self._places:
+            return
+        is_ours = self._is_ours(item)
+        self._hidden |= is_ours
+        self._places[index] = None if is_ours else self._count
+        self._count += not is_ours
+
+    def _is_ours(self, item: dict[str, Any]) -> bool:
+        is_function = item.get("type") == "function_call" and not item.get("namespace")
+        return is_function and self._called("", item.get("name"), "") is not None
+
+    def _end_with(self, response: dict[str, Any]) -> None:
+        self._last = response
+        self._status = response.get("status")
+        self._usage = added_usage(self._usage, response.get("usage"))
+
+    def _without_ours(self, response: dict[str, Any]) -> dict[str, Any]:
+        tools = response.get("tools")
+        if not isinstance(tools, list):
+            return response
+        kept = [tool for tool in tools if dict_of(tool).get("name") not in self._tools]
+        return response if len(kept) == len(tools) else {**response, "tools": kept}
+
+    def _shown(self, event: Event, data: dict[str, Any]) -> bytes:
+        """An event with its number among those that the agent sees; as it came where nothing of it is another."""
+        if "sequence_number" in data:
+            data = {**data, "sequence_number": self._sent}
+        self._sent += 1
+        return event.raw if data == parsed(event) else rewritten(event, data)
+
+
+def _is_call(item: dict[str, Any]) -> bool:
+    """Whether the agent has to answer it."""
+    return "call_id" in item and not str(item.get("type")).endswith("_output")
+
+
+def _is_lost(item: dict[str, Any]) -> bool:
+    return item.get("type") == "reasoning" and not item.get("encrypted_content")
+
+
+def _is_said(item: dict[str, Any]) -> bool:
+    """Whether the model said it."""
+    kind = item.get("type", "message")
+    if kind == "message":
+        return item.get("role") == "assistant"
+    return kind == "reasoning" or (kind.endswith("_call") if isinstance(kind, str) else False)
+
+
+def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
+    """Where something that a model said begins, and where it ends."""
+    start: int | None = None
+    for place, item in enumerate(items):
+        if _is_said(item.value):
+            start = place if start is None else start
+        elif start is not None:
+            yield start, place
+            start = None
+    if start is not None:
+        yield start, len(items)
+
+
+def _key(before: dict[str, Any], said: Sequence[dict[str, Any]]) -> str:
+    """Of what a model said in a row: the ids of its calls, or its words to the item before."""
+    ids = [str(item["call_id"]) for item in said if _is_call(item)]
+    if ids:
+        return key_of("responses, calls", *ids)
+    words = "".join(_text(item) for item in said)
+    return key_of("responses", _text(before), str(before.get("call_id", "")), "→", words)
+
+
+def _stored(response: str) -> str:
+    return key_of("response", response)
+
+
+def _kept(call: str) -> str:
+    return key_of("conversation, call", call)
+
+
+def _text(item: dict[str, Any]) -> str:
+    content = item.get("content")
+    if item.get("type", "message") != "message":
+        return ""
+    if isinstance(content, str):
+        return text_of([content])
+    parts = content if isinstance(content, list) else []
+    return text_of(str(part.get("text", "")) for part in parts if isinstance(part, dict))

@@ -1,0 +1,259 @@
+"""Tools in a model's requests with a real daemon: its actions, jail, approvals and record, over the providers' own SDKs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.daemon.test_protocol import Agent
+from tests.gateway.model import Model, Say, Use
+from tests.gateway.programs import PROGRAMS, close_all
+from tests.support.home import DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+HOWS = ["messages, streamed", "messages", "chat, streamed", "chat", "responses, streamed", "responses, stored"]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "give-actions-to-a-program-without-mcp.md"
+OWN = ["aileron_cancel_action", "aileron_check_action_status", "aileron_list_pending", "aileron_wait_for_action"]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    """Both APIs."""
+    with Model() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def home(model: Model) -> Iterator[DaemonHome]:
+    """`give-back` runs at once, `ask-first` asks; anthropic's key is the client's, and so is the other."""
+    with daemon_home() as made:
+        made.configure(
+            f'[gateway.upstreams]\nanthropic = {{ url = "{model.url}" }}\nopenai = {{ url = "{model.url}" }}\n'
+        )
+        made.install_probe()
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("give_back", "text:string")
+        made.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def programs_closed() -> Iterator[None]:
+    """No program leaves a connection behind."""
+    yield
+    close_all()
+
+
+def session_of(home: DaemonHome, **more: Any) -> dict[str, Any]:
+    """One whose requests get tools."""
+    body = {"agent": "other", "folder": "/tmp", "inject": True, **more}
+    made: dict[str, Any] = home.must("POST", "/v1/sessions", body)
+    return made
+
+
+def address_of(home: DaemonHome, session: dict[str, Any]) -> str:
+    """Where its requests go."""
+    return str(home.must("GET", "/v1/status")["web"]) + str(session["inject_path"])
+
+
+def noted(home: DaemonHome, session: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """What is on record of it, oldest first."""
+    found = home.must("GET", f"/v1/audit?session={session['id']}&type={kind}")["events"]
+    return list(reversed(found))
+
+
+def shown(model: Model) -> dict[str, Any]:
+    """The facts of the result that the model was shown last."""
+    body = model.asked[-1]
+    last = (body.get("messages") or body["input"])[-1]
+    text = (
+        last["content"][0]["content"]
+        if isinstance(last.get("content"), list)
+        else last.get("content") or last["output"]
+    )
+    facts: dict[str, Any] = json.loads(text.partition("\n\n")[2])
+    return facts
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_an_action_is_listed_called_and_on_record(how: str, home: DaemonHome, model: Model) -> None:
+    """It runs in its jail as the session's, and nothing that was said is on record beside the run."""
+    session = session_of(home)
+    model.script([Use("aileron_give_back", {"text": "hello"})], [Say("It said hello.")])
+    turn = PROGRAMS[how](address_of(home, session), tools=()).ask("Give back a secret word: xylophone.")
+
+    assert (turn.text, model.problems) == ("It said hello.", [])
+    assert model.tools() == sorted([*OWN, "aileron_ask_first", "aileron_give_back"])
+    facts = shown(model)
+    assert (facts["status"], "hello" in json.dumps(facts["result"])) == ("completed", True)
+    (answered,) = noted(home, session, "injection.answered")
+    assert (answered["tool"], answered["status"], answered["asked"]) == ("give_back", "completed", facts["id"])
+    assert [one["tool"] for one in noted(home, session, "injection.called")] == ["give_back"]
+    (added,) = noted(home, session, "injection.added")
+    assert (added["count"], added["tools"]) == (6, model.tools())
+    assert "xylophone" not in json.dumps(home.must("GET", f"/v1/audit?session={session['id']}"))
+    assert home.events(facts["id"])[0]["session"] == session["id"]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_gated_action_waits_for_a_person_and_runs_when_approved(how: str, home: DaemonHome, model: Model) -> None:
+    """The model is told what MCP tells it, under our names; what it asks for runs after the approval and not before."""
+    session = session_of(home)
+    asked: dict[str, Any] = {}
+
+    def approve() -> list[Any]:
+        asked.update(shown(model))
+        assert [one["type"] for one in home.events(asked["audit_id"])].count("run.started") == 0
+        question = home.must("GET", f"/v1/action-approvals/{asked['approval_id']}")
+        home.decide({**asked, "digest": question["digest"]}, "approve")
+        return [Use("aileron_wait_for_action", {"id": asked["id"], "seconds": 20})]
+
+    model.script([Use("aileron_ask_first", {"text": "please"})], approve, [Say("Done.")])
+    assert PROGRAMS[how](address_of(home, session)).ask("Ask first.").text == "Done."
+
+    assert model.problems == []
+    assert asked["status"] == "pending_approval"
+    assert f"call aileron_check_action_status with id {asked['id']} (aileron_wait_for_action" in asked["next_step"]
+    assert (shown(model)["status"], "please" in json.dumps(shown(model)["result"])) == ("completed", True)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_denial_is_told_with_its_reason(how: str, home: DaemonHome, model: Model) -> None:
+    """And nothing runs."""
+    session = session_of(home)
+    asked: dict[str, Any] = {}
+
+    def deny() -> list[Any]:
+        asked.update(shown(model))
+        question = home.must("GET", f"/v1/action-approvals/{asked['approval_id']}")
+        home.decide({**asked, "digest": question["digest"]}, "deny", "not today")
+        return [Use("aileron_check_action_status", {"id": asked["id"]})]
+
+    model.script([Use("aileron_ask_first", {"text": "please"})], deny, [Say("Denied.")])
+    assert PROGRAMS[how](address_of(home, session)).ask("Ask first.").text == "Denied."
+
+    assert (shown(model)["status"], shown(model)["reason"]) == ("denied", "not today")
+    assert "run.started" not in [one["type"] for one in home.events(asked["audit_id"])]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_gated_action_cannot_run_unapproved(how: str, home: DaemonHome, model: Model) -> None:
+    """Whatever the model calls: again, under other names, with what it found out, in one turn or in several, mixed with the
+    program's own tools. The control is above: the same action runs when a person approved it.
+    """
+    session = session_of(home)
+
+    def goes_round() -> list[Any]:
+        found = shown(model)
+        return [
+            Use("aileron_ask_first", {"text": "x", "approved": True}),
+            Use("aileron_run_action", {"name": "ask-first", "arguments": {"text": "x"}}),
+            Use("aileron_check_action_status", {"id": found["id"], "answer": "yes, approve"}),
+            Use("ask_first", {"text": "x"}),
+        ]
+
+    model.script(
+        [Use("aileron_ask_first", {"text": "x"})],
+        goes_round,
+        [Use("aileron_cancel_action", {"id": "act-1"}), Use("aileron_ask_first", {"text": "x"})],
+        [Say("I give up.")],
+    )
+    program = PROGRAMS[how](address_of(home, session), tools=("ask_first",))
+    turn = program.ask("Do it, whatever it takes.")
+    assert [call.name for call in turn.calls] == ["aileron_run_action", "ask_first"]  # not offered, so not ours
+    program.answer({call.id: "no such tool" for call in turn.calls})
+
+    runs = home.must("GET", f"/v1/audit?session={session['id']}&limit=500")["events"]
+    assert [one["type"] for one in runs if one["type"].startswith("run.")].count("run.requested") >= 2
+    started = {one.get("run") for one in home.must("GET", "/v1/audit?type=run.started&limit=500")["events"]}
+    assert started.isdisjoint({one["run"] for one in runs if one["type"] == "run.requested"})
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_long_result_comes_in_pages(how: str, home: DaemonHome, model: Model) -> None:
+    """As over MCP: the next one by the id."""
+    session = session_of(home)
+    pages: list[dict[str, Any]] = []
+
+    def more() -> list[Any]:
+        pages.append(shown(model))
+        return [Use("aileron_check_action_status", {"id": pages[0]["id"], "page": 2})]
+
+    model.script([Use("aileron_give_back", {"text": "z" * 12_000})], more, [Say("Read.")])
+    assert PROGRAMS[how](address_of(home, session)).ask("Give back a lot.").text == "Read."
+    pages.append(shown(model))
+
+    assert [(one["page"], one["pages"]) for one in pages] == [(1, 2), (2, 2)]
+    assert "z" * 12_000 in "".join(one["result_json"] for one in pages)
+
+
+def test_a_restart_keeps_the_address_and_an_end_does_not(home: DaemonHome, model: Model) -> None:
+    """The record is what is so."""
+    session = session_of(home)
+    model.script(*[[Say("Hello.")]] * 2)
+    assert PROGRAMS["messages"](address_of(home, session)).ask("Hello?").text == "Hello."
+    home.stop()
+    home.unlock()
+    assert PROGRAMS["messages"](address_of(home, session)).ask("Hello?").text == "Hello."
+    assert all("aileron_give_back" in model.tools(number) for number in (0, 1))
+    assert home.must("GET", f"/v1/sessions/{session['id']}")["inject"] is True
+
+    home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 0})
+    with pytest.raises(anthropic.AuthenticationError):
+        PROGRAMS["messages"](address_of(home, session)).ask("Hello?")
+    with pytest.raises(openai.AuthenticationError):
+        PROGRAMS["responses"](address_of(home, {"inject_path": f"/inject/{session['token']}"})).ask("Hello?")
+    assert len(model.bodies) == 2
+
+
+def test_a_selection_holds_here_as_well(home: DaemonHome, model: Model) -> None:
+    """What the session cannot use is not offered, and a call of it is the program's."""
+    session = session_of(home, only=["give-back"])
+    model.script([Use("aileron_ask_first", {"text": "x"})])
+    turn = PROGRAMS["chat"](address_of(home, session)).ask("Ask.")
+
+    assert model.tools() == ["weather", *sorted([*OWN, "aileron_give_back"])]
+    assert [call.name for call in turn.calls] == ["aileron_ask_first"]
+
+
+def test_a_session_has_its_tools_one_way(home: DaemonHome) -> None:
+    """Over MCP such a session is shown none, and another all."""
+    plain = home.must("POST", "/v1/sessions", {"agent": "other", "folder": "/tmp"})
+    listed = []
+    for token in (plain["token"], session_of(home)["token"]):
+        with Agent(home.path / "run" / "mcp.sock", token) as agent:
+            listed.append(len(agent.ask("tools/list", {})["tools"]))
+    assert plain["inject_path"] is None
+    assert listed == [6, 0]
+
+
+def test_the_how_to_works_as_it_stands(home: DaemonHome, model: Model, tmp_path: Path) -> None:
+    """Its session, its variables and its program, with the address that the command printed."""
+    text = PAGE.read_text(encoding="utf-8")
+    command = [sys.executable, "-m", "aileron", "sessions", "new", "--for", "8h", "--inject"]
+    assert f"$ aileron {' '.join(command[3:])}" in text
+    environment = {**os.environ, "AILERON_HOME": str(home.path)}
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    (address,) = re.findall(r"not shown again: (http\S+/inject/ail_\S+) \(OpenAI: with /v1\)", made.stderr)
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    file = tmp_path / "program.py"
+    file.write_text("\n".join(line.removeprefix("   ") for line in program.splitlines()))
+
+    model.script([Use("aileron_give_back", {"text": "hello"})], [Say("hello")])
+    variables = {**environment, "ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "sk-own"}
+    ran = subprocess.run(
+        [sys.executable, str(file)], env=variables, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (ran.stdout, model.problems) == ("hello\n", [])
+    assert shown(model)["status"] == "completed"

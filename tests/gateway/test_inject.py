@@ -1,0 +1,494 @@
+"""Tools put into requests: the providers' own SDKs on all three APIs, streamed and not, and a model that follows a script.
+
+The door is scripted here; with a daemon, its actions and a person, the same is asked in tests/daemon/test_injected_tools.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import anthropic
+import anyio
+import openai
+import pytest
+
+from aileron.gateway.inject.exchange import Injection
+from aileron.gateway.inject.wire import Tool, Wire
+from aileron.model.failure import AileronError, FailureClass
+from tests.gateway.conftest import DEADLINE_S, Line, Provider, gateway
+from tests.gateway.model import Fail, Model, Say, Search, Think, Use, usage_of
+from tests.gateway.programs import PROGRAMS, close_all
+
+NAME = "ail_" + "n" * 43
+SESSION = "ses-1"
+SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}}
+HOWS = list(PROGRAMS)
+_TURN = b'{"role":"user","content":"a"}'
+_NO_JSON = "the body is no JSON object that has each name once"
+STREAMED = [how for how in HOWS if "streamed" in how]
+
+
+@dataclasses.dataclass
+class ScriptedTools:
+    """A door behind the seam: tools by name, and what each call is answered with."""
+
+    answers: dict[str, Callable[[dict[str, Any]], Awaitable[tuple[str, bool]]]] = dataclasses.field(
+        default_factory=dict
+    )
+    called: list[tuple[str, str, str, dict[str, Any]]] = dataclasses.field(default_factory=list)
+    notes: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+    names: list[str] = dataclasses.field(default_factory=lambda: ["send_mail", "look"])
+
+    def session_of(self, name: str) -> str:
+        """One is known."""
+        if name != NAME:
+            raise AileronError(FailureClass.UNAUTHORIZED, "no session has this address")
+        return SESSION
+
+    def is_injected(self, session: str) -> bool:
+        """The same."""
+        return session == SESSION
+
+    async def offered(self, session: str, room: int) -> Sequence[Tool]:
+        """All, or none."""
+        assert session == SESSION
+        tools = [Tool(name, f"Does {name}.", SCHEMA) for name in self.names]
+        return tools if len(tools) <= room else []
+
+    async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """As the test says; else the arguments come back."""
+        self.called.append((session, wire, tool, arguments))
+        if tool in self.answers:
+            return await self.answers[tool](arguments)
+        return f"{tool} was given {json.dumps(arguments)}", False
+
+    async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
+        """Noted."""
+        self.notes.append(("added", session, wire, *names))
+
+    async def passed(self, session: str, wire: Wire, why: str) -> None:
+        """Noted."""
+        self.notes.append(("passed", session, wire, why))
+
+
+@pytest.fixture(autouse=True)
+def programs_closed() -> Iterator[None]:
+    """No program leaves a connection behind."""
+    yield
+    close_all()
+
+
+@contextlib.contextmanager
+def served(model: Model, tools: ScriptedTools, keep_alive_s: float = 30.0) -> Iterator[str]:
+    """The address of a session whose requests get tools."""
+    settings = _settings(model.port)
+    with gateway(settings, injection=Injection(tools, keep_alive_s=keep_alive_s)) as port:
+        yield f"http://127.0.0.1:{port}/inject/{NAME}"
+
+
+def _settings(port: int) -> Any:
+    from aileron.config import GatewaySettings, Settings, Upstream
+
+    url = f"http://127.0.0.1:{port}"
+    return Settings(gateway=GatewaySettings(anthropic=Upstream(url), openai=Upstream(url)))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_call_of_ours_is_made_and_the_program_sees_one_answer(how: str) -> None:
+    """What the model said before and after it, the tokens of both rounds, and no trace of the call."""
+    tools = ScriptedTools()
+    turns = [Say("Let me look."), Use("aileron_look", {"to": "Zürich"})], [Say("It is sunny.")]
+    with Model(*turns) as model, served(model, tools) as url:
+        turn = PROGRAMS[how](url).ask("How is the weather?")
+
+        assert model.problems == []
+        assert turn.text.split() == "Let me look. It is sunny.".split() or turn.text == "Let me look.It is sunny."
+        assert turn.calls == []
+        assert turn.used == (usage_of(2), usage_of(2))
+        assert turn.stop in ("end_turn", "stop", "completed")
+        assert "aileron" not in turn.whole.to_json()
+        assert [(tool, args) for _, _, tool, args in tools.called] == [("look", {"to": "Zürich"})]
+        assert model.tools(0) == model.tools(1) == ["weather", "aileron_look", "aileron_send_mail"]
+        assert b"look was given" in model.bodies[1]
+        assert NAME.encode() not in model.raw
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_without_a_call_of_ours_nothing_is_another(how: str) -> None:
+    """The program's own tool is called and answered as ever."""
+    tools = ScriptedTools()
+    with Model([Say("Hm."), Use("weather", {"city": "Bern"})], [Say("Rain.")]) as model, served(model, tools) as url:
+        program = PROGRAMS[how](url)
+        turn = program.ask("How is the weather?")
+        assert [(call.name, call.args) for call in turn.calls] == [("weather", {"city": "Bern"})]
+        assert turn.used == (usage_of(1), usage_of(1))
+        assert program.answer({turn.calls[0].id: "rain"}).text == "Rain."
+
+        assert (model.problems, tools.called) == ([], [])
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_several_calls_in_a_turn_are_made_at_once(how: str) -> None:
+    """Each waits for the other, and the results are in the order of the calls."""
+    both = anyio.Event()
+    count = 0
+
+    async def meet(arguments: dict[str, Any]) -> tuple[str, bool]:
+        nonlocal count
+        count += 1
+        if count == 2:
+            both.set()
+        with anyio.fail_after(DEADLINE_S):
+            await both.wait()
+        return f"met {arguments['to']}", False
+
+    tools = ScriptedTools(answers={"look": meet})
+    turns = [Use("aileron_look", {"to": "one"}), Use("aileron_look", {"to": "two"})], [Say("Both.")]
+    with Model(*turns) as model, served(model, tools) as url:
+        turn = PROGRAMS[how](url).ask("Look at both.")
+
+        assert (model.problems, turn.text, turn.calls) == ([], "Both.", [])
+        assert model.bodies[1].index(b"met one") < model.bodies[1].index(b"met two")
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_turn_with_calls_of_both(how: str) -> None:
+    """Ours runs, the program answers its own alone, and the model then sees both; later turns have the same bytes before them."""
+    tools = ScriptedTools()
+    turns = (
+        [Think("first"), Use("aileron_look", {"to": "a"})],
+        [Say("Both now."), Use("aileron_look", {"to": "b"}), Use("weather", {"city": "Bern"})],
+        [Say("Done.")],
+        [Say("Welcome.")],
+    )
+    with Model(*turns) as model, served(model, tools) as url:
+        program = PROGRAMS[how](url)
+        turn = program.ask("Do both.")
+        assert [call.name for call in turn.calls] == ["weather"]
+        assert turn.stop in ("tool_use", "tool_calls", "completed")
+        turn = program.answer({turn.calls[0].id: "rain"})
+        assert (turn.text, turn.calls) == ("Done.", [])
+        assert program.ask("Thanks.").text == "Welcome."
+
+        assert model.problems == []
+        assert [args["to"] for _, _, _, args in tools.called] == ["a", "b"]
+        assert all(text in model.bodies[2] for text in (b'look was given {\\"to\\": \\"b\\"}', b"rain"))
+        if "stored" not in how:
+            check_prefixes(model)
+
+
+def check_prefixes(model: Model) -> None:
+    """Each request has the bytes of the one before it up to where its conversation ended."""
+    for before, after in zip(model.bodies, model.bodies[1:], strict=False):
+        key = b'"input":' if b'"input":' in before else b'"messages":'
+        head, rest = before.split(key, 1)
+        said = head + key + _array(rest)[:-1]
+        assert after.startswith(said), (before, after)
+
+
+def _array(text: bytes) -> bytes:
+    _, end = json.JSONDecoder().raw_decode(text.decode().lstrip())
+    return text.decode().lstrip()[:end].encode()
+
+
+@pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
+def test_hidden_rounds_stand_in_later_requests_where_they_were(how: str) -> None:
+    """Over many turns, each request begins with the bytes of the last: the provider's cache goes on."""
+    tools = ScriptedTools()
+    turns = []
+    for number in range(4):
+        turns += [
+            [Think(f"thought {number}"), Say("One moment."), Use("aileron_look", {"to": str(number)})],
+            [Say(f"It is {number}.")],
+        ]
+    with Model(*turns) as model, served(model, tools) as url:
+        program = PROGRAMS[how](url)
+        for number in range(4):
+            assert f"It is {number}." in program.ask(f"What is {number}?").text
+
+        assert model.problems == []
+        check_prefixes(model)
+        assert model.bodies[-1].count(b"look was given") == 4
+
+
+@pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
+def test_a_history_whose_hidden_rounds_are_forgotten_is_still_one(how: str) -> None:
+    """As after a restart of the daemon: another gateway, the same conversation."""
+    tools = ScriptedTools()
+    turns = [Use("aileron_look"), Use("weather", {"city": "B"})], [Say("Done.")]
+    with Model(*turns) as model:
+        with served(model, tools) as url:
+            program = PROGRAMS[how](url)
+            turn = program.ask("Look.")
+        with served(model, tools) as url:
+            again = PROGRAMS[how](url)
+            again.history = program.history
+            assert again.answer({turn.calls[0].id: "rain"}).text == "Done."
+        assert model.problems == []
+        assert b"look was given" not in model.bodies[1]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_name_of_the_programs_own_stays_its_own(how: str) -> None:
+    """Ours has another, which the model can call."""
+    tools = ScriptedTools()
+    turns = [Use("aileron2_look", {"to": "x"})], [Use("aileron_look", {"city": "own"})]
+    with Model(*turns) as model, served(model, tools) as url:
+        turn = PROGRAMS[how](url, tools=("aileron_look",)).ask("Look.")
+
+        assert model.tools() == ["aileron_look", "aileron2_look", "aileron_send_mail"]
+        assert [(call.name, call.args) for call in turn.calls] == [("aileron_look", {"city": "own"})]
+        assert [(tool, args) for _, _, tool, args in tools.called] == [("look", {"to": "x"})]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_arguments_that_are_no_object_are_told_to_the_model(how: str) -> None:
+    """And nothing is called."""
+    tools = ScriptedTools()
+    args = {"raw": 1} if how.startswith("messages") else '["no'
+    with Model([Use("aileron_look", args)], [Say("Sorry.")]) as model, served(model, tools) as url:
+        assert PROGRAMS[how](url).ask("Look.").text == "Sorry."
+        if not how.startswith("messages"):
+            assert tools.called == []
+            assert b"no JSON object" in model.bodies[1]
+        assert model.problems == []
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_model_that_never_ends_is_ended(how: str) -> None:
+    """After so many rounds its calls are not made, and it is asked once more without a choice of tools."""
+    tools = ScriptedTools()
+    with (
+        Model(*[[Use("aileron_look")]] * 24, [Say("Well."), Use("aileron_look")]) as model,
+        served(model, tools) as url,
+    ):
+        turn = PROGRAMS[how](url).ask("Look.")
+
+        assert (turn.text, turn.calls) == ("Well.", [])
+        assert len(tools.called) == 23
+        assert len(model.bodies) == 25
+        assert model.asked[24]["tool_choice"] in ("none", {"type": "none"})
+        assert "tool_choice" not in model.asked[23]
+        assert turn.used == (usage_of(25), usage_of(25))
+
+
+@pytest.mark.parametrize("how", STREAMED)
+def test_a_stream_is_kept_alive_while_a_tool_runs(how: str) -> None:
+    """With what the providers send themselves, which the SDKs read past."""
+    told = threading.Event()
+
+    async def slow(_: dict[str, Any]) -> tuple[str, bool]:
+        while not told.is_set():
+            await anyio.sleep(0.01)
+        return "slow", False
+
+    tools = ScriptedTools(answers={"look": slow})
+    model = Model([Use("aileron_look")], [Say("Done.")])
+    with model, served(model, tools, keep_alive_s=0.05) as url, Line.to(_port_of(url)) as client:
+        client.say(_look(how))
+        client.head()
+        sign = b'event: ping\ndata: {"type":"ping"}\n\n' if how[0] == "m" else b": aileron\n\n"
+        while client.chunk() != sign:
+            pass
+        told.set()
+        rest = b"".join(client.chunks())
+    assert all(half in rest for half in (b"Do", b"ne."))
+
+
+def _port_of(url: str) -> int:
+    return int(url.split(":")[2].split("/")[0])
+
+
+def _look(how: str) -> bytes:
+    """A streamed request with one message, by hand."""
+    path = {"m": "messages", "c": "chat/completions", "r": "responses"}[how[0]]
+    turns = {"input": "Look."} if how[0] == "r" else {"messages": [{"role": "user", "content": "Look."}]}
+    return _post(f"/inject/{NAME}/v1/{path}", {"model": "m", "stream": True, **turns})
+
+
+def _post(path: str, body: Any) -> bytes:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+@pytest.mark.parametrize("how", STREAMED)
+def test_a_program_that_goes_away_cancels_what_has_not_begun(how: str) -> None:
+    """The call hears of it while it waits, and no further round is asked."""
+    waiting, cancelled = threading.Event(), threading.Event()
+
+    async def wait(_: dict[str, Any]) -> tuple[str, bool]:
+        waiting.set()
+        try:
+            await anyio.sleep(DEADLINE_S)
+        except anyio.get_cancelled_exc_class():
+            cancelled.set()
+            raise
+        raise AssertionError("nobody went away")
+
+    tools = ScriptedTools(answers={"look": wait})
+    with Model([Use("aileron_look")]) as model, served(model, tools) as url:
+        with Line.to(_port_of(url)) as client:
+            client.say(_look(how))
+            client.head()
+            assert waiting.wait(DEADLINE_S)
+        assert cancelled.wait(DEADLINE_S)
+        assert len(model.bodies) == 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_the_same_request_again_goes_on_where_it_failed(how: str) -> None:
+    """A provider that fails behind a call of ours is tried again; what was done is not done twice when the program asks anew."""
+    tools = ScriptedTools()
+    failing = [Fail("529 Overloaded")] * 3
+    turns = [Use("aileron_send_mail")], *failing, [Say("Sent.")]
+    with Model(*turns) as model, served(model, tools) as url:
+        program = PROGRAMS[how](url)
+        with pytest.raises((anthropic.APIError, openai.APIError)) as failed:
+            program.ask("Send it.")
+        assert "The script says so" in str(failed.value)
+        program.history = []
+        assert program.ask("Send it.").text == "Sent."
+
+        assert (model.problems, len(tools.called)) == ([], 1)
+        assert model.bodies[4] == model.bodies[1]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_failure_that_passes_is_not_seen(how: str) -> None:
+    """One 529 between two rounds."""
+    tools = ScriptedTools()
+    with Model([Use("aileron_look")], Fail("529 Overloaded"), [Say("Done.")]) as model, served(model, tools) as url:
+        assert PROGRAMS[how](url).ask("Look.").text == "Done."
+        assert len(tools.called) == 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_failure_of_the_first_round_is_the_providers_own(how: str) -> None:
+    """As it came."""
+    with Model(Fail("429 Too Many Requests", "rate_limit_error")) as model, served(model, ScriptedTools()) as url:
+        with pytest.raises((anthropic.RateLimitError, openai.RateLimitError)):
+            PROGRAMS[how](url).ask("Look.")
+        assert len(model.bodies) == 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_call_that_was_cut_off_is_not_made(how: str) -> None:
+    """Of an answer that ended for its length."""
+    stop = {"m": "max_tokens", "c": "length", "r": "incomplete"}[how[0]]
+    tools = ScriptedTools()
+    with Model([Say("So"), Use("aileron_look")], stop=stop) as model, served(model, tools) as url:
+        turn = PROGRAMS[how](url).ask("Look.")
+        assert (turn.text, turn.calls, turn.stop, tools.called) == ("So", [], stop, [])
+        assert len(model.bodies) == 1
+
+
+@pytest.mark.parametrize("how", ["messages", "messages, streamed"])
+def test_thoughts_and_the_providers_own_tools_come_back_as_they_were(how: str) -> None:
+    """The scripted model refuses a thought whose signature is another's."""
+    turns = [Think("a"), Search(), Say("b"), Think("c"), Use("aileron_look")], [Think("d"), Say("e")]
+    with Model(*turns) as model, served(model, ScriptedTools()) as url:
+        message = PROGRAMS[how](url).ask("Look.").whole
+        assert model.problems == []
+        kinds = [block.type for block in message.content]
+        assert kinds == [
+            "thinking",
+            "server_tool_use",
+            "web_search_tool_result",
+            "text",
+            "thinking",
+            "thinking",
+            "text",
+        ]
+        sent = [block["type"] for block in model.asked[1]["messages"][1]["content"]]
+        assert sent == [*kinds[:5], "tool_use"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        ("/v1/messages", b"{", _NO_JSON),
+        ("/v1/messages", b'{"messages":[%b],"tools":[],"tools":[]}' % _TURN, _NO_JSON),
+        ("/v1/messages", b'{"messages":"a"}', "messages is no list of objects"),
+        ("/v1/chat/completions", b'{"messages":[%b],"n":2}' % _TURN, "n is more than 1"),
+        ("/v1/chat/completions", b'{"messages":[%b],"functions":[]}' % _TURN, "it uses functions, the old form of tools"),
+        ("/v1/responses", b'{"input":"a","background":true}', "it runs in the background"),
+        ("/v1/responses", b'{"input":"a","prompt":{"id":"p"}}', "its tools are those of a stored prompt"),
+        ("/v1/responses", b'{"input":1}', "input is neither a text nor a list of objects"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_goes_on_as_it_is(provider: Provider, path: str, body: bytes, why: str) -> None:
+    """Each byte of it, with its own fields, and the reason is on record."""
+    tools = ScriptedTools()
+    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
+        fields = f"Host: x\r\nAccept-Encoding: br\r\nContent-Length: {len(body)}\r\n\r\n"
+        client.say(f"POST /inject/{NAME}{path}?beta=true HTTP/1.1\r\n{fields}".encode() + body)
+        with provider.answering() as upstream:
+            seen, sent = upstream.message()
+            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            assert client.message()[1] == b"ok"
+    assert (seen.start.split()[1], sent) == (path.encode() + b"?beta=true", body)
+    assert seen.all(b"accept-encoding") == [b"br"]
+    assert tools.notes == [
+        ("passed", SESSION, {"/v1/m": "messages", "/v1/c": "chat", "/v1/r": "responses"}[path[:5]], why)
+    ]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/models", "/v1/responses/resp_1", "/v1/messages"])
+def test_other_paths_and_methods_are_passed_on_untouched(provider: Provider, path: str) -> None:
+    """Without a word on record: they ask for no words of a model."""
+    tools = ScriptedTools()
+    method = "GET" if path != "/v1/messages/count_tokens" else "POST"
+    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
+        client.say(f"{method} /inject/{NAME}{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        with provider.answering() as upstream:
+            seen, sent = upstream.message()
+            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            assert client.message()[1] == b"ok"
+    assert (seen.start.split()[1], sent, tools.notes) == (path.encode(), b"{}", [])
+
+
+@pytest.mark.parametrize("name", ["ail_" + "x" * 43, "ses-1", "x", ".."])
+def test_an_address_that_is_no_sessions_opens_nothing(provider: Provider, name: str) -> None:
+    """Nothing is sent."""
+    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
+        client.say(_post(f"/inject/{name}/v1/messages", {}))
+        assert client.head().status in (401, 404)
+    assert not provider.is_called()
+
+
+def test_a_session_without_tools_is_untouched(provider: Provider) -> None:
+    """The plain paths, beside an injection: the bytes of the body and the fields are the program's."""
+    tools = ScriptedTools()
+    body = b'{"messages" : [ {"role":"user","content":"\\u00e9"} ],  "model":"m" }'
+    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
+        client.say(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        with provider.answering() as upstream:
+            assert upstream.message()[1] == body
+            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            assert client.message()[1] == b"ok"
+    assert tools.notes == []
+
+
+def test_a_request_keeps_its_bytes_around_the_tools(provider: Provider) -> None:
+    """Spaces, escapes and numbers as the program wrote them."""
+    body = b'{ "messages" : [ {"role":"user","content":"\\u00e9 \xc3\xa9"} ],  "temperature": 1.0e0 }'
+    with (
+        gateway(provider.settings(), injection=Injection(ScriptedTools(names=["look"]))) as port,
+        Line.to(port) as client,
+    ):
+        client.say(
+            b"POST /inject/%b/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+            % (NAME.encode(), len(body), body)
+        )
+        with provider.answering() as upstream:
+            sent = upstream.message()[1]
+            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            client.message()
+    assert sent.startswith(body[:-1])
+    assert json.loads(sent[len(body) - 1 :].replace(b",", b"{", 1))["tools"][0]["name"] == "aileron_look"
