@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -427,6 +428,27 @@ def test_neither_placeholder_nor_token_leaves_where_the_vault_has_no_key(
             (f"/v1/messages?key={word}", {"x-api-key": word}),
         ):
             assert client.ask("POST", path, "hi", headers=headers).refusal == (401, "unauthorized"), path
+    assert not provider.is_called()
+
+
+def test_a_cells_requests_get_tools_where_its_session_says_so(
+    gateway_home: DaemonHome, provider: Provider, client: Attendant
+) -> None:
+    """By the connection alone, without a name in the address; those of another cell do not, not even with that name."""
+    offered = {}
+    body = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
+    with Attendant(gateway_home.path) as injecting:
+        session = injecting.open_with(cell={}, inject=True).body
+        for name, one in (("injecting", injecting), ("other", client)):
+            one.begin("POST", "/v1/chat/completions", json.dumps(body))
+            with provider.answering() as upstream:
+                offered[name] = json.loads(upstream.message()[1]).get("tools")
+                upstream.say(OK)
+            assert one.answered() == (200, {})
+        refused = client.ask("POST", f"{session['inject_path']}/v1/chat/completions", json.dumps(body))
+    assert offered["injecting"][0]["function"]["name"] == "aileron_cancel_action"
+    assert offered["other"] is None
+    assert refused.refusal == (401, "unauthorized")
     assert not provider.is_called()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -16,6 +17,9 @@ import pytest
 from tests.cli.command import Command
 from tests.launch.desk import DEADLINE_S, NAMES, Desk
 from tests.support.home import PASSPHRASE
+
+_INJECTED = re.compile(r"https?://[a-z0-9.:]+/inject/[A-Za-z0-9_-]+")
+_BASE_URLS = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "ANTHROPIC_HOST", "OPENAI_HOST")
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -385,6 +389,51 @@ def test_what_cannot_be_added_to_ends_before_the_agent_begins(desk: Desk) -> Non
     assert "OPENCODE_CONFIG" in said.err
     assert not desk.record_file.exists()
     assert desk.sessions()[0]["status"] == "ended"
+
+
+# Tools in its requests to its model
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "codex"])
+def test_an_agent_whose_requests_get_tools_has_an_address_of_its_own(desk: Desk, name: str) -> None:
+    """In its environment and in no argument; the session says so, and a launch inside has another address."""
+    assert desk.aileron("launch", name, "--inject").code == 0
+    record = desk.record
+    web = desk.daemon.must("GET", "/v1/status")["web"]
+    addresses = {found for value in record["environment"].values() for found in _INJECTED.findall(value)}
+
+    assert {address.rpartition("/")[0] for address in addresses} == {f"{web}/inject"}
+    (address,) = addresses
+    assert address.rpartition("/")[2] not in " ".join(record["argv"])
+    assert desk.sessions()[0]["inject"] is True
+    desk.record_file.unlink()
+    desk.aileron("launch", name, "--inject", **dict.fromkeys(_BASE_URLS, address))
+    inner = {found for value in desk.record["environment"].values() for found in _INJECTED.findall(value)}
+    assert inner - addresses
+
+
+def test_an_address_is_no_argument(desk: Desk) -> None:
+    """The agent that takes its address there is not started, and its session ends."""
+    said = desk.aileron("launch", "codex", "--inject")
+
+    assert (said.code, "every user of this machine can read" in said.err, "ail_" in said.err) == (2, True, False)
+    assert not desk.record_file.exists()
+    assert desk.sessions()[0]["status"] == "ended"
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "why"),
+    [
+        (("--no-gateway",), {}, "--no-gateway"),
+        ((), {"ANTHROPIC_BASE_URL": "https://llm.example.com"}, "ANTHROPIC_BASE_URL is set"),
+    ],
+)
+def test_tools_need_the_gateway(desk: Desk, words: tuple[str, ...], variables: dict[str, str], why: str) -> None:
+    """Otherwise the agent would have no actions at all."""
+    said = desk.aileron("launch", "claude", "--inject", *words, **variables)
+
+    assert (said.code, why in said.err) == (2, True)
+    assert not desk.record_file.exists()
 
 
 # Without starting anything

@@ -294,7 +294,7 @@ class Exchange:
                     and _is_events(provider) == self._ask.is_stream
                 ):
                     self._answer.begin_round()
-                    return await (self._streamed(provider, number) if self._ask.is_stream else self._taken(provider))
+                    return await (self._streamed if self._ask.is_stream else self._taken)(provider, number)
                 if number == 1:
                     await self._pass_on(provider)
                     return None
@@ -308,7 +308,7 @@ class Exchange:
             await self._alive(delay)
         raise AssertionError("the last try has returned")
 
-    async def _streamed(self, provider: ProviderAnswer, number: int) -> Round:
+    async def _streamed(self, provider: ProviderAnswer, number: int) -> Round | None:
         if number == 1:
             await self._agent.begin(provider.status, provider.fields, None)
         events = Events()
@@ -323,14 +323,17 @@ class Exchange:
             await self._agent.write(events.rest)
         return self._answer.end_round()
 
-    async def _taken(self, provider: ProviderAnswer) -> Round:
+    async def _taken(self, provider: ProviderAnswer, number: int) -> Round | None:
         body = await _read(provider, MAX_WHOLE_BYTES)
         try:
             document = json.loads(body)
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise _no_answer("that is no JSON object")
+            if number > 1:
+                raise _no_answer("that is no JSON object")
+            await self._send(provider, body)
+            return None
         self._whole = provider, body
         self._answer.take(document)
         return self._answer.end_round()

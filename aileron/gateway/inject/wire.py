@@ -157,9 +157,12 @@ class Ask(ABC):
 
         `ends`: no tool can be called in it.
         """
-        edits = [self.document.append("tools", [encoded(self.declared(name, tool)) for name, tool in tools.items()])]
-        edits += self.recalled(memory)
+        edits = self.recalled(memory)
         edits += self.continued(said) if said else []
+        # What may be a new member comes last: a value that ends where the members do has its own edits before that.
+        edits.append(
+            self.document.append("tools", [encoded(self.declared(name, tool)) for name, tool in tools.items()])
+        )
         if ends:
             edits.append(self.document.put("tool_choice", self.no_choice))
         return spliced(self.document.text, edits).encode()

@@ -1,0 +1,279 @@
+"""What injected tools are made of: a request's text with its places, events, names, memory, and answers in any pieces."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.gateway.inject.chat import ChatAsk
+from aileron.gateway.inject.document import Document, Edit, encoded, spliced
+from aileron.gateway.inject.events import MAX_EVENT_BYTES, EventError, Events
+from aileron.gateway.inject.exchange import WIRES, Injection
+from aileron.gateway.inject.memory import MAX_BYTES, MAX_ENTRIES, MAX_SESSIONS, Entry, Memories, Memory
+from aileron.gateway.inject.messages import MessagesAsk
+from aileron.gateway.inject.responses import ResponsesAsk
+from aileron.gateway.inject.wire import MAX_NAME, Called, Tool, added_usage, named
+from tests.gateway.conftest import Line, Provider, gateway
+from tests.gateway.shapes import ANSWERS, Answer
+from tests.gateway.test_inject import NAME, ScriptedTools
+
+TEXTS = st.text(max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=5)
+STYLES = st.sampled_from([{}, {"indent": 1}, {"ensure_ascii": False}, {"separators": (" , ", "\n:\t")}])
+
+
+@given(OBJECTS, STYLES)
+def test_a_document_has_each_member_at_its_place(value: dict[str, Any], style: dict[str, Any]) -> None:
+    """Whatever the spaces and escapes: what stands between two places is that value's text."""
+    text = json.dumps(value, **style)
+    document = Document.of(text)
+    for name, expected in value.items():
+        found = document.find(name)
+        assert found is not None
+        assert (found.value, json.loads(text[found.start : found.end])) == (expected, expected)
+        for element in found.elements:
+            assert json.loads(text[element.start : element.end]) == element.value
+
+
+@given(OBJECTS, STYLES, st.lists(st.integers(), min_size=1, max_size=3))
+def test_what_is_appended_leaves_all_else(value: dict[str, Any], style: dict[str, Any], more: list[int]) -> None:
+    """The rest of the text is the same, byte for byte."""
+    value = {**value, "tools": [1]}
+    text = json.dumps(value, **style)
+    document = Document.of(text)
+    changed = spliced(text, [document.append("tools", [str(one) for one in more])])
+
+    assert json.loads(changed) == {**value, "tools": [1, *more]}
+    added = "," + ",".join(map(str, more))
+    assert len(changed) == len(text) + len(added)
+    assert changed.replace(added, "", 1) == text or added in text
+
+
+@given(st.binary(max_size=64) | st.text(alphabet='{}[]",:\\ 01aeE.-ntfu', max_size=24).map(str.encode))
+def test_any_bytes_are_a_document_or_a_value_error(data: bytes) -> None:
+    """And what is one, json reads as the same object."""
+    try:
+        document = Document.of(data.decode())
+    except ValueError:
+        return
+    assert isinstance(json.loads(data), dict)
+    assert document.start <= document.end
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":-Infinity}', "[]", "{} x", '{"a":1', "", "[" * 100_000, '{"a":' + "[" * 100_000]
+)  # fmt: skip
+def test_what_two_programs_could_read_differently_is_no_document(text: str) -> None:
+    """A name twice, numbers that are none, something behind, no end, no bottom."""
+    with pytest.raises(ValueError, match=r"."):
+        Document.of(text)
+
+
+def test_two_edits_of_one_place_are_a_mistake() -> None:
+    """Rather than a request that nobody meant."""
+    with pytest.raises(ValueError, match="two edits"):
+        spliced("abc", [Edit(0, 2, ""), Edit(1, 3, "")])
+
+
+@given(
+    st.lists(st.sampled_from([b"data: 1\n\n", b"event: a\r\ndata: x\r\n\r\n", b": c\n\n", b"data: a\ndata: b\n\n"])),
+    st.data(),
+)
+def test_any_split_of_a_stream_gives_the_same_events(parts: list[bytes], data: st.DataObject) -> None:
+    """And their bytes together are the stream."""
+    stream = b"".join(parts)
+    at = data.draw(st.lists(st.integers(0, len(stream)), max_size=6).map(sorted))
+    pieces = [stream[start:end] for start, end in zip([0, *at], [*at, len(stream)], strict=True)]
+    events = Events()
+    found = [event for piece in pieces for event in events.feed(piece)]
+
+    assert found == Events().feed(stream)
+    assert [event.raw for event in found] == parts
+    assert events.rest == b""
+
+
+def test_an_event_without_an_end_is_refused() -> None:
+    """Before it fills the memory."""
+    with pytest.raises(EventError, match=str(MAX_EVENT_BYTES)):
+        Events().feed(b"x" * (MAX_EVENT_BYTES + 1))
+
+
+@given(
+    st.lists(st.text("abc_", min_size=1, max_size=70), max_size=6, unique=True),
+    st.frozensets(st.text("abc_", max_size=4).map("aileron_".__add__), max_size=6),
+)
+def test_names_are_the_providers_and_nobody_elses(names: list[str], theirs: frozenset[str]) -> None:
+    """At most 64 of their characters, none of the program's, none twice, sorted, the same each time."""
+    tools = [Tool(name, "", {}) for name in names]
+    found = named(tools, theirs)
+
+    assert found == named(list(reversed(tools)), theirs)
+    assert sorted(tool.name for tool in found.values()) == sorted(names)
+    assert list(found) == sorted(found)
+    assert not theirs & found.keys()
+    assert all(len(name) <= MAX_NAME and name.startswith("aileron") for name in found)
+
+
+def test_usage_is_added_wherever_a_number_stands() -> None:
+    """And what is no number is the later one's."""
+    one = {"in": 1, "of": {"cached": 2}, "tier": "a", "none": None, "yes": True}
+    other = {"in": 3, "of": {"cached": 4, "new": 5}, "tier": "b", "none": 1, "yes": False}
+    assert added_usage(one, other) == {"in": 4, "of": {"cached": 6, "new": 5}, "tier": "b", "none": 1, "yes": False}
+
+
+def test_memory_is_bounded_and_forgets_what_was_not_used() -> None:
+    """In bytes, in entries and in sessions."""
+    memory = Memory()
+    memory.put("kept", Entry(("x",)))
+    for number in range(2 * MAX_ENTRIES):
+        memory.get("kept")
+        memory.put(str(number), Entry(("y",)))
+    assert memory.get("kept") == Entry(("x",))
+    assert memory.get("0") is None
+    memory.put("half", Entry(("z" * (MAX_BYTES // 2 + 1),)))
+    memory.put("other half", Entry(("z" * (MAX_BYTES // 2 + 1),)))
+    assert (memory.get("half"), memory.get("other half") is None) == (None, False)
+    memory.put("too long", Entry(("z" * (MAX_BYTES + 1),)))
+    assert memory.get("too long") is None
+
+    memories = Memories()
+    first = memories.of("first")
+    assert memories.of("first") is first
+    for number in range(MAX_SESSIONS):
+        memories.of(str(number))
+    assert memories.of("first") is not first
+
+
+def test_an_agents_mark_for_the_cache_stays_where_it_stood() -> None:
+    """On the message that hidden rounds are put in place of."""
+    memory = Memory()
+    asked = MessagesAsk(Document.of('{"messages":[{"role":"user","content":"a"}]}'))
+    answer = asked.answer({"aileron_x": Tool("x", "", {})})
+    answer.begin_round()
+    answer.take({"content": [{"type": "text", "text": "b"}], "stop_reason": "end_turn"})
+    (said,) = answer.end_round().said
+    for key, entry in asked.entry(answer, ('{"hidden":1}', said), ()).items():
+        memory.put(key, entry)
+    block = {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}
+    turns = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": [block]},
+        {"role": "user", "content": "c"},
+    ]
+    sent = json.loads(MessagesAsk(Document.of(json.dumps({"messages": turns}))).body({}, memory))
+    assert sent["messages"][1:3] == [{"hidden": 1}, {"role": "assistant", "content": [block]}]
+
+
+def test_a_conversation_that_keeps_all_gets_results_only() -> None:
+    """A next round of Responses with `conversation`, and our results behind a turn of both."""
+    tools = {"aileron_x": Tool("x", "", {})}
+    asked = ResponsesAsk(Document.of('{"conversation":"conv_1","input":"a"}'))
+    answer = asked.answer(tools)
+    answer.begin_round()
+    ours = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "aileron_x", "arguments": "{}"}
+    theirs = {**ours, "id": "fc_2", "call_id": "c2", "name": "own"}
+    answer.take({"id": "resp_1", "status": "completed", "output": [ours, theirs]})
+    found = answer.end_round()
+    assert (found.said, found.theirs, [call.id for call in found.calls]) == ((), ("c2",), ["c1"])
+
+    results = [_answered(found.calls[0])]
+    assert json.loads(asked.body(tools, Memory(), asked.results(results)))["input"] == [
+        {"role": "user", "content": "a"},
+        {"type": "function_call_output", "call_id": "c1", "output": "done"},
+    ]
+    memory = Memory()
+    for key, entry in asked.entry(answer, (), results).items():
+        memory.put(key, entry)
+    output = {"type": "function_call_output", "call_id": "c2", "output": "own"}
+    following = ResponsesAsk(Document.of(json.dumps({"conversation": "conv_1", "input": [output]})))
+    sent = json.loads(following.body(tools, memory))["input"]
+    assert [one["call_id"] for one in sent] == ["c1", "c2"]
+
+
+def _answered(call: Called) -> Any:
+    from aileron.gateway.inject.wire import Answered
+
+    return Answered(call, "done", False)
+
+
+@given(st.data())
+def test_a_call_of_chat_completions_in_any_pieces_is_the_same_call(data: st.DataObject) -> None:
+    """Ours and the program's at once, with arguments cut anywhere; the program's is the only one, at place 0."""
+    asked = ChatAsk(Document.of('{"messages":[{"role":"user","content":"a"}],"stream":true}'))
+    answer = asked.answer({"aileron_x": Tool("x", "", {})})
+    answer.begin_round()
+    arguments = {0: '{"to": "Zürich"}', 1: '{"city": "Bern"}'}
+    chunks: list[dict[str, Any]] = [
+        {"index": 0, "id": "a", "type": "function", "function": {"name": "aileron_x", "arguments": ""}},
+        {"index": 1, "id": "b", "type": "function", "function": {"name": "own", "arguments": ""}},
+    ]
+    for index, text in arguments.items():
+        cut = data.draw(st.integers(0, len(text)))
+        chunks += [{"index": index, "function": {"arguments": part}} for part in (text[:cut], text[cut:])]
+    stream = b"".join(_chunk({"tool_calls": [one]}) for one in chunks) + _chunk({}, "tool_calls") + b"data: [DONE]\n\n"
+    told = b"".join(answer.feed(event) for event in Events().feed(stream))
+    found = answer.end_round()
+    told += answer.end()
+
+    assert [(call.id, call.tool, call.arguments) for call in found.calls] == [("a", "x", arguments[0])]
+    seen = [json.loads(event.data) for event in Events().feed(told) if event.data != "[DONE]"]
+    calls = [call for one in seen for choice in one["choices"] for call in choice["delta"].get("tool_calls", [])]
+    assert {call["index"] for call in calls} == {0}
+    assert "".join(call["function"].get("arguments", "") for call in calls) == arguments[1]
+    assert "aileron" not in told.decode()
+
+
+def _chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
+    return (
+        f"data: {encoded({'id': 'c', 'choices': [{'index': 0, 'delta': delta, 'finish_reason': reason}]})}\n\n".encode()
+    )
+
+
+REAL = {
+    "messages, streamed": "/v1/messages",
+    "chat completions, streamed": "/v1/chat/completions",
+    "responses, streamed": "/v1/responses",
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("path", [path.decode() for path in WIRES])
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_without_a_call_of_ours_is_what_the_provider_said(
+    name: str, path: str, stream: bool, provider: Provider
+) -> None:
+    """Every recorded shape, of its own API and of the others: status, fields and bytes, though chunks may be cut otherwise."""
+    answer: Answer = ANSWERS[name]
+    turns: dict[str, Any] = {"input": "a"} if "responses" in path else {"messages": [{"role": "user", "content": "a"}]}
+    body = json.dumps({"model": "m", "stream": stream, **turns}).encode()
+    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
+        client.say(
+            b"POST /inject/%b%b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+            % (NAME.encode(), path.encode(), len(body), body)
+        )
+        with provider.answering() as upstream:
+            upstream.message()
+            upstream.say(answer.raw())
+            head, told = (
+                client.message()
+                if not answer.head.startswith(("HTTP/1.1 204", "HTTP/1.1 304"))
+                else (client.head(), b"")
+            )
+    assert head.status == int(answer.head.split()[1])
+    assert told == (answer.body if answer.chunks is None else b"".join(answer.chunks))
+    given = {line.partition(":")[0].lower() for line in answer.head.splitlines()[1:]} - {
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "content-length",
+    }
+    assert {field.decode() for field, _ in head.fields} - {"transfer-encoding", "content-length", "connection"} == given
