@@ -43,6 +43,21 @@ def test_an_agent_in_a_cell_has_a_session_without_its_token(desk: Desk, name: st
     assert said.out.count("ail_") == said.out.count(CELL_PLACEHOLDER)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cells_session_can_have_its_tools_in_requests(desk: Desk, name: str) -> None:
+    """Without a name in any address: the connection says whose they are. With an address of the person's it is refused."""
+    program = _shell(desk, 'env; printf "%s\\n" "$@"')
+    said = desk.aileron("launch", name, "--jail", "--inject", "--program", program)
+
+    assert said.code == 0, said
+    assert desk.sessions()[0]["inject"] is True
+    assert said.out.count("ail_") == said.out.count(CELL_PLACEHOLDER)
+    if name == "claude":
+        elsewhere = {"ANTHROPIC_BASE_URL": "https://llm.example.com"}
+        refused = desk.aileron("launch", name, "--jail", "--inject", "--program", program, **elsewhere)
+        assert (refused.code, "ANTHROPIC_BASE_URL is set" in refused.err, refused.out) == (2, True, "")
+
+
 def test_the_home_is_empty_but_for_the_agents_files(desk: Desk) -> None:
     """While the same shell outside of a cell sees what lies there: it is there."""
     person = desk.path / "person"

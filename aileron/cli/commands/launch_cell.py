@@ -47,6 +47,7 @@ class CellStart:
     gateway: Gateway | None
     running: Status | None
     wishes: CellWishes
+    inject: bool = False
 
     @property
     def hosts(self) -> list[str]:
@@ -81,10 +82,14 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
     What would be refused is refused before there is a session.
     """
     sights = _sights(supervisor, start)
+    if start.inject:
+        _check_injected(start, sights)
     facts = CellFacts(hosts=start.hosts, ask=start.is_asking)
     for note in _notes(start, sights):
         output.note(visible(note))
-    body = OpenSession(agent=start.agent.name, folder=start.folder, pid=os.getpid(), only=only, cell=facts)
+    body = OpenSession(
+        agent=start.agent.name, folder=start.folder, pid=os.getpid(), only=only, inject=start.inject, cell=facts
+    )
     session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
     code: int | None = None
     try:
@@ -93,6 +98,16 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
     finally:
         with contextlib.suppress(DaemonUnreachable, OSError, ValueError):
             Client(supervisor.home).ask("POST", path_of("v1", "sessions", session.id, "end"), {"exit_code": code})
+
+
+def _check_injected(start: CellStart, sights: Sights) -> None:
+    """Return if the agent's requests will go where tools are added. The connection says whose they are. Problem."""
+    from aileron.launch.agent import is_not_through
+
+    around = [note for note in sights.notes if is_not_through(note)]
+    if around:
+        why = visible("; ".join(around))
+        raise Problem.usage(f"--inject does not work here: {why}", fix=f"aileron launch {start.agent.name} --jail")
 
 
 def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: NewSession) -> int:
