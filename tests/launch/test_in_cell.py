@@ -129,10 +129,10 @@ def test_the_agents_own_files_are_made_and_stay(desk: Desk) -> None:
     look(desk, "true")
     assert (person / ".claude.json").read_text() == "{}\n"
     told = desk.aileron("sessions", "changes").out
-    assert ".claude.json: " not in told  # made for the agent, and not by it
+    assert "/.claude.json\n" not in told  # made for the agent, and not by it
 
     look(desk, "echo x > ~/.claude/x; echo new > ~/.claude.json; echo x > ~/gone")
-    assert ".claude.json: " in desk.aileron("sessions", "changes").out
+    assert "/.claude.json\n" in desk.aileron("sessions", "changes").out
     assert (person / ".claude" / "x").exists()
     assert (person / ".claude.json").read_text() == "new\n"
     assert not (person / "gone").exists()
