@@ -9,7 +9,7 @@ CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
 DOCUMENT_TESTS := tests/documents
 JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp \
-    tests/cell/test_attend.py
+    $(addprefix tests/cell/test_,aside_commands.py attend.py changes_in_a_cell.py overlay.py review_page.py)
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
 COUNTED_TESTS := tests/sandbox tests/attacks
 # Of the repository's files: the same whatever Python reads them.
@@ -22,7 +22,7 @@ SERVER_TESTS := tests/egress/test_egress_certificates.py $(addprefix tests/conne
     logins_confined.py logins_mysql.py logins_postgres.py logins_postgres_effects.py mail_from_a_jail.py mail_servers.py redis.py \
     redis_and_ssh_from_a_jail.py ssh.py every_login_leaves_nothing.py) tests/egress/test_egress_digest_lighttpd.py
 SERVER_TESTS += tests/elsewhere/test_password_store.py tests/daemon/test_secrets_elsewhere.py \
-    tests/cli/test_keep_secrets_elsewhere_page.py
+    tests/cli/test_keep_secrets_elsewhere_page.py $(addprefix tests/egress/test_egress_,tunnel.py tunnel_bytes.py tunnel_clients.py)
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TESTS)
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
