@@ -18,6 +18,7 @@ import pytest
 from tests.daemon.test_protocol import Agent
 from tests.gateway.model import Model, Say, Use
 from tests.gateway.programs import PROGRAMS, close_all
+from tests.support.canary import scan
 from tests.support.home import DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
@@ -204,6 +205,8 @@ def test_a_restart_keeps_the_address_and_an_end_does_not(home: DaemonHome, model
     model.script(*[[Say("Hello.")]] * 2)
     assert PROGRAMS["messages"](address_of(home, session)).ask("Hello?").text == "Hello."
     home.stop()
+    name = session["inject_path"].rpartition("/")[2].encode()
+    assert scan([home.folder], name) == {}
     home.unlock()
     assert PROGRAMS["messages"](address_of(home, session)).ask("Hello?").text == "Hello."
     assert all("aileron_give_back" in model.tools(number) for number in (0, 1))

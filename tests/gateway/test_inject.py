@@ -17,10 +17,12 @@ import anyio
 import openai
 import pytest
 
+from aileron.gateway import proxy
+from aileron.gateway.inject import exchange
 from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.inject.wire import Tool, Wire
 from aileron.model.failure import AileronError, FailureClass
-from tests.gateway.conftest import DEADLINE_S, Line, Provider, gateway
+from tests.gateway.conftest import DEADLINE_S, KEY, TOKEN, Line, Provider, gateway, refusal
 from tests.gateway.model import Fail, Model, Say, Search, Think, Use, usage_of
 from tests.gateway.programs import PROGRAMS, close_all
 
@@ -116,6 +118,7 @@ def test_a_call_of_ours_is_made_and_the_program_sees_one_answer(how: str) -> Non
         assert model.tools(0) == model.tools(1) == ["weather", "aileron_look", "aileron_send_mail"]
         assert b"look was given" in model.bodies[1]
         assert NAME.encode() not in model.raw
+        assert [fields["accept-encoding"] for fields in model.fields] == ["identity", "identity"]
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -492,3 +495,93 @@ def test_a_request_keeps_its_bytes_around_the_tools(provider: Provider) -> None:
             client.message()
     assert sent.startswith(body[:-1])
     assert json.loads(sent[len(body) - 1 :].replace(b",", b"{", 1))["tools"][0]["name"] == "aileron_look"
+
+
+def test_what_was_done_before_a_program_went_away_is_not_done_again() -> None:
+    """One call is answered and one still waits when it goes; the same request again goes on with the first one's result, and the
+    model is told that nobody knows of the second.
+    """
+    waiting, cancelled = threading.Event(), threading.Event()
+
+    async def wait(_: dict[str, Any]) -> tuple[str, bool]:
+        waiting.set()
+        try:
+            await anyio.sleep(DEADLINE_S)
+        finally:
+            cancelled.set()
+        raise AssertionError("nobody went away")
+
+    tools = ScriptedTools(answers={"look": wait})
+    both = [Use("aileron_send_mail", {"to": "x"}), Use("aileron_look")]
+    with Model(both, [Say("I see.")]) as model, served(model, tools) as url:
+        with Line.to(_port_of(url)) as client:
+            client.say(_look("messages, streamed"))
+            client.head()
+            assert waiting.wait(DEADLINE_S)
+            assert "send_mail" in [tool for _, _, tool, _ in tools.called]
+        assert cancelled.wait(DEADLINE_S)
+        with Line.to(_port_of(url)) as client:
+            client.say(_look("messages, streamed"))
+            client.head()
+            assert b"I see"[:2] in b"".join(client.chunks())
+
+        assert sorted(tool for _, _, tool, _ in tools.called) == ["look", "send_mail"]
+        first, second = model.asked[1]["messages"][-1]["content"]
+        assert first["content"].startswith("send_mail was given")
+        assert "it is not known what became of it" in second["content"]
+        assert model.problems == []
+
+
+def test_with_the_vaults_key_the_token_is_needed_as_well(provider: Provider) -> None:
+    """The address alone opens nothing there, and neither of the two leaves."""
+    tools = ScriptedTools()
+    body = json.dumps({"messages": [{"role": "user", "content": "a"}]}).encode()
+    with gateway(provider.settings(secret=True), injection=Injection(tools)) as port:
+        for key, status in (("sk-own", 401), (TOKEN, 200)):
+            with Line.to(port) as client:
+                head = f"POST /inject/{NAME}/v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {key}\r\n"
+                client.say(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                if status == 200:
+                    with provider.answering() as upstream:
+                        seen, sent = upstream.message()
+                        upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+                assert client.head().status == status
+    assert seen.all(b"x-api-key") == [KEY]
+    assert not any(secret in repr((seen, sent)) for secret in (NAME, TOKEN))
+
+
+@pytest.mark.parametrize("where", ["?from={}", "\r\nReferer: http://localhost/inject/{}"])
+def test_a_sessions_name_leaves_in_nothing_else(provider: Provider, where: str) -> None:
+    """In the query, or in a field: such a request is refused, as with a token."""
+    query, _, field = where.format(NAME).partition("\r\n")
+    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
+        extra = f"{field}\r\n" if field else ""
+        client.say(
+            f"POST /inject/{NAME}/v1/messages{query} HTTP/1.1\r\nHost: x\r\n{extra}Content-Length: 2\r\n\r\n{{}}".encode()
+        )
+        assert refusal(client)[:2] == (401, "unauthorized")
+    assert not provider.is_called()
+
+
+def test_a_long_request_goes_on_as_it_is(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte more than is read for tools: all of it arrives, and the reason is on record."""
+    monkeypatch.setattr(proxy, "MAX_BODY_BYTES", 1000)
+    tools = ScriptedTools()
+    body = json.dumps({"messages": [{"role": "user", "content": "x" * 100_000}]}).encode()
+    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
+        client.say(_post(f"/inject/{NAME}/v1/messages", body))
+        with provider.answering() as upstream:
+            assert upstream.message()[1] == body
+            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            assert client.message()[1] == b"ok"
+    assert tools.notes == [("passed", SESSION, "messages", "the body has more than 1000 bytes")]
+
+
+def test_requests_that_are_held_have_a_bound(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit beside the others is `busy`, which SDKs try again."""
+    monkeypatch.setattr(exchange, "MAX_HELD_BYTES", 1000)
+    body = json.dumps({"messages": [{"role": "user", "content": "x" * 1000}]}).encode()
+    with gateway(provider.settings(), injection=Injection(ScriptedTools())) as port, Line.to(port) as client:
+        client.say(_post(f"/inject/{NAME}/v1/messages", body))
+        assert refusal(client)[:2] == (429, "busy")
+    assert not provider.is_called()
