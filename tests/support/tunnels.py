@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -236,8 +237,10 @@ class Door:
     def connected(self) -> socket.socket:
         """Its other side, without the port."""
         made = socket.socket(socket.AF_UNIX)
-        made.settimeout(DEADLINE_S)
+        # Not `settimeout` alone: a connect that may not block is refused where the backlog is full (unix(7), EAGAIN).
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(DEADLINE_S), 0))
         made.connect(self._path)
+        made.settimeout(DEADLINE_S)
         return made
 
     def _accept(self) -> None:
