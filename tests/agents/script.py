@@ -174,9 +174,9 @@ def _id_in(shown: Shown) -> str:
 
 
 def _decide(home: DaemonHome, decision: str, reason: str | None = None) -> None:
-    """What the person says to the one question there is."""
+    """What the person says to the one question about an action; an agent in a cell may have others, about hosts."""
     asked = home.must("GET", "/v1/action-approvals")["approvals"]
-    (question,) = [each for each in asked if each["status"] == "pending_approval"]
+    (question,) = [each for each in asked if (each["kind"], each["status"]) == ("action", "pending_approval")]
     answer = home.decide(question, decision, reason)
     assert not answer.is_error, answer.body
 
