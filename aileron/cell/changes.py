@@ -30,7 +30,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from aileron.cell.compare import compare
 from aileron.cell.executes import spoken
 from aileron.cell.kept import Kept, prune
 from aileron.cell.listing import Change, Changes, Listing
@@ -144,6 +143,8 @@ def look(kept: Kept) -> Changes:
 
 
 def _computed(kept: Kept, *, is_final: bool) -> Changes:
+    from aileron.cell.compare import compare  # not needed before the agent has ended
+
     facts = start_of(kept)
     starts = [Start.from_json(value) for value in kept.read("names.json") or []]
     listing = Listing()

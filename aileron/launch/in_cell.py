@@ -24,7 +24,6 @@ from typing import Final
 
 from aileron.cell.attend import attend, streams_of_ours
 from aileron.cell.changes import Watch, summary
-from aileron.cell.overlay import prepare_overlay
 from aileron.cell.publish import Publish, Published
 from aileron.cell.relays import Door, unix_target
 from aileron.cell.start import Root
@@ -57,6 +56,8 @@ def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
         time.sleep(_TICK_S)  # or what was made here would be among what the agent changed (aileron/cell/changes.py)
     policy = sights.policy
     if launch.is_overlay:
+        from aileron.cell.overlay import prepare_overlay
+
         policy = dataclasses.replace(policy, overlay=prepare_overlay(launch.kept_in, sights.project))
     with contextlib.ExitStack() as undo:
         published = [undo.enter_context(Published(one)) for one in launch.publish]

@@ -37,17 +37,18 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
-from aileron_sandbox import cgroups
 from aileron_sandbox.cell import messages
 from aileron_sandbox.cell.landlock import LEAST_ABI
 from aileron_sandbox.cell.messages import Preparation
 from aileron_sandbox.cell.policy import CellPolicy
 from aileron_sandbox.ending import JailUnavailable
-from aileron_sandbox.filters import compile_cell
 from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
 from aileron_sandbox.watch import WATCH_PERIOD_S, ProcessTree
+
+if TYPE_CHECKING:  # 15 ms, and there is time for it while the cell's interpreter starts
+    from aileron_sandbox import cgroups
 
 __all__ = ["Cell", "Continued", "Ended", "Event", "Kind", "NotStarted", "Stopped", "Streams"]
 
@@ -217,6 +218,8 @@ class Cell:
 
     def _enter_group(self, memory_bytes: int) -> None:
         """Before the stub has forked anybody, who would stay outside."""
+        from aileron_sandbox import cgroups
+
         place = cgroups.find()
         if place is None:
             return
@@ -493,6 +496,8 @@ def _umask() -> int:
 
 
 def _compiled() -> bytes:
+    from aileron_sandbox.filters import compile_cell
+
     try:
         return compile_cell()
     except (ImportError, RuntimeError) as error:
