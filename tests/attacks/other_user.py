@@ -22,6 +22,8 @@ _TREE: Final = ("aileron", "sandbox", "connectors", "tests", "docs", "pyproject.
 _NEEDED: Final = ("aileron", "pytest", "pytest-timeout", "hypothesis", "trustme", "radicale", "websockets")
 _TESTS: Final = (
     "tests/attacks",
+    "tests/sandbox/test_cell_denials.py",
+    "tests/sandbox/test_cell_life.py",
     "tests/sandbox/test_jail_denials.py",
     "tests/sandbox/test_jail_landlock_mode.py",
     "tests/daemon/test_landlock_mode.py",

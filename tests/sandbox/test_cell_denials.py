@@ -129,7 +129,9 @@ def test_nothing_can_be_made_to_run_as_somebody_else(folder: Path, bit: int) -> 
 
 def test_a_program_that_is_setuid_gains_nothing(folder: Path) -> None:
     """`su` is there, and is the person's like any other."""
-    ran = run(policy_of(folder), ["sh", "-c", "su -c id; echo $?; grep -E '^(Uid|CapEff)' /proc/self/status"])
+    ran = run(
+        policy_of(folder), ["sh", "-c", "su -c id </dev/null; echo $?; grep -E '^(Uid|CapEff)' /proc/self/status"]
+    )
 
     assert f"Uid:\t{os.getuid()}\t" in ran.out
     assert "CapEff:\t0000000000000000" in ran.out

@@ -114,13 +114,15 @@ def test_a_shell_in_it_has_jobs(folder: Path) -> None:
         cell.begin()
         assert cell.terminal is not None
         read_until(cell.terminal, b"$ ")
-        os.write(cell.terminal, b"sh -c 'echo rea''dy; sleep 60'\n")
-        read_until(cell.terminal, b"ready\r\n")
+        os.write(cell.terminal, b"sh -c 'echo up; exec cat'\n")
+        read_until(cell.terminal, b"\nup\r\n")
         os.write(cell.terminal, CTRL_Z)
         read_until(cell.terminal, b"Stopped")
         assert cell.event() is None
         os.write(cell.terminal, b"fg\n")
-        read_until(cell.terminal, b"sh -c")
+        read_until(cell.terminal, b"exec cat")
+        os.write(cell.terminal, b"two\n")
+        read_until(cell.terminal, b"two\r\ntwo")  # the echo, and what the job writes: it is in the foreground
         cell.signal(signal.SIGTERM)
         read_until(cell.terminal, b"Terminated")
         os.write(cell.terminal, b"exit 5\n")
