@@ -49,7 +49,9 @@ _SHOWN_OF_KIND: Final = 5
 class Watch:
     """What a cell changes, from before its agent starts until it is closed. Holds the cell's lock."""
 
-    def __init__(self, kept: Kept, lock: int) -> None:
+    def __init__(self, kept: Kept, lock: int, sockets: tuple[str, ...]) -> None:
+        self.sockets = sockets
+        """Paths of the sockets that were there: of programs of the person's, whom a cell has no business with."""
         self._kept = kept
         self._lock = lock
 
@@ -79,7 +81,7 @@ class Watch:
         except BaseException:
             os.close(lock)
             raise
-        return cls(kept, lock)
+        return cls(kept, lock, tuple(path for start in starts for path in start.sockets()))
 
     def finish(self) -> Changes:
         """What changed, now that nothing of the cell runs any more; kept for `look`. Once."""

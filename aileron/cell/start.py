@@ -17,6 +17,7 @@ import errno
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 from aileron.cell.executes import EntryKind
@@ -147,6 +148,14 @@ class Start:
             why = f"{root.path} cannot be read: {os.strerror(error.errno or 0)}"
             raise AileronError(FailureClass.INVALID_REQUEST, why) from error
         return cls(root, moment, kind, names)
+
+    def sockets(self) -> Iterator[str]:
+        """The paths of the sockets in it, as far as its names were read."""
+        if self.kind == "socket":
+            yield self.root.path
+        for folder, known in self.names.items():
+            above = f"{self.root.path}/{folder}" if folder else self.root.path
+            yield from (f"{above.rstrip('/')}/{name}" for name, kind in known.names.items() if kind == "socket")
 
     def to_json(self) -> dict[str, Any]:
         """For names.json."""

@@ -82,6 +82,10 @@ _ALTERNATE = (1049, 1047, 47)
 _SYNCHRONIZED = 2026
 
 
+_REPORTING: Final = frozenset({9, 1000, 1002, 1003, 1004, 2031, 2048})
+"""Modes in which a terminal says something unasked: of the mouse, focus, colors and size."""
+
+
 class TerminalFilter:
     """One stream of output, and what it has turned on."""
 
@@ -336,6 +340,8 @@ class TerminalFilter:
             before = _pops(self._keyboards[True])  # what it pushed there would be there for the next program
             self._keyboards[True].clear()
         self._modes.update(dict.fromkeys(numbers, is_on))
+        if is_on and not _REPORTING.isdisjoint(numbers):
+            self.questions += 1  # a report can be on its way when the agent has ended
         return before + b"\x1b[?%s%s" % (b";".join(b"%d" % one for one in numbers), b"h" if is_on else b"l")
 
     def _keyboard(self, private: bytes, parameters: bytes, whole: bytes) -> bytes:

@@ -241,11 +241,21 @@ def _clear(descriptor: int, top: int, unused: str, depth: int) -> bool:
 
 
 @contextlib.contextmanager
+def _looked_at(name: str, parent: int) -> Iterator[int]:
+    """A folder that need not be readable. OSError for anything else, a link too."""
+    place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        yield place
+    finally:
+        os.close(place)
+
+
+@contextlib.contextmanager
 def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
-    """A folder of ours in a place that only we can change: with the permissions that we need."""
-    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o700 != 0o700:
-        os.chmod(name, 0o700, dir_fd=parent)
+    """A folder of ours, with the permissions that we need; never what a link leads to."""
+    with _looked_at(name, parent) as place:
+        if os.fstat(place).st_mode & 0o700 != 0o700:
+            os.chmod(f"/proc/self/fd/{place}", 0o700)
     with opened(name, parent) as descriptor:
         yield descriptor
 

@@ -29,6 +29,8 @@ from aileron.cell.relays import Door, unix_target
 from aileron.cell.start import Root
 from aileron.launch.sights import Missing, Sights
 from aileron_sandbox.cell.door import Cell
+from aileron_sandbox.cell.policy import MAX_MASKED, CellPolicy
+from aileron_sandbox.ending import JailUnavailable
 
 __all__ = ["CellLaunch", "make_missing", "run_in_cell"]
 
@@ -63,6 +65,7 @@ def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
         published = [undo.enter_context(Published(one)) for one in launch.publish]
         watch = Watch.begin([Root(path, only) for path, only in sights.roots], launch.kept_in)
         undo.callback(watch.abandon)
+        policy = _without_sockets(policy, watch.sockets)
         streams = streams_of_ours()
         with Cell.start(policy, [sights.program, *sights.arguments], sights.environment, streams) as cell:
             ending = attend(cell, streams, _doors(launch), published)
@@ -71,6 +74,16 @@ def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
         for line in summary(watch.finish()):
             note(line)
     return ending.exit_code
+
+
+def _without_sockets(policy: CellPolicy, sockets: tuple[str, ...]) -> CellPolicy:
+    """They are covered: whoever could connect to one would speak to a program outside. The kernel has no rule for their paths."""
+    if len(policy.masked) + len(sockets) > MAX_MASKED:
+        raise JailUnavailable(
+            f"{len(sockets)} sockets lie in what the agent can write, and each has to be covered",
+            f"remove those that nobody listens at; at most {MAX_MASKED} are covered",
+        )
+    return dataclasses.replace(policy, masked=(*policy.masked, *sockets))
 
 
 def make_missing(missing: tuple[Missing, ...]) -> bool:

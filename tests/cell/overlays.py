@@ -1,4 +1,4 @@
-"""A real overlay for tests: mounted in namespaces of its own, changed by a program that stands for an agent, unmounted with them.
+"""A real overlay for tests: mounted in namespaces of its own, changed by a program that has it for its root, unmounted with them.
 
     aside = Aside(tmp_path)                      a project, a home, a session
     aside.project / "a" …                        what is there before
@@ -34,6 +34,9 @@ SESSION = "ses-20260101-aside"
 CLOCK_REALTIME_COARSE = 5  # linux/time.h
 _PROGRAM = r"""
 import json, os, shutil, socket, stat, sys
+
+os.chroot(".")  # a link to /etc, or out of the folder, leads to what is in the overlay, and never to the machine's own
+os.chdir("/")
 
 def kind(path):
     status = os.lstat(path)

@@ -191,6 +191,16 @@ def apply_again(kept: Kept) -> int:
     return len(apply(kept).applied)
 
 
+def test_what_stands_for_an_agent_reaches_nothing_of_the_machine(aside: Aside, tmp_path: Path) -> None:
+    """These tests make links to anywhere, and write by them; what is named so is in the overlay, or nowhere."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    aside.agent([["link", "d", str(outside)], ["write", "d/x", "x", 0o644], ["mode", "d", 0o700]])
+
+    assert sorted(aside.failed) == [1, 2]
+    assert (os.listdir(outside), outside.stat().st_mode & 0o777) == ([], 0o755)
+
+
 NAMES = st.sampled_from(["a", "b", "d", "e", "d/a", "d/e", "d/e/a", "e/b", "d/e/d", "n\nl", "d/\x1b[2J"])
 TEXTS = st.sampled_from(["", "one", "two", "x" * 5000])
 FILE_MODES = st.sampled_from([0o644, 0o600, 0o755])

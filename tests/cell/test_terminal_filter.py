@@ -327,3 +327,14 @@ def test_a_question_is_counted() -> None:
     filtered.feed(b"\x1b[c\x1b[6n\x1b]11;?\x07\x1b[?u")
 
     assert (before, filtered.questions) == (0, 4)
+
+
+@pytest.mark.parametrize("mode", [9, 1000, 1002, 1003, 1004, 2031, 2048])
+def test_a_mode_in_which_a_terminal_reports_counts_as_a_question(mode: int) -> None:
+    """Its report may come when the agent has ended; turning the mode off, or another on, asks nothing."""
+    filter_ = TerminalFilter()
+    filter_.feed(b"\x1b[?25h\x1b[?%dl" % mode)
+    assert filter_.questions == 0
+
+    filter_.feed(b"\x1b[?%dh" % mode)
+    assert filter_.questions == (1 if mode in MODES else 0)

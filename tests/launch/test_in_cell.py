@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import socket
 import stat
 import sys
 from pathlib import Path
@@ -87,6 +90,40 @@ def test_a_project_is_written_unless_it_is_read_only(desk: Desk) -> None:
     assert not (desk.folder / "made").exists()
     assert look(desk, script) == "written\n"
     assert (desk.folder / "made").read_text() == "x\n"
+
+
+def test_a_socket_in_the_project_leads_to_nobody_outside(desk: Desk) -> None:
+    """Bound by a relative name, or renamed since, of which the kernel's list tells no path; outside both are connected to."""
+    script = (
+        "import socket\n"
+        "for name in ('relative.sock', 'renamed.sock'):\n"
+        "    with socket.socket(socket.AF_UNIX) as made:\n"
+        "        try: made.connect(name); print('connected')\n"
+        "        except OSError as error: print(error.errno)\n"
+    )
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(desk.folder))
+        for name in ("relative.sock", str(desk.folder / "absolute.sock")):
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(name)
+            listener.listen()
+        os.rename("absolute.sock", "renamed.sock")
+        command = f'exec {sys.executable} -c "{script}"'
+        outside = desk.aileron("launch", "claude", "--no-jail", "--program", _shell(desk, command))
+        inside = look(desk, command)
+
+    assert outside.out == "connected\nconnected\n"
+    assert inside == f"{errno.EACCES}\n{errno.EACCES}\n"
+
+
+def test_a_cell_leaves_the_person_inotify(desk: Desk) -> None:
+    """What it can have is half of what they have: their editor goes on to see changes."""
+    most = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    script = (
+        f"import ctypes\nlibc = ctypes.CDLL(None)\nprint(sum(libc.inotify_init1(0) >= 0 for _ in range({most} + 8)))\n"
+    )
+
+    assert 0 < int(look(desk, f'exec {sys.executable} -c "{script}"')) <= most // 2
 
 
 def test_an_overlay_keeps_the_project_as_it_was(desk: Desk) -> None:

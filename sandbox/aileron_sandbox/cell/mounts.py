@@ -77,6 +77,12 @@ _NEW_FILE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR)
 
 
+_WATCHES: Final = (
+    ("fs/inotify/max_user_instances", "max_inotify_instances"),
+    ("fs/inotify/max_user_watches", "max_inotify_watches"),
+)
+
+
 class Root:
     """The root while it is built. `step` is what it is at, for whoever reports an error."""
 
@@ -188,6 +194,7 @@ class Root:
         kernel.mount("proc", proc, "proc", _OWN | kernel.MS_NOEXEC)
         self.step = "root"
         self._bound_processes(f"{proc}/sys/kernel/pid_max")
+        self._bound_watches(f"{proc}/sys")
         for name in PROC_READ_ONLY:
             if os.path.lexists(f"{proc}/{name}"):
                 place = os.open(f"{proc}/{name}", _LOOK)
@@ -215,6 +222,20 @@ class Root:
         except PermissionError:
             return
         self.bounds_processes = True
+
+    def _bound_watches(self, sysctls: str) -> None:
+        """Half of what one user may have of inotify: it is counted for the person as well, whose editor would have none left.
+
+        What is written is the limit of this user namespace, namespaces(7); the machine's is only read.
+        """
+        for machines, own in _WATCHES:
+            try:
+                with open(f"{sysctls}/{machines}", "rb", buffering=0) as file:
+                    half = max(1, int(file.read(16)) // 2)
+                with open(f"{sysctls}/user/{own}", "wb", buffering=0) as file:
+                    file.write(b"%d" % half)
+            except FileNotFoundError:  # a kernel without inotify has nothing to use up
+                continue
 
     def _make_dev(self, devices: list[tuple[str, int]]) -> None:
         dev = f"{_STAGE}/dev"

@@ -15,13 +15,13 @@ import dataclasses
 import os
 from typing import Final
 
-__all__ = ["Bind", "CellPolicy", "Overlay"]
+__all__ = ["MAX_MASKED", "Bind", "CellPolicy", "Overlay"]
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 _MAX_BINDS: Final = 256
 """Each is a mount; a session with many toolchains has thirty."""
-_MAX_MASKED: Final = 4096
+MAX_MASKED: Final = 4096
 """Each is a mount as well: what others cannot read in a root's /etc is twenty."""
 _MAX_FILE: Final = 1 << 16
 """Bytes of one file that is made: a list of hosts, of users."""
@@ -98,7 +98,7 @@ class CellPolicy:
         for path in (*self.masked, *(path for path, _ in (*self.links, *self.files, *_paths(self.unix_listeners)))):
             _check_path(path)
         _check_range("binds", len(self.binds), 1, _MAX_BINDS)
-        _check_range("masked", len(self.masked), 0, _MAX_MASKED)
+        _check_range("masked", len(self.masked), 0, MAX_MASKED)
         _check_range("listeners", len(self.tcp_listeners) + len(self.unix_listeners), 0, _MAX_LISTENERS)
         for _, content in self.files:
             _check_range("bytes of a file", len(content), 0, _MAX_FILE)
