@@ -106,7 +106,7 @@ class HelloWatch:
             kind, end = self._answered[at], at + _HEAD + int.from_bytes(self._answered[at + 3 : at + _HEAD], "big")
             if kind not in (HANDSHAKE, _ALERT):
                 self.is_over = True
-                return
+                break
             if kind == HANDSHAKE:
                 found += self._answered[at + _HEAD : end]
             at = end

@@ -52,7 +52,9 @@ OPENED_A_MINUTE: Final = 600  # of one session: two rows of the ledger each; npm
 MAX_TURNED_AWAY: Final = 32  # told so at once; who comes beyond them is closed without a word
 HEAD_S: Final = 10.0  # the client has the head ready when it connects
 HELLO_S: Final = 10.0  # a client begins TLS as soon as it has its 200
-ADMIT_S: Final = 15 * 60.0  # a person may be asked; whoever asked gives up earlier, and is then not waited for any more
+ADMIT_S: Final = (
+    60.0  # a person may be asked: the policy waits for them half as long, and this is for one that does not end
+)
 REACH_S: Final = 20.0  # a look-up (5 s) or a connection (10 s); each has its own bound in steps.py
 _MINUTE_S: Final = 60.0
 _SAID: Final = 300
@@ -267,7 +269,7 @@ class _Tunnel:
                 raise RefusedError(decided.reason, decided.text)
             case AileronError():
                 raise decided
-        text = f"nobody decided within {ADMIT_S / 60:.0f} minutes whether this cell reaches {destination}"
+        text = f"nobody decided within {ADMIT_S:.0f} seconds whether this cell reaches {destination}"
         raise RefusedError(Reason.HOST_UNANSWERED, text)
 
     async def _until_gone(self, waiting: anyio.CancelScope) -> None:
