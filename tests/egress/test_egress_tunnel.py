@@ -416,8 +416,9 @@ def test_curl_hears_that_the_name_is_another(proxy: Proxy, upstream: Upstream, a
 
 @pytest.mark.parametrize("also", [b"", b"\x14\x03\x03\x00\x01\x01"], ids=["alone", "with a change of ciphers"])
 def test_a_second_hello_names_the_same_host(authority: Authority, also: bytes) -> None:
-    """Where the server asks for another one, in one write with what OpenSSL sends after it or not. The same name passes; another one
-    does not reach it.
+    """Where the server asks for another one, alone or in one write with what OpenSSL sends after it.
+
+    The same name passes; another one does not reach it.
     """
     retry = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
     message = b"\x03\x03" + retry + b"\x00\x13\x01\x00\x00\x06\x00\x2b\x00\x02\x03\x04"
