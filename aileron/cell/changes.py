@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aileron.cell.executes import spoken
-from aileron.cell.kept import Kept, prune
+from aileron.cell.kept import Kept, kept_cells, prune
 from aileron.cell.listing import Change, Changes, Listing
 from aileron.cell.start import Root, Start
 from aileron.cell.tree import under
@@ -39,7 +39,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.timestamp import utc
 from aileron.model.visible import visible
 
-__all__ = ["Watch", "look", "named", "start_of", "summary"]
+__all__ = ["Watch", "earlier_roots", "look", "named", "start_of", "summary"]
 
 _SHOWN_EXECUTING: Final = 20
 """Lines of the summary: with the rest it fits on a screen."""
@@ -73,6 +73,7 @@ class Watch:
             facts = {
                 "session": kept.session,
                 "folder": roots[0].path if roots else "",
+                "roots": [root.path for root in roots],
                 "started": utc(time.time()),
                 "is_aside": os.path.lexists(kept.upper),
             }
@@ -125,6 +126,20 @@ def start_of(kept: Kept) -> dict[str, Any]:
     if not isinstance(facts, dict) or not isinstance(facts.get("folder"), str):
         raise AileronError(FailureClass.NOT_FOUND, f"no cell is on record for session {kept.session}")
     return facts
+
+
+def earlier_roots(cells: Path) -> tuple[str, ...]:
+    """What agents in the cells on record could write, each place once. AileronError where a record cannot be understood."""
+    found: dict[str, None] = {}
+    for kept in kept_cells(cells):
+        facts = kept.read("start.json")
+        if facts is None:
+            continue  # removed meanwhile
+        places = [facts.get("folder"), *(facts.get("roots") or [])] if isinstance(facts, dict) else [None]
+        if not all(isinstance(place, str) for place in places):
+            raise AileronError(FailureClass.INTERNAL_ERROR, f"{kept.path} is damaged: remove it")
+        found.update(dict.fromkeys(place for place in places if place))
+    return tuple(found)
 
 
 def look(kept: Kept) -> Changes:

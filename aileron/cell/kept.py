@@ -1,7 +1,7 @@
 """What is kept of a cell in Aileron's home: `cells/SESSION/`, as long as it is of use.
 
     lock           held by the command whose cell it is, as long as the cell is there: flock(2), which the kernel lets go of
-    start.json     session, folder, when, what is watched
+    start.json     session, folder, when, what the agent can write
     names.json     which names were there (changes.py)
     changes.json   what it changed, when it was over
     decided.json   which of it was applied or discarded (apply.py)

@@ -10,7 +10,7 @@ here: what the agent's module sets (agent.py), which of an agent's keys the gate
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 __all__ = ["NEVER", "PROXY_PORT", "RUN_HOME", "certificate_files", "is_refused", "made", "passed"]
@@ -77,9 +77,11 @@ def passed(
     }
 
 
-def certificate_files(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Files and directories of certificates that are passed by name, and so have to be there."""
-    return tuple(path for name in _CERTIFICATES if (path := environment.get(name, "")).startswith("/"))
+def certificate_files(environment: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    """Where certificates are that are passed by name, and so have to be there; and whether a directory is meant."""
+    for name in _CERTIFICATES:
+        if (path := environment.get(name, "")).startswith("/"):
+            yield path, name == "SSL_CERT_DIR"
 
 
 def made(*, home: str, path: Iterable[str], folder: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from aileron.launch.places import is_within
+from aileron.launch.ways import read_regular
 
 __all__ = ["cleaned_settings", "outside_of_project", "person_settings"]
 
@@ -104,10 +105,4 @@ def _common_directory(directory: str) -> str:
 
 
 def _read(file: str) -> str:
-    try:
-        with open(
-            os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8", errors="replace"
-        ) as opened:
-            return opened.read(_MAX_FILE)
-    except OSError:
-        return ""
+    return (read_regular(file, _MAX_FILE) or b"").decode("utf-8", "replace")

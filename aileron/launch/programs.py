@@ -5,6 +5,7 @@ Looks at the file system, starts nothing. Runs in commands. Not here: what they 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aileron.launch.agent import Agent, AileronServer
+from aileron.launch.ways import read_regular
 from aileron.model.failure import AileronError, FailureClass
 
 __all__ = ["installation", "program_of", "read_files", "server_of"]
@@ -56,10 +58,8 @@ def read_files(agent: Agent, environment: Mapping[str, str]) -> dict[Path, str]:
     """The user's files that the agent's module wants to see, as far as they are there and are text."""
     found: dict[Path, str] = {}
     for path in agent.reads(environment):
-        try:
-            # O_NONBLOCK: a FIFO in the place of a file must not hold us
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-                found[path] = opened.read(_MAX_READ).decode()
-        except (OSError, UnicodeDecodeError):
-            continue  # the agent says itself what is wrong with its files
+        content = read_regular(str(path), _MAX_READ)
+        if content is not None:
+            with contextlib.suppress(UnicodeDecodeError):  # the agent says itself what is wrong with its files
+                found[path] = content.decode()
     return found

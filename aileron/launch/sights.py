@@ -9,6 +9,7 @@ Rules
   project that they lie in, and an agent cannot change what a person runs later by its name.
 - Aileron's home is shown by no option. A place of credentials is shown only by its own name, and that is said; where a wider
   place is shown, it is masked.
+- What an agent in an earlier cell could write chooses nothing that this one shows: no link there is followed out of it (ways.py).
 - Whatever is refused says what to type instead.
 
 Source: docs/adr/0062-the-agent-in-a-cell.md, docs/reference/cli.md. Not here: how it is made (aileron_sandbox.cell), who answers
@@ -33,8 +34,10 @@ from aileron.launch.agent import (
     Setup,
     home_of,
 )
+from aileron.launch.agents import AGENTS
 from aileron.launch.places import SECRET_IN_HOME, is_within, secret_places
 from aileron.launch.system_sights import SYSTEM, SystemSights, made_files, system_sights
+from aileron.launch.ways import leads_away, way_of
 from aileron.model.placeholder import CELL_PLACEHOLDER
 from aileron_sandbox.cell.policy import Bind, CellPolicy
 
@@ -48,6 +51,8 @@ _UNFIT_ROOTS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt"
 """A project is none of these: they hold what is everybody's."""
 _UNFIT: Final = ("/proc", "/sys", "/dev", "/run", "/boot", "/nix", "/gnu", "/snap")
 """Nor does it lie below these."""
+_OF_THE_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", *_UNFIT)
+"""Settings of an agent lie in none of these; in the others people have homes."""
 _EMPTY_STATE: Final = b"{}\n"
 
 
@@ -87,7 +92,8 @@ class CellOptions:
 class Machine:
     """Where things are. All are resolved: the person's home, Aileron's, what of Aileron is installed, the ports of loopback.
 
-    `gateway_port` is where agents find the daemon on loopback, in a cell too.
+    `gateway_port` is where agents find the daemon on loopback, in a cell too. `earlier_projects` is what agents in earlier cells
+    could write.
     """
 
     home: str
@@ -96,6 +102,7 @@ class Machine:
     gateway_port: int
     git_settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     system: SystemSights | None = None
+    earlier_projects: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,13 +164,15 @@ def sights(
     """The cell of one launch. `asked` and `setup` are those for the cell, with the placeholder as their token. CellRefused."""
     project = os.path.realpath(folder)
     needs = agent.cell(asked.environment)
-    _check_project(project, machine, [str(path) for path in needs.directories])
+    _check_project(project, machine, agent, asked.environment)
+    for setting in (*needs.directories, *needs.files):
+        _check_setting(str(setting), machine)
     shown = _Shown(machine)
     system = machine.system or system_sights()
-    path = _programs(shown, program, asked.environment, machine, _written_by_agents(project, needs, options))
-    for place in cell_environment.certificate_files(asked.environment):
-        shown.read(os.path.realpath(place), target=os.path.normpath(place))
-    missing = _settings(shown, needs, asked.environment, machine)
+    written = _written_by_agents(project, asked.environment, options, machine)
+    path = _programs(shown, program, toolchains.Where(machine.home, asked.environment, written))
+    _certificates(shown, asked.environment, machine, written)
+    missing = _settings(shown, needs, asked.environment, machine, written)
     _allowed(shown, options, machine)
     shown.put(project, project, writable=not options.read_only and not options.overlay)
     for place in machine.installation:
@@ -314,7 +323,7 @@ def _with_what_links_lead_to(places: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for place in places for one in (place, os.path.realpath(place))))
 
 
-def _check_project(project: str, machine: Machine, own: Iterable[str]) -> None:
+def _check_project(project: str, machine: Machine, agent: Agent, environment: Mapping[str, str]) -> None:
     fix = "cd into the folder of one project"
     if is_within(machine.home, project):
         raise CellRefused(f"{project} is or contains your home, which a cell does not show", fix)
@@ -325,62 +334,118 @@ def _check_project(project: str, machine: Machine, own: Iterable[str]) -> None:
     for name in SECRET_IN_HOME:
         if is_within(project, place := os.path.realpath(f"{machine.home}/{name}")):
             raise CellRefused(f"{project} is in {place}, a place of credentials", fix)
-    for place in own:
-        if is_within(os.path.realpath(place), project):
-            raise CellRefused(f"{project} contains the agent's own settings ({place})", fix)
+    for one in (agent, *AGENTS.values()):
+        whose = "the agent's own settings" if one is agent else f"the settings of {one.title}"
+        for place in _settings_of(one, environment):
+            # Each link on the way counts: who can replace it chooses where the settings are, for the next launch.
+            if any(is_within(step, project) for step in way_of(place)):
+                raise CellRefused(f"{project} contains {whose} ({place})", fix)
 
 
-def _written_by_agents(project: str, needs: CellNeeds, options: CellOptions) -> tuple[str, ...]:
-    """Where an agent in a cell may have left something: what this cell lets it write, in another one before."""
-    places = (*map(str, (*needs.directories, *needs.files)), *options.allow_write)
-    return (project, *map(os.path.realpath, places))
+def _settings_of(agent: Agent, environment: Mapping[str, str]) -> list[str]:
+    needs = agent.cell(environment)
+    return [os.path.abspath(path) for path in (*needs.directories, *needs.files)]
 
 
-def _programs(
-    shown: _Shown, program: str, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]
-) -> list[str]:
+def _check_setting(place: str, machine: Machine) -> None:
+    """Return if the agent's settings lie where a cell can show them, and no agent could have said where. CellRefused."""
+    source = os.path.realpath(place)
+    fix = f"make {place} a folder or a file of its own, or set the agent's variable for another place"
+    if is_within(machine.home, source) or is_within(source, machine.aileron_home):
+        raise CellRefused(
+            f"the agent's settings are in {source}, which a cell does not show", "unset the agent's variable"
+        )
+    if is_within(machine.aileron_home, source):
+        raise CellRefused(f"the agent's settings, {place}, are in {source}, which contains Aileron's home", fix)
+    for secret in _with_what_links_lead_to(secret_places(machine.home)):
+        if is_within(machine.home, secret):
+            continue  # a home in /var/lib, as services have
+        if is_within(source, secret) or is_within(secret, source):
+            raise CellRefused(
+                f"the agent's settings, {place}, lead to {source}: {secret} is a place of credentials", fix
+            )
+    if source == "/" or source in _UNFIT_ROOTS or any(is_within(source, one) for one in _OF_THE_SYSTEM):
+        raise CellRefused(f"the agent's settings, {place}, lead to {source}, a place of the system", fix)
+    if leads_away(place, machine.earlier_projects):
+        raise CellRefused(
+            f"the agent's settings, {place}, lead to {source} by a link in a folder that an agent in a cell could write",
+            fix,
+        )
+
+
+def _written_by_agents(
+    project: str, environment: Mapping[str, str], options: CellOptions, machine: Machine
+) -> tuple[str, ...]:
+    """Where an agent in a cell may have left something: what this cell lets it write, and what others let one write before."""
+    settings = (place for agent in AGENTS.values() for place in _settings_of(agent, environment))
+    places = (project, *settings, *options.allow_write, *machine.earlier_projects)
+    return tuple(dict.fromkeys(map(os.path.realpath, places)))
+
+
+def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]:
     """The agent's program and those of PATH, with what they need; the PATH of the cell."""
-
-    def is_own(path: str) -> bool:
-        return not any(is_within(path, place) for place in written)
-
-    home = machine.home
-    path = toolchains.path_directories(environment)
     kept: list[str] = []
-    for directory in path:
-        if is_within(home, directory):
+    for said in toolchains.path_directories(where.environment):
+        directory = os.path.realpath(said)
+        if is_within(where.home, directory):
             shown.notes.append(f"{directory} is in PATH but contains your home, so it is not shown")
             continue
         kept.append(directory)
         if not _is_system(directory):
-            for place in toolchains.installation_of(directory, home, environment, is_own=is_own(directory)):
+            if where.leads_away(said):
+                shown.notes.append(
+                    f"{said} is in PATH and leads to {directory} by a link that an agent could have made"
+                )
+            for place in toolchains.installation_of(said, where):
                 shown.read(place)
-    for place in toolchains.toolchain_variables(environment):
-        for part in toolchains.installation_of(place, home, environment, is_own=is_own(place)):
-            shown.read(part)
-    real = os.path.realpath(program)
-    for place in toolchains.installation_of(real, home, environment, is_own=is_own(real)):
+    for said in toolchains.toolchain_variables(where.environment):
+        for place in toolchains.installation_of(said, where):
+            shown.read(place)
+    for place in toolchains.installation_of(program, where):
         if not _is_system(place):
             shown.fixed(place)
-    return kept
+    return list(dict.fromkeys(kept))
 
 
-def _settings(shown: _Shown, needs: CellNeeds, environment: Mapping[str, str], machine: Machine) -> tuple[Missing, ...]:
+def _certificates(shown: _Shown, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]) -> None:
+    """What variables name: a file, or a directory where that is meant and it is not in the home. In the home, no link counts."""
+    for named, is_directory in cell_environment.certificate_files(environment):
+        said = os.path.normpath(named)
+        *links, real = way_of(_target(said, environment, machine))
+        if _is_system(real) or not os.path.exists(real):
+            continue
+        is_in_home = is_within(real, machine.home)
+        is_led = leads_away(said, written) or any(is_within(link, machine.home) for link in links)
+        is_fit = (is_directory and not is_in_home and os.path.isdir(real)) or os.path.isfile(real)
+        if is_led or not is_fit:
+            why = "by a link" if is_led else "which is no file"
+            shown.notes.append(f"{said} leads to {real} {why}, and is not shown; if it is yours: --allow-read {real}")
+        else:
+            shown.read(real, target=said)
+
+
+def _settings(
+    shown: _Shown, needs: CellNeeds, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]
+) -> tuple[Missing, ...]:
     """The agent's own files, where it looks for them, whatever links there are on the way; what of them is not there yet."""
     missing: list[Missing] = []
     for is_directory, places in ((True, needs.directories), (False, needs.files)):
         for place in places:
             source = os.path.realpath(place)
-            if is_within(machine.home, source) or is_within(source, machine.aileron_home):
-                raise CellRefused(
-                    f"the agent's settings are in {source}, which a cell does not show", "unset the agent's variable"
-                )
+            target = _target(str(place), environment, machine)
+            if source != target:
+                shown.notes.append(f"{place} leads to {source}, which the agent can write")
             if not os.path.exists(source):
                 missing.append(Missing(source, is_directory))
-            shown.settings(source, _target(str(place), environment, machine))
+            shown.settings(source, target)
             if is_directory:
                 shown.notes += _links_out_of(source, place)
     for place in needs.readable:
+        if leads_away(os.path.abspath(place), written):
+            shown.notes.append(
+                f"{place} leads to {os.path.realpath(place)} by a link that an agent could have made: not shown"
+            )
+            continue
         shown.read(os.path.realpath(place), target=_target(str(place), environment, machine))
     for place in needs.fixed:
         source = os.path.realpath(place)

@@ -17,8 +17,25 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from aileron.launch.places import is_within
+from aileron.launch.ways import leads_away, read_regular
 
-__all__ = ["TOOLCHAINS", "Toolchain", "installation_of", "path_directories", "toolchain_variables"]
+__all__ = ["TOOLCHAINS", "Toolchain", "Where", "installation_of", "path_directories", "toolchain_variables"]
+
+
+class Where(NamedTuple):
+    """Whose programs: the home, resolved, the environment, and the folders, resolved, in which an agent may have `written`."""
+
+    home: str
+    environment: Mapping[str, str]
+    written: tuple[str, ...] = ()
+
+    def leads_away(self, path: str) -> bool:
+        """Whether an agent could have chosen what a path means."""
+        return leads_away(path, self.written)
+
+    def is_written(self, path: str) -> bool:
+        """Whether an agent could have made this."""
+        return any(is_within(path, place) for place in self.written)
 
 
 class Toolchain(NamedTuple):
@@ -80,84 +97,81 @@ _MAX_UP: Final = 4
 """Directories above a program that are looked at for what it belongs to."""
 _PREFIX_HAS: Final = ("lib", "lib64", "libexec", "share", "include")
 _MAX_CONFIG: Final = 1 << 16
+"""64 KiB of pyvenv.cfg, which has ten lines."""
 
 
 def path_directories(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The directories of PATH that are there, resolved, each once, in their order."""
+    """The directories of PATH that are there, as they are said, each once, in their order."""
     said = environment.get("PATH", os.defpath).split(os.pathsep)
-    found = (os.path.realpath(path) for path in said if path.startswith("/") and os.path.isdir(path))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(path for path in said if path.startswith("/") and os.path.isdir(path)))
 
 
 def toolchain_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Installations that variables name, and that are there."""
     said = (environment.get(name, "") for name in _DIRECTORY_VARIABLES)
-    return tuple(os.path.realpath(path) for path in said if path.startswith("/") and os.path.isdir(path))
+    return tuple(path for path in said if path.startswith("/") and os.path.isdir(path))
 
 
-def installation_of(path: str, home: str, environment: Mapping[str, str], *, is_own: bool = True) -> tuple[str, ...]:
-    """What is shown so that a program, or all programs of a directory, can run. `path` is resolved, and so is the answer.
-
-    It can be in a place that is shown anyway. With `is_own` False an agent may have written there: links and the names in it lead
-    to toolchains of the table, and nowhere else, or an agent would choose what the next cell shows.
-    """
-    if not is_own:
-        return tuple(dict.fromkeys(_toolchains_named_in(path, home, environment)))
+def installation_of(said: str, where: Where) -> tuple[str, ...]:
+    """What is shown so that a program, or all programs of a directory, can run. It can be in a place that is shown anyway."""
+    path = os.path.realpath(said)
+    if where.leads_away(said):
+        return tuple(dict.fromkeys(_toolchain_of(path, where)))
     if not os.path.isdir(path):
-        return tuple(dict.fromkeys(_around(path, home, environment)))
+        # of what an agent could have made, the program itself: the folder is shown anyway, or is none of this cell's
+        of_file = [path, *_toolchain_of(path, where)] if where.is_written(path) else _around(path, where)
+        return tuple(dict.fromkeys(of_file))
     found = [path]
-    if part := _toolchain_of(path, home, environment):
+    if part := _toolchain_of(path, where):
         found = [*part] if any(is_within(path, one) for one in part) else [path, *part]
-    for target in _linked_from(path):
+    for link, target in _linked_from(path):
         if not any(is_within(target, one) for one in found):
-            found += _around(target, home, environment)
-    return tuple(dict.fromkeys([*found, *_below_environment(path)]))
+            found += [*_toolchain_of(target, where)] if where.leads_away(link) else [*_around(target, where)]
+    return tuple(dict.fromkeys([*found, *_below_environment(path, where)]))
 
 
-def _toolchains_named_in(path: str, home: str, environment: Mapping[str, str]) -> Iterator[str]:
-    yield path
-    for target in (*_linked_from(path), *_below_environment(path)):
-        yield from _toolchain_of(target, home, environment)
-
-
-def _around(path: str, home: str, environment: Mapping[str, str]) -> Iterator[str]:
+def _around(path: str, where: Where) -> Iterator[str]:
     """One program: what of its toolchain, or which tree around it."""
-    if part := _toolchain_of(path, home, environment):
+    if part := _toolchain_of(path, where):
         yield from part
         if any(is_within(path, one) for one in part):
             return
-    yield _tree_of(path, home)
-    yield from _below_environment(os.path.dirname(path))
+    yield _tree_of(path, where.home)
+    yield from _below_environment(os.path.dirname(path), where)
 
 
-def _toolchain_of(path: str, home: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _toolchain_of(path: str, where: Where) -> tuple[str, ...]:
     """What is shown of the toolchain in which a path lies; nothing where it lies in none."""
     for chain in TOOLCHAINS:
-        if is_within(path, _place_of(chain, home, environment)):
-            return tuple(_parts_of(chain, home, environment))
+        place = _place_of(chain, where)
+        if place and is_within(path, place):
+            return tuple(_parts_of(chain, where))
     return ()
 
 
-def _place_of(chain: Toolchain, home: str, environment: Mapping[str, str]) -> str:
-    said = environment.get(chain.variable, "") if chain.variable else ""
-    return os.path.realpath(said if said.startswith("/") else f"{home}/{chain.name}")
+def _place_of(chain: Toolchain, where: Where) -> str:
+    """Resolved; empty where an agent could have chosen it."""
+    said = where.environment.get(chain.variable, "") if chain.variable else ""
+    path = said if said.startswith("/") else f"{where.home}/{chain.name}"
+    return "" if where.leads_away(path) else os.path.realpath(path)
 
 
-def _parts_of(chain: Toolchain, home: str, environment: Mapping[str, str]) -> Iterator[str]:
-    place = _place_of(chain, home, environment)
-    for part in chain.shows:
-        if os.path.exists(path := os.path.join(place, part).rstrip("/")):
+def _parts_of(chain: Toolchain, where: Where) -> Iterator[str]:
+    place = _place_of(chain, where)
+    for part in chain.shows if place else ():
+        path = os.path.join(place, part).rstrip("/")
+        if os.path.exists(path) and not where.leads_away(path):
             yield path
     for name in chain.brings:
         other = next((one for one in TOOLCHAINS if one.name == name), None)
         if other is not None:
-            yield from _parts_of(other, home, environment)
-        elif os.path.exists(path := f"{home}/{name}"):
+            yield from _parts_of(other, where)
+        elif os.path.exists(path := f"{where.home}/{name}") and not where.leads_away(path):
             yield os.path.realpath(path)
 
 
-def _linked_from(directory: str) -> Iterator[str]:
-    """What links of a directory lead to outside of it, resolved."""
+def _linked_from(directory: str) -> Iterator[tuple[str, str]]:
+    """The links of a directory that lead out of it, each with what it leads to, resolved."""
     try:
         with os.scandir(directory) as entries:
             links = [entry.path for entry in itertools.islice(entries, _MAX_PROGRAMS) if entry.is_symlink()]
@@ -166,7 +180,7 @@ def _linked_from(directory: str) -> Iterator[str]:
     for link in links:
         target = os.path.realpath(link)
         if not is_within(target, directory) and os.path.exists(target):
-            yield target
+            yield link, target
 
 
 def _tree_of(path: str, home: str) -> str:
@@ -189,16 +203,20 @@ def _tree_of(path: str, home: str) -> str:
     return path
 
 
-def _below_environment(directory: str) -> Iterator[str]:
+def _below_environment(directory: str, where: Where) -> Iterator[str]:
     """Of the `bin` of a virtual environment: the environment, and the Python that it is made from."""
     environment = os.path.dirname(directory)
-    try:
-        with open(f"{environment}/pyvenv.cfg", encoding="utf-8", errors="replace") as opened:
-            lines = opened.read(_MAX_CONFIG).splitlines()
-    except OSError:
+    file = f"{environment}/pyvenv.cfg"
+    content = read_regular(file, _MAX_CONFIG)
+    if content is None:
         return
     yield environment
-    for line in lines:
+    is_own = not where.is_written(file) and not where.leads_away(file)
+    for line in content.decode("utf-8", "replace").splitlines():
         key, _, value = line.partition("=")
-        if key.strip() == "home" and (below := value.strip()).startswith("/") and os.path.isdir(below):
-            yield os.path.dirname(os.path.realpath(below))
+        if key.strip() == "home" and (said := value.strip()).startswith("/") and os.path.isdir(said):
+            below = os.path.realpath(said)
+            if is_own and not where.leads_away(said):
+                yield os.path.dirname(below)
+            else:
+                yield from _toolchain_of(below, where)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aileron.cell.changes import Watch, look, summary
+from aileron.cell.changes import Watch, earlier_roots, look, summary
 from aileron.cell.kept import MAX_AGE_S, MAX_CELLS, Kept, kept_cells, prune
 from aileron.cell.listing import Change, Changes
 from aileron.cell.start import Moment, Root, Start, is_since
@@ -532,6 +532,20 @@ def test_old_cells_are_removed_but_for_those_in_use_or_with_changes_aside(tmp_pa
     assert left == {f"ses-{number:03}" for number in range(MAX_CELLS + 2)}
     prune(cells, now=now + MAX_AGE_S + 60)
     assert {kept.session for kept in kept_cells(cells)} == {f"ses-{MAX_CELLS:03}"}
+
+
+def test_what_earlier_cells_could_write_is_on_record(tmp_path: Path, project: Path) -> None:
+    """Each place once, of every cell; where a record cannot be understood, it is not passed over."""
+    cells, other = tmp_path / "cells", tmp_path / "other"
+    other.mkdir()
+    for name, roots in (("ses-1", [Root(str(project))]), ("ses-2", [Root(str(project)), Root(str(other))])):
+        Watch.begin(roots, cells / name).abandon()
+    assert set(earlier_roots(cells)) == {str(project), str(other)}
+    assert earlier_roots(tmp_path / "none") == ()
+
+    Kept(cells / "ses-1").write("start.json", {"session": "ses-1"})
+    with pytest.raises(AileronError, match="is damaged: remove it"):
+        earlier_roots(cells)
 
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a b", "a\n", "ses-\u00e9", "x" * 101])

@@ -57,6 +57,7 @@ class Place:
         installation: tuple[str, ...] = (),
         git_settings: Mapping[str, str] | None = None,
         system: SystemSights = _SYSTEM,
+        earlier: tuple[Path, ...] = (),
         **environment: str,
     ) -> Sights:
         """What it sees there."""
@@ -67,6 +68,7 @@ class Place:
             gateway_port=8721,
             git_settings=git_settings or {},
             system=system,
+            earlier_projects=tuple(map(str, earlier)),
         )
         server = server_in_cell(AileronServer(("/opt/aileron/bin/aileron-mcp",), str(self.aileron)))
         gateway = Gateway("http://localhost:8721", kept)

@@ -76,6 +76,77 @@ def test_settings_that_are_a_link_are_at_their_own_path(place: Place) -> None:
     assert place.shows(cell, place.home / "dotfiles" / "other") == "nothing"
 
 
+def test_settings_that_are_a_link_are_said(place: Place) -> None:
+    """So that a person sees where they are; of those that are where their name says, nothing is said."""
+    kept = place.home / "dotfiles" / "claude"
+    kept.mkdir(parents=True)
+    (place.home / ".claude").symlink_to(kept)
+
+    assert f"{place.home}/.claude leads to {kept}, which the agent can write" in place.cell().notes
+    assert [note for note in place.cell("codex").notes if "leads to" in note] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (".ssh", "a place of credentials"),
+        (".ssh/keys", "a place of credentials"),
+        (".config", "a place of credentials"),
+        ("/usr/share", "a place of the system"),
+        ("/opt", "a place of the system"),
+        (".aileron", "which a cell does not show"),
+        ("Documents", ""),
+    ],
+)
+def test_settings_that_lead_to_what_is_nobodys_settings_are_refused(place: Place, target: str, why: str) -> None:
+    """What an agent put in the place of the folder that ~/.claude leads to is not bound writable. Another folder is."""
+    for name in (".ssh/keys", ".config/gh", "Documents", "dotfiles"):
+        (place.home / name).mkdir(parents=True)
+    (place.home / ".claude").symlink_to(place.home / "dotfiles" / "claude")
+    (place.home / "dotfiles" / "claude").symlink_to(target if target.startswith("/") else place.home / target)
+
+    if not why:
+        assert place.shows(place.cell(), place.home / ".claude" / "x") == "writable"
+        return
+    with pytest.raises(CellRefused, match=why) as refused:
+        place.cell()
+    assert refused.value.fix
+
+
+def test_settings_that_an_agent_in_an_earlier_cell_could_move_are_refused(place: Place) -> None:
+    """By a link that leads out of the folder that it could write; one that stays in there is the person's or does no harm."""
+    dotfiles = place.home / "dotfiles"
+    (dotfiles / "one").mkdir(parents=True)
+    (place.home / "Documents").mkdir()
+    (place.home / ".claude").symlink_to(dotfiles / "claude")
+    (dotfiles / "claude").symlink_to("one")
+    assert place.shows(place.cell(earlier=(dotfiles,)), place.home / ".claude" / "x") == "writable"
+
+    (dotfiles / "claude").unlink()
+    (dotfiles / "claude").symlink_to("../Documents")
+    with pytest.raises(CellRefused, match="by a link in a folder that an agent in a cell could write"):
+        place.cell(earlier=(dotfiles,))
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+@pytest.mark.parametrize("is_on_the_way", [False, True])
+def test_a_project_with_the_settings_of_any_agent_is_refused(place: Place, agent: str, is_on_the_way: bool) -> None:
+    """Also with a link to them, which who works there could replace. The folder beside it is a project."""
+    dotfiles, beside = place.home / "dotfiles", place.home / "beside"
+    for path in (dotfiles, beside, place.home / "kept"):
+        path.mkdir()
+    (place.home / ".claude").symlink_to(dotfiles / "claude")
+    if is_on_the_way:
+        (dotfiles / "claude").symlink_to(place.home / "kept")
+    else:
+        (dotfiles / "claude").mkdir()
+
+    assert place.shows(place.cell(agent, folder=beside), beside / "x") == "writable"
+    with pytest.raises(CellRefused, match=r"contains .* settings") as refused:
+        place.cell(agent, folder=dotfiles)
+    assert refused.value.fix == "cd into the folder of one project"
+
+
 def test_a_link_that_an_agent_left_in_its_settings_shows_nothing(place: Place) -> None:
     """Or it would choose what the next cell shows. The person is told what to allow, if the link is theirs."""
     letter = place.file("Documents/letter.txt")
@@ -118,6 +189,55 @@ def test_a_virtual_environment_of_a_project_comes_with_a_python_of_the_table(pla
 
     assert place.shows(cell, python) == "read-only"
     assert place.shows(cell, scripts / "python3") == "writable"
+
+
+@pytest.mark.parametrize("how", ["in PATH", "PATH", "through", "pyvenv", "VIRTUAL_ENV", "PYENV_ROOT", ".pyenv"])
+def test_programs_that_an_agent_left_in_an_earlier_project_show_nothing(place: Place, how: str) -> None:
+    """Wherever the link is that leads out of it. Where no agent was in a cell, the link is the person's, and is followed."""
+    private, other = place.home / "private", place.home / "other"
+    tool = place.program(private / "bin" / "tool")
+    (private / "lib").mkdir()
+    (other / "bin").mkdir(parents=True)
+    path, variables = other / "bin", {}
+    if how == "in PATH":
+        (path / "tool").symlink_to(tool)
+    elif how == "through":
+        (path / "tool").symlink_to(tool)
+        (place.bin / "tool").symlink_to(path / "tool")
+        path = place.bin
+    elif how == "pyvenv":
+        (other / "pyvenv.cfg").write_text(f"home = {private}/bin\n")
+    elif how == "PATH":
+        path.rmdir()
+        path.symlink_to(private / "bin")
+    else:
+        (other / "moved").symlink_to(private)
+        if how == ".pyenv":
+            (place.home / ".pyenv").symlink_to(other / "moved")
+        else:
+            variables[how] = str(other / "moved")
+        (place.bin / "tool").symlink_to(place.program(private / "shims" / "tool"))
+        path = place.bin
+    variables["PATH"] = f"{path}:{place.environment['PATH']}"
+
+    assert place.shows(place.cell(**variables), tool) == "read-only"
+    assert place.shows(place.cell(earlier=(other,), **variables), tool) == "nothing"
+
+
+@pytest.mark.parametrize("folder", ["project", "home"])
+def test_a_fifo_in_the_place_of_a_file_does_not_hold_the_launch(place: Place, folder: str) -> None:
+    """An agent made one of pyvenv.cfg. A regular file there is read."""
+    python = place.program(place.home / ".pyenv" / "versions" / "3.11" / "bin" / "python3")
+    scripts = (place.project if folder == "project" else place.home) / "environment" / "bin"
+    scripts.mkdir(parents=True)
+    file = scripts.parent / "pyvenv.cfg"
+    variables = {"PATH": f"{scripts}:{place.environment['PATH']}"}
+    os.mkfifo(file)
+    assert place.shows(place.cell(**variables), python) == "nothing"
+
+    file.unlink()
+    file.write_text(f"home = {python.parent}\n")
+    assert place.shows(place.cell(**variables), python) == "read-only"
 
 
 # Keys that the gateway has
@@ -471,6 +591,42 @@ def test_certificates_that_a_variable_names_are_there(place: Place) -> None:
 
     assert place.shows(cell, bundle) == "read-only"
     assert cell.environment["SSL_CERT_FILE"] == str(bundle)
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"])
+@pytest.mark.parametrize("what", ["file", "folder", "link to a file", "link to a folder"])
+def test_certificates_of_the_home_are_files_and_no_links(place: Place, variable: str, what: str) -> None:
+    """A folder or a link there could be an agent's, and would choose what is shown. It is said how it is allowed."""
+    letter = place.file("Documents/letter.txt")
+    named = place.home / "other" / "ca"
+    named.parent.mkdir()
+    if what == "file":
+        named.write_text("")
+    elif what == "folder":
+        named.mkdir()
+    else:
+        named.symlink_to(letter if what == "link to a file" else letter.parent)
+    cell = place.cell(**{variable: str(named)})
+
+    is_shown = what == "file"
+    assert place.shows(cell, named) == ("read-only" if is_shown else "nothing")
+    assert bool([note for note in cell.notes if f"--allow-read {os.path.realpath(named)}" in note]) is not is_shown
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_a_folder_of_certificates_outside_of_the_home_is_there_where_one_is_meant(place: Place, variable: str) -> None:
+    """By a link too, unless an agent in an earlier cell could have made it."""
+    company, link = place.root / "company" / "ca", place.root / "link"
+    company.mkdir(parents=True)
+    link.symlink_to(company)
+    expected = "read-only" if variable == "SSL_CERT_DIR" else "nothing"
+
+    assert place.shows(place.cell(**{variable: str(company)}), company) == expected
+    assert place.shows(place.cell(**{variable: str(link)}), link) == expected
+    (place.root / "shared").mkdir()
+    (place.root / "shared" / "ca").symlink_to(company)
+    named = {variable: str(place.root / "shared" / "ca")}
+    assert place.shows(place.cell(earlier=(place.root / "shared",), **named), named[variable]) == "nothing"
 
 
 def test_git_knows_who_commits_and_no_credentials(place: Place) -> None:

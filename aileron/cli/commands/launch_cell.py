@@ -148,18 +148,23 @@ def _unavailable(what: str, fix: str) -> Problem:
 
 def _sights(supervisor: Supervisor, start: CellStart) -> Sights:
     """What the agent sees. Problem where it cannot be as it was asked for."""
+    from aileron.cell.changes import earlier_roots
+    from aileron.config import Home
     from aileron.launch.agent import LaunchRequest
     from aileron.launch.git_sights import person_settings
     from aileron.launch.programs import installation, read_files, server_of
     from aileron.launch.sights import CellRefused, Machine, server_in_cell, sights
 
     environment = os.environ
+    with local_work():
+        earlier = earlier_roots(Home(supervisor.home).cells)
     machine = Machine(
         home=os.path.realpath(os.path.expanduser("~")),
         aileron_home=os.path.realpath(supervisor.home),
         installation=installation(),
         gateway_port=start.port,
         git_settings=person_settings(environment),
+        earlier_projects=earlier,
     )
     server = server_in_cell(server_of(supervisor.home))
     files = read_files(start.agent, environment)
