@@ -92,9 +92,31 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
             Executes(str(state), "MCP servers"),
             Executes(str(directory / "hooks/**"), "programs of hooks"),
             Executes(str(directory / "plugins/**"), "plugins"),
+            Executes(str(directory / "remote-settings.json"), "hooks and variables"),
+            *(
+                Executes(str(directory / name), "shell scripts that it loads")
+                for name in ("shell-snapshots/**", "session-env/**")
+            ),
+            Executes(str(directory / "local/**"), "its own program"),
+            *(
+                Executes(str(directory / name), "programs that its settings name, as of a status line")
+                for name in ("*.sh", "*.py", "*.js", "*.mjs", "*.ts", "scripts/**", "bin/**")
+            ),
             *(
                 Executes(str(directory / name), "instructions and commands for later sessions")
-                for name in ("CLAUDE.md", "rules/**", "commands/**", "agents/**", "skills/**", "output-styles/**")
+                for name in (
+                    "CLAUDE.md",
+                    "rules/**",
+                    "commands/**",
+                    "agents/**",
+                    "skills/**",
+                    "output-styles/**",
+                    "workflows/**",
+                    "projects/**/memory/**",
+                    "agent-memory/**",
+                    "loop.md",
+                    "scheduled_tasks.json",
+                )
             ),
         ),
         hosts=("api.anthropic.com", "platform.claude.com", "claude.ai"),

@@ -134,13 +134,28 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         arguments=("-c", 'sandbox_mode="danger-full-access"'),
         executes=(
             Executes(str(directory / "*config.toml"), "notify, hooks, MCP servers and providers' commands"),
-            Executes(str(directory / "hooks*"), "hooks"),
+            *(Executes(str(directory / name), "hooks") for name in ("hooks*", "hooks/**")),
+            Executes(str(directory / ".env"), "variables that it sets for itself"),
+            *(Executes(str(directory / name), "its own programs") for name in ("packages/**", "bin/**")),
+            *(
+                Executes(str(directory / name), "programs that its configuration names")
+                for name in ("*.sh", "*.py", "*.js", "*.mjs", "*.ts", "scripts/**")
+            ),
             Executes(str(directory / "plugins/**"), "plugins"),
             Executes(str(directory / "rules/**"), "commands that run without a question"),
             Executes(str(directory / "shell_snapshots/**"), "a shell script that it loads"),
             *(
                 Executes(str(directory / name), "instructions and scripts for later sessions")
-                for name in ("AGENTS*.md", "skills/**", "prompts/**", "agents/**", "memories/**")
+                for name in (
+                    "AGENTS*.md",
+                    "instructions.md",
+                    "skills/**",
+                    "vendor_imports/**",
+                    "prompts/**",
+                    "agents/**",
+                    "memories*/**",
+                    "automations/**",
+                )
             ),
         ),
         hosts=("api.openai.com", "chatgpt.com", "auth.openai.com"),

@@ -147,11 +147,31 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         keys={provider: ((key,), ()) for provider, (_, key, _) in _HOSTS.items()},
         variables={"GOOSE_DISABLE_KEYRING": "1"},
         executes=(
-            Executes(str(config / "config.yaml"), "extensions"),
-            Executes(str(config / "custom_providers/**"), "providers"),
+            *(
+                Executes(str(config / name), "extensions and variables")
+                for name in ("config.y*ml", "init-config.yaml", "profiles.yaml", "secrets.yaml", "plugins/**")
+            ),
+            *(
+                Executes(str(config / name), "what runs without a question")
+                for name in ("permission.yaml", "permissions/**")
+            ),
+            Executes(str(config / "*_providers/**"), "providers"),
+            *(
+                Executes(str(config / name), "programs that its configuration names")
+                for name in ("hooks/**", "*.sh", "*.py", "*.js", "*.mjs", "*.ts")
+            ),
             *(
                 Executes(str(config / name), "instructions and commands for later sessions")
-                for name in (".goosehints", "memory/**", "recipes/**", "skills/**", "prompts/**")
+                for name in (
+                    ".goosehints",
+                    "AGENTS.md",
+                    "memory/**",
+                    "recipes/**",
+                    "skills/**",
+                    "prompts/**",
+                    "agents/**",
+                    "commands/**",
+                )
             ),
             Executes(str(data / "**"), "apps, plugins and schedules"),
         ),

@@ -122,16 +122,42 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         executes=(
             *(
                 Executes(str(config / name), "MCP servers, formatters and language servers")
-                for name in ("opencode.json*", "config.json")
+                for name in ("opencode.json*", "config.json", "tui.json*")
             ),
             *(
                 Executes(str(config / name), "code that it loads")
-                for name in ("plugin*/**", "tool*/**", "package.json", "node_modules/**")
+                for name in (
+                    "plugin*/**",
+                    "tool*/**",
+                    "package.json",
+                    "package-lock.json",
+                    "bun.lock*",
+                    "bunfig.toml",
+                    ".npmrc",
+                    "node_modules/**",
+                    "*.sh",
+                    "*.py",
+                    "*.js",
+                    "*.mjs",
+                    "*.ts",
+                )
             ),
             *(
                 Executes(str(config / name), "instructions and commands for later sessions")
-                for name in ("AGENTS.md", "command*/**", "agent*/**", "mode*/**", "skill*/**")
+                for name in (
+                    "AGENTS.md",
+                    "CONTEXT.md",
+                    "*.md",
+                    "prompt*/**",
+                    "rule*/**",
+                    "command*/**",
+                    "agent*/**",
+                    "mode*/**",
+                    "skill*/**",
+                )
             ),
+            Executes(str(data / "bin/**"), "language servers and other programs"),
+            Executes(str(data / "auth.json"), "addresses from which it takes settings"),
         ),
         hosts=("api.anthropic.com", "api.openai.com", "opencode.ai", "models.dev"),
     )

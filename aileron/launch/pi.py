@@ -117,15 +117,39 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         executes=(
             *(
                 Executes(str(directory / name), "commands, servers, packages and commands for keys")
-                for name in ("settings.json", "mcp.json", "models.json", "auth.json")
+                for name in ("settings.json", "mcp*.json", "models*.json", "auth.json", "trust.json")
             ),
             *(
                 Executes(str(directory / name), "code that it loads")
-                for name in ("extensions/**", "hooks/**", "tools/**", "npm/**", "git/**", "commands/**")
+                for name in (
+                    "extensions/**",
+                    "hooks/**",
+                    "tools/**",
+                    "npm/**",
+                    "git/**",
+                    "commands/**",
+                    "packages/**",
+                    "node_modules/**",
+                    "package.json",
+                    "bin/**",
+                    "*.sh",
+                    "*.py",
+                    "*.js",
+                    "*.mjs",
+                    "*.ts",
+                )
             ),
             *(
                 Executes(str(directory / name), "instructions for later sessions")
-                for name in ("AGENTS*", "CLAUDE*", "SYSTEM.md", "APPEND_SYSTEM.md", "skills/**", "prompts/**")
+                for name in (
+                    "AGENTS*",
+                    "CLAUDE*",
+                    "SYSTEM.md",
+                    "APPEND_SYSTEM.md",
+                    "skills/**",
+                    "prompts/**",
+                    "agents/**",
+                )
             ),
         ),
         hosts=("api.anthropic.com", "api.openai.com"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aileron.cell.executes import matching
 from aileron.launch.agents import AGENTS
 from aileron.launch.places import SECRET_IN_HOME
 from aileron.launch.sights import CellOptions, CellRefused
@@ -445,6 +446,20 @@ def test_what_is_looked_at_afterwards_is_all_that_can_be_written(place: Place) -
     assert next(iter(roots)) == str(place.project)
     assert roots[f"{place.home}/out"] == ()
     assert {"settings*.json", "hooks/**", "CLAUDE.md"} <= set(roots[f"{place.home}/.claude"])
+    is_of_interest = matching(roots[f"{place.home}/.claude"]).fullmatch
+    obeyed = (
+        "statusline.sh",
+        "x/y.sh",
+        "shell-snapshots/s",
+        "session-env/a/b",
+        "local/claude",
+        "plugins/p",
+        "agents/a.md",
+    )
+    assert all(
+        is_of_interest(name) for name in (*obeyed, "commands/c.md", "skills/s/SKILL.md", "projects/p/memory/MEMORY.md")
+    )
+    assert not any(is_of_interest(name) for name in ("history.jsonl", "projects/p/session.jsonl", "todos/t.json"))
     assert roots[f"{place.home}/.claude.json"] == (".claude.json",)
 
 
