@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from aileron.cell.executes import KINDS, Candidate, EntryKind, Finding, findings, matching
@@ -35,6 +36,13 @@ _GIT_LISTED: Final = matching(
     )
 )
 """Of what lies in a repository's own folder, what is more than data: everything else is counted."""
+
+_GIT_FOLDERS: Final = {"hooks": "git hook", "remotes": "git elsewhere", "branches": "git elsewhere"}
+"""Folders of a repository in which git runs, or takes for an address, whatever is there."""
+_IN_SETTINGS: Final = frozenset(
+    {*(kind for kind in KINDS if kind.startswith("git ")), "executable", "set-user-ID", "link out of the project"}
+)
+"""What is listed of an agent's own state though the agent does not name it: a program, a repository, a way out."""
 
 
 def compare(start: Start, listing: Listing) -> None:
@@ -83,7 +91,7 @@ class _Tree:
         """A root that is a file."""
         if self._start.kind is None or is_since(status.st_ctime_ns, self._since):
             what: What = "made" if self._start.kind is None else "changed"
-            self._add("", name, parent, what, status, self._start.kind, is_in_git=False)
+            self._add("", name, parent, what, status, self._start.kind)
 
     def compare(
         self, descriptor: int, path: str, known: Folder | None, inode: int, *, is_replaced: bool, depth: int
@@ -103,20 +111,33 @@ class _Tree:
                     entries[entry.name] = entry.stat(follow_symlinks=False), entry.inode()
                 except FileNotFoundError:  # gone meanwhile
                     continue
-        is_repository = "HEAD" in entries and "objects" in entries
-        is_hooks = path.rpartition("/")[2] == "hooks" and self._is_beside_repository(descriptor)
+        kinds = self._kinds_here(descriptor, path, entries.keys())
         for name, (status, listed) in entries.items():
-            is_in_git = is_hooks or (is_repository and name == "config")
-            self._one(descriptor, child(path, name), name, status, listed, known, is_replaced, is_in_git, depth)
+            kind = kinds.get(name) or kinds.get("*")
+            self._one(descriptor, child(path, name), name, status, listed, known, is_replaced, kind, depth)
         if known is not None and known.is_known:
             for name in known.names.keys() - entries.keys():
                 self._removed(child(path, name), known.names[name])
 
+    def _kinds_here(self, descriptor: int, path: str, names: Collection[str]) -> Mapping[str, str]:
+        """Name → what it is, if this is a folder of a repository, whatever it is called; `*` for every name."""
+        if (kind := _GIT_FOLDERS.get(path.rpartition("/")[2])) and self._is_beside_repository(descriptor):
+            return {"*": kind}
+        found = {}
+        if "objects" in names or "refs" in names:  # HEAD can be elsewhere, in a folder whose commondir leads here
+            found = dict.fromkeys(("config", "config.worktree"), "git configuration")
+        if "HEAD" in names:
+            found |= {"commondir": "git elsewhere", "config.worktree": "git configuration"}
+        return found
+
     def _is_beside_repository(self, descriptor: int) -> bool:
-        with contextlib.suppress(OSError):
-            os.stat("../HEAD", dir_fd=descriptor, follow_symlinks=False)
-            return True
-        return False
+        def is_there(name: str) -> bool:
+            with contextlib.suppress(OSError):
+                os.stat(f"../{name}", dir_fd=descriptor, follow_symlinks=False)
+                return True
+            return False
+
+        return is_there("HEAD") or (is_there("objects") and is_there("refs"))
 
     def _one(
         self,
@@ -127,7 +148,7 @@ class _Tree:
         inode: int,
         known: Folder | None,
         is_replaced: bool,
-        is_in_git: bool,
+        git_kind: str | None,
         depth: int,
     ) -> None:
         if path in self._apart:
@@ -138,7 +159,7 @@ class _Tree:
         kind = kind_of(status.st_mode)
         if kind != "directory":
             if is_new or is_changed or (was is not None and was != kind):
-                self._add(path, name, parent, "made" if is_new else "changed", status, was, is_in_git=is_in_git)
+                self._add(path, name, parent, "made" if is_new else "changed", status, was, git_kind=git_kind)
         else:
             self._folder(parent, path, name, status, inode, was, is_new, is_replaced, depth)
         if was == "directory" and kind != "directory":
@@ -165,7 +186,7 @@ class _Tree:
                 if is_new or is_other or was not in (None, "directory"):
                     what: What = "made" if is_new else "changed"
                     notes = ("another folder took its place",) if is_other and not is_replaced else ()
-                    self._add(path, name, parent, what, status, was, is_in_git=False, notes=notes)
+                    self._add(path, name, parent, what, status, was, notes=notes)
                 if depth >= MAX_DEPTH:
                     self._listing.note(f"more than {MAX_DEPTH} folders deep in {visible(self._root)}: not looked at")
                 elif _is_objects(path):
@@ -175,9 +196,7 @@ class _Tree:
         except OSError as error:
             if is_new or is_replaced or is_since(status.st_ctime_ns, self._since):
                 why = f"cannot be read: {os.strerror(error.errno or 0)}"
-                self._add(
-                    path, name, parent, "made" if is_new else "changed", status, was, is_in_git=False, notes=(why,)
-                )
+                self._add(path, name, parent, "made" if is_new else "changed", status, was, notes=(why,))
 
     def _count_objects(self, descriptor: int, path: str, depth: int) -> None:
         """In a folder of which no names were read: how much in it is of now. What could lead elsewhere is listed."""
@@ -193,9 +212,7 @@ class _Tree:
                         with opened(entry.name, descriptor) as inner:
                             self._count_objects(inner, below, depth + 1)
                     elif is_since(status.st_ctime_ns, self._since):
-                        self._add(
-                            below, entry.name, descriptor, "changed", status, kind_of(status.st_mode), is_in_git=False
-                        )
+                        self._add(below, entry.name, descriptor, "changed", status, kind_of(status.st_mode))
 
     def _removed(self, path: str, kind: EntryKind) -> None:
         if is_git_data(path) and kind != "directory":
@@ -218,24 +235,26 @@ class _Tree:
         status: os.stat_result,
         was: EntryKind | None,
         *,
-        is_in_git: bool,
+        git_kind: str | None = None,
         notes: tuple[str, ...] = (),
     ) -> None:
         kind = kind_of(status.st_mode)
-        if self._only is not None and not (path == "" or self._only(path)):
-            return
         is_runnable = kind == "file" and status.st_mode & 0o111
         if is_git_data(path) and kind in ("file", "directory") and not is_runnable and not notes:
             self._listing.git_data += kind == "file"
             return
         leads_out = leads_out_of(self._real_root, path, name, parent) if kind == "link" else None
         contents = self._listing.contents
-        candidate = Candidate(path, kind, status.st_mode, lambda: contents.read(name, parent), leads_out, is_in_git)
+        candidate = Candidate(path, kind, status.st_mode, lambda: contents.read(name, parent), leads_out, git_kind)
         found = findings(candidate)
         if kind == "file" and status.st_nlink > 1 and not is_git_data(path):
             found = (*found, Finding("hard link", f"{status.st_nlink} names"))
-        if self._only is not None and not found and kind != "directory":
-            found = (Finding("agents"),)
+        if self._only is not None:
+            if path != "" and not self._only(path):
+                if not any(one.kind in _IN_SETTINGS for one in found):
+                    return
+            elif not found and kind != "directory":
+                found = (Finding("agents"),)
         self._listing.add(Change(self._root, path, what, kind, was if was != kind else None, notes, found))
 
 

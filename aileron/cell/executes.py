@@ -10,8 +10,8 @@ Runs in the command. Rules
 - The names and contents are hostile. What cannot be read, or is too long to be, counts as something that executes.
 - A file that is not in the table is no proof of anything: each program that the person runs is code.
 
-Pure. Source: the manuals of the tools that are named; gitattributes(5), git-config(1), githooks(5). Not here: which files changed
-(changes.py). The table is documented in docs/reference/cell-changes.md.
+Pure. Source: the manuals of the tools that are named; gitattributes(5), githooks(5). Not here: which files changed
+(changes.py), what a git configuration says (git_config.py). The table is documented in docs/reference/cell-changes.md.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
+from aileron.cell.git_config import git_keys, is_plain
 from aileron.model.visible import visible
 
 __all__ = [
@@ -32,7 +33,6 @@ __all__ = [
     "Execution",
     "Finding",
     "findings",
-    "git_keys",
     "matching",
     "spoken",
 ]
@@ -58,8 +58,8 @@ class Candidate(NamedTuple):
     """The first bytes of a file, at most `MAX_CONTENT`; None where it cannot be read, or is longer."""
     leads_out: str | None = None
     """Of a symbolic link that leads out of the project: where to."""
-    is_in_git: bool = False
-    """Whether HEAD lies beside it (for `config`), or beside its folder (for what is in `hooks`): it is a repository of git."""
+    git_kind: str | None = None
+    """Of a file of a repository that lies elsewhere than in `.git`: the kind that it is by its place there."""
 
 
 class Finding(NamedTuple):
@@ -76,63 +76,16 @@ class Execution(NamedTuple):
     """Globs for the end of a path; `**` stands for everything below a folder. None: found out in another way."""
     reason: str
     detail: Callable[[bytes], Iterable[str] | None] | None = None
-    """What of the content executes; nothing: the file is of no interest. None: it is, but cannot be understood."""
+    """What of the content executes; nothing: the file is of no interest. None: it is, but cannot be understood. An empty text: it
+    is, without anything to show."""
 
 
 # What files say
 
 
-_SECTION: Final = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
-_KEY: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?$", re.DOTALL)
-_GIT_KEYS: Final = re.compile(
-    r"""core\.(fsmonitor|hookspath|sshcommand|gitproxy|editor|pager|askpass|attributesfile|worktree|alternaterefscommand)
-    |(sequence|commit)\.editor|pager\..+|interactive\.difffilter|init\.templatedir|protocol(\..+)?\.allow
-    |filter\..+\.(clean|smudge|process)|diff\.external|diff\..+\.(command|textconv)|merge\..+\.driver
-    |(mergetool|difftool|guitool|browser|man)\..+\.(cmd|path)|credential\.(.+\.)?helper|url\..+\.(insteadof|pushinsteadof)
-    |remote\..+\.(uploadpack|receivepack|vcs)|gpg\.(.+\.)?(program|defaultkeycommand)|include\.path|includeif\..+\.path
-    |uploadpack\.packobjectshook|web\.browser|sendemail\.(.+\.)?(smtpserver|sendmailcmd|tocmd|cccmd|headercmd)
-    |trailer\..+\.(command|cmd)|tar\..+\.command|hook\..+\.command|lfs\..*customtransfer\..+\.path|imap\.tunnel""",
-    re.VERBOSE | re.DOTALL,
-)
-_GIT_VALUES: Final = re.compile(r"(alias\..+|submodule\..+\.update)|remote\..+\.(url|pushurl)", re.DOTALL)
-_FALSE: Final = frozenset({"false", "no", "off", "0", ""})
-
-
-def git_keys(content: bytes) -> list[str]:
-    """The keys of a git configuration that make git execute something, or take something else than was asked for."""
-    found = []
-    for key, value in _git_entries(content.decode("utf-8", "replace")):
-        lowered = key.lower()
-        if _GIT_KEYS.fullmatch(lowered):
-            if lowered != "core.fsmonitor" or value.strip().strip('"').lower() not in {
-                *_FALSE,
-                "true",
-                "yes",
-                "on",
-                "1",
-            }:
-                found.append(key)
-        elif match := _GIT_VALUES.fullmatch(lowered):
-            plain = value.strip().lstrip('"')
-            if plain.startswith("!") if match[1] else re.match(r"ext::|[a-z0-9]+::", plain):
-                found.append(key)
-    return found
-
-
-def _git_entries(text: str) -> Iterator[tuple[str, str]]:
-    section = ""
-    for raw in re.sub(r"\\\r?\n", " ", text).split("\n"):
-        line = raw
-        while match := _SECTION.match(line):  # a key may follow its section on the same line
-            subsection = "" if match[2] is None else "." + re.sub(r"\\(.)", r"\1", match[2])
-            section = match[1] + subsection
-            line = line[match.end() :]
-        if match := _KEY.match(line):
-            yield f"{section}.{match[1]}", match[2] or "true"
-
-
 def _of_git(content: bytes) -> list[str]:
-    return git_keys(content)
+    """Whatever is not known to be harmless counts, also where no key of it is known to execute."""
+    return [] if is_plain(content) else git_keys(content) or [""]
 
 
 def _of_attributes(content: bytes) -> list[str]:
@@ -192,8 +145,12 @@ KINDS: Final[dict[str, Execution]] = {
             ".git/**/gitdir",
             ".git/objects/info/alternates",
             ".git/**/objects/info/alternates",
+            ".git/remotes/**",
+            ".git/branches/**",
+            ".git/modules/**/remotes/*",
+            ".git/modules/**/branches/*",
         ),
-        "git takes its configuration, hooks or objects from where it leads",
+        "git takes its configuration, hooks, objects or commits from where it leads",
     ),
     "commit checks": Execution(
         (
@@ -210,6 +167,7 @@ KINDS: Final[dict[str, Execution]] = {
     "shell environment": Execution(
         (
             ".envrc",
+            ".envrc.local",
             ".direnv/**",
             ".mise.toml",
             "mise.toml",
@@ -246,9 +204,15 @@ KINDS: Final[dict[str, Execution]] = {
             "config.fish",
             "fish/conf.d/*",
             ".inputrc",
+            ".screenrc",
             ".tmux.conf",
             ".vimrc",
             ".exrc",
+            "_vimrc",
+            ".Rprofile",
+            ".irbrc",
+            ".pryrc",
+            ".ghci",
             ".nvim.lua",
             ".nvimrc",
             ".emacs",
@@ -262,6 +226,9 @@ KINDS: Final[dict[str, Execution]] = {
         (
             "Makefile",
             "makefile",
+            "Makefile.in",
+            "Makefile.am",
+            "build.ninja",
             "GNUmakefile",
             "*.mk",
             "justfile",
@@ -286,6 +253,7 @@ KINDS: Final[dict[str, Execution]] = {
             "configure.ac",
             "dodo.py",
             "tasks.py",
+            "manage.py",
             "magefile.go",
             "Earthfile",
             "Procfile",
@@ -302,6 +270,8 @@ KINDS: Final[dict[str, Execution]] = {
             ".yarnrc.yml",
             ".yarn/**",
             ".pnpmfile.cjs",
+            ".pnp.cjs",
+            ".pnp.loader.mjs",
             "pnpm-workspace.yaml",
             "bunfig.toml",
             "package-lock.json",
@@ -330,6 +300,8 @@ KINDS: Final[dict[str, Execution]] = {
             ".babelrc.js",
             "gulpfile.*",
             "Gruntfile.*",
+            ".mocharc.*",
+            "karma.conf.*",
         ),
         "a tool runs it as code when it starts",
     ),
@@ -340,6 +312,8 @@ KINDS: Final[dict[str, Execution]] = {
             "setup.cfg",
             "tox.ini",
             "tox.toml",
+            ".pylintrc",
+            "mypy.ini",
             "noxfile.py",
             "pytest.ini",
             "pdm.toml",
@@ -358,7 +332,16 @@ KINDS: Final[dict[str, Execution]] = {
         "pip, a build or a test runner runs what it names, or installs it",
     ),
     "python startup": Execution(
-        ("conftest.py", "sitecustomize.py", "usercustomize.py", "*.pth", "pyvenv.cfg", ".pdbrc", "__pycache__/*.pyc"),
+        (
+            "conftest.py",
+            "sitecustomize.py",
+            "usercustomize.py",
+            "*.pth",
+            "pyvenv.cfg",
+            "bin/activate*",
+            ".pdbrc",
+            "__pycache__/*.pyc",
+        ),
         "Python or pytest runs it without being asked for it",
     ),
     "rust": Execution(
@@ -391,6 +374,9 @@ KINDS: Final[dict[str, Execution]] = {
             "go.work",
             "Gemfile",
             "Gemfile.lock",
+            "config.ru",
+            "Guardfile",
+            "project.clj",
             "*.gemspec",
             ".rspec",
             "composer.json",
@@ -455,6 +441,8 @@ KINDS: Final[dict[str, Execution]] = {
             "*.tf",
             "Chart.yaml",
             "docker-bake.*",
+            "ansible.cfg",
+            "serverless.yml",
         ),
         "a container or a machine is built from it, with the folders that it asks for",
     ),
@@ -536,8 +524,6 @@ KINDS: Final[dict[str, Execution]] = {
 }
 """Kind → which files, and why. What comes first is shown first. docs/reference/cell-changes.md has the same, in this order."""
 
-_BEYOND_REPOSITORY: Final = {"config": "git configuration", "hook": "git hook"}
-
 
 def _pattern(glob: str) -> str:
     """A regular expression for a glob: `*` within a name, `**` for any folders between, and for everything below at the end."""
@@ -584,13 +570,10 @@ def _found(one: Candidate) -> Iterator[Finding]:
     if one.kind == "file" and not one.mode & 0o6000 and _SAMPLE.fullmatch(one.path):
         return
     if one.kind in ("file", "link"):
-        if _any().fullmatch(one.path):
-            for kind, rule, pattern in _rules():
-                if pattern.fullmatch(one.path):
-                    yield from _by_content(one, kind, rule)
-        elif one.is_in_git:
-            kind = _BEYOND_REPOSITORY["config" if one.path.rpartition("/")[2] == "config" else "hook"]
-            yield from _by_content(one, kind, KINDS[kind])
+        is_known = _any().fullmatch(one.path) is not None
+        for kind, rule, pattern in _rules() if is_known or one.git_kind else ():
+            if kind == one.git_kind or (is_known and pattern.fullmatch(one.path)):
+                yield from _by_content(one, kind, rule)
     if one.kind == "file" and one.mode & 0o111:
         yield Finding("executable")
     if one.kind == "file" and one.mode & 0o6000:

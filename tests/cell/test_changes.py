@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -232,6 +233,44 @@ def test_a_repository_by_another_name_is_seen(project: Path, cells: Path) -> Non
     assert found == {"data/config": ["git configuration"], "data/hooks/pre-push": ["git hook"]}
 
 
+def test_a_repository_in_two_parts_is_seen(project: Path, cells: Path) -> None:
+    """HEAD in one folder, which leads to another with the configuration and the hooks: neither has all of it."""
+
+    def agent(root: Path) -> None:
+        for folder in ("one", "two/objects", "two/refs", "two/hooks", "two/remotes", "no/hooks", "no/remotes"):
+            (root / folder).mkdir(parents=True)
+        (root / "one/HEAD").write_text("ref: refs/heads/main\n")
+        for file in (
+            "one/commondir",
+            "two/hooks/pre-push",
+            "two/remotes/o",
+            "no/commondir",
+            "no/hooks/x",
+            "no/remotes/o",
+        ):
+            (root / file).write_text("../two\n")
+        (root / "two/config").write_text("[core]\n\tsshCommand = sh\n")
+        (root / "no/config").write_text("[core]\n\tsshCommand = sh\n")
+
+    assert reasons(changed_by(agent, project, cells)) == {
+        "one/commondir": ["git elsewhere"],
+        "two/config": ["git configuration"],
+        "two/hooks/pre-push": ["git hook"],
+        "two/remotes/o": ["git elsewhere"],
+    }
+
+
+def test_git_reads_what_the_list_names(project: Path, cells: Path) -> None:
+    """The tricks are none of ours: the real git takes the key after a mark or a comment, and the transport from quotes."""
+    text = '\ufeff# \\\n[core]\n\thooksPath = x\n[remote "o"]\n\turl = "e"xt::sh\n'
+    changes = changed_by(lambda root: (root / ".git/config").write_text(text), project, cells)
+    command = ["git", "config", "--file", str(project / ".git/config"), "--list"]
+    entries = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    assert entries == ["core.hookspath=x", "remote.o.url=ext::sh"]
+    assert [found.detail for found in one(changes, ".git/config").executes] == ["core.hooksPath, remote.o.url"]
+
+
 def test_what_can_be_run_and_what_leads_out_is_named(project: Path, cells: Path) -> None:
     """Permission bits, links, other names of a file, and what is no file."""
     (project.parent / "outside").write_text("x")
@@ -303,6 +342,33 @@ def test_other_roots_are_listed_with_what_is_of_interest_in_them(project: Path, 
     assert [found.kind for found in next(c for c in changes.entries if c.path == "settings.json").executes] == [
         "agents"
     ]
+
+
+def test_programs_and_ways_out_of_other_roots_are_listed_whatever_they_are_called(
+    project: Path, cells: Path, tmp_path: Path
+) -> None:
+    """Settings can name any file as a program; data that nobody names is not listed."""
+    state = tmp_path / "state"
+    (state / "deep").mkdir(parents=True)
+    for folder in ("repository/objects", "repository/refs"):
+        (state / folder).mkdir(parents=True)
+
+    def agent(_: Path) -> None:
+        (state / "deep/tool").write_text("#!/bin/sh\n")
+        (state / "deep/tool").chmod(0o755)
+        (state / "deep/data").write_text("x")
+        (state / "deep/out").symlink_to("/etc/passwd")
+        (state / "deep/inside").symlink_to("data")
+        (state / "repository/config").write_text("[core]\n\tfsmonitor = ./x\n")
+
+    changes = changed_by(agent, project, cells, Root(str(state), only=("settings.json",)))
+
+    assert reasons(changes) == {
+        "deep/tool": ["executable"],
+        "deep/out": ["link out of the project"],
+        "repository/config": ["git configuration"],
+    }
+    assert set(listed(changes)) == set(reasons(changes))
 
 
 def test_a_root_that_was_not_there_or_is_gone_is_a_change(project: Path, cells: Path, tmp_path: Path) -> None:

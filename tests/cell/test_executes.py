@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
-from aileron.cell.executes import KINDS, Candidate, EntryKind, findings, git_keys, matching
+from aileron.cell.executes import KINDS, MAX_CONTENT, Candidate, EntryKind, findings, matching
+from aileron.cell.git_config import git_keys, is_plain
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "cell-changes.md").read_text(encoding="utf-8")
@@ -63,6 +65,33 @@ def test_the_page_has_the_table() -> None:
         (".claude/settings.local.json", "agents"),
         (".codex/config.toml", "agents"),
         ("a\nb/.cursor/rules/x", "agents"),
+        (".git/remotes/origin", "git elsewhere"),
+        (".git/branches/a/b", "git elsewhere"),
+        (".git/modules/m/remotes/o", "git elsewhere"),
+        ("venv/bin/activate.fish", "python startup"),
+        ("manage.py", "make"),
+        (".pnp.cjs", "npm configuration"),
+        (".mocharc.yml", "javascript configuration"),
+        ("karma.conf.js", "javascript configuration"),
+        (".Rprofile", "shell startup"),
+        (".irbrc", "shell startup"),
+        (".pryrc", "shell startup"),
+        (".ghci", "shell startup"),
+        (".screenrc", "shell startup"),
+        ("_vimrc", "shell startup"),
+        (".vimrc", "shell startup"),
+        (".exrc", "shell startup"),
+        ("config.ru", "other builds"),
+        ("Guardfile", "other builds"),
+        ("project.clj", "other builds"),
+        ("ansible.cfg", "containers"),
+        ("serverless.yml", "containers"),
+        (".pylintrc", "python build"),
+        ("mypy.ini", "python build"),
+        ("Makefile.in", "make"),
+        ("Makefile.am", "make"),
+        ("build.ninja", "make"),
+        (".envrc.local", "shell environment"),
     ],
 )
 def test_a_file_is_of_its_kind_by_its_path(path: str, kind: str) -> None:
@@ -78,7 +107,18 @@ def test_a_sample_of_a_hook_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["src/main.py", "xMakefile", "Makefile/notes", "git/hooks.md", "my.envrc", "README.md"]
+    "path",
+    [
+        "src/main.py",
+        "xMakefile",
+        "Makefile/notes",
+        "git/hooks.md",
+        "my.envrc",
+        "README.md",
+        "src/activate",
+        "git/remotes/origin",
+        "x.pnp.cjs",
+    ],
 )
 def test_other_files_are_of_no_interest(path: str) -> None:
     """A name that only resembles one."""
@@ -123,12 +163,101 @@ def test_a_package_shows_its_scripts(content: bytes | None, shown: list[tuple[st
         ('[includeIf "gitdir:x"]\n\tpath = ../x\n', ["includeIf.gitdir:x.path"]),
         ("[core]\n\tbare = false\n# hooksPath = x\n; hooksPath = x\n", []),
         ('[branch "main"]\n\tremote = o\n\tmerge = refs/heads/main\n', []),
+        ("\ufeff[core]\n\thooksPath = x\n", ["core.hooksPath"]),
+        ("# \\\n[core]\n\thooksPath = x\n", ["core.hooksPath"]),
+        ("[core]\n\tbare = false # \\\n\thooksPath = x\n", ["core.hooksPath"]),
+        ("[user]\n\tname = a \\\n[core]\n\thooksPath = x\n", ["core.hooksPath"][:0]),
+        ('[user]\n\tname = "a # b" \\\n c\n[core]\n\thooksPath = x\n', ["core.hooksPath"]),
+        ('[remote "o"]\n\turl = "e"xt::sh\n', ["remote.o.url"]),
+        ('[remote "o"]\n\turl = e\\\nxt::sh\n', ["remote.o.url"]),
+        ('[branch "b"]\n\tremote = ext::sh\n\tpushRemote = ext::sh\n', ["branch.b.remote", "branch.b.pushRemote"]),
+        ("[remote]\n\tpushDefault = ext::sh\n", ["remote.pushDefault"]),
+        ("[gc]\n\trecentObjectsHook = x\n", ["gc.recentObjectsHook"]),
+        ("[svn]\n\tauthorsProg = x\n", ["svn.authorsProg"]),
+        ("[instaweb]\n\thttpd = x\n", ["instaweb.httpd"]),
+        ("[http]\n\tproxy = x\n\tsslVerify = false\n", ["http.proxy", "http.sslVerify"]),
     ],
 )
 def test_a_git_configuration_shows_the_keys_that_execute(content: str, keys: list[str]) -> None:
     """In any spelling that git reads; not those that only say where a branch comes from."""
     assert git_keys(content.encode()) == keys
-    assert found(".git/config", content.encode()) == ([("git configuration", ", ".join(keys))] if keys else [])
+    named = [("git configuration", ", ".join(keys))]
+    assert found(".git/config", content.encode()) == (named if keys or not is_plain(content.encode()) else [])
+
+
+FRESH = """[core]
+\trepositoryformatversion = 0
+\tfilemode = true
+\tbare = false
+\tlogallrefupdates = true
+# a comment
+[remote "origin"]
+\turl = {url}
+\tfetch = +refs/heads/*:refs/remotes/origin/*
+[branch "feature/1"]
+\tremote = origin
+\tmerge = refs/heads/feature/1
+[user]
+\tname = Zoë O'Neil
+\temail = z@example.com
+"""
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://example.com/a/b.git", "ssh://git@example.com:22/a", "git@example.com:a/b.git", "/srv/a.git", "../a"],
+)
+def test_a_fresh_git_configuration_is_not_named(url: str) -> None:
+    """What `git clone` and `git branch` write."""
+    assert found(".git/config", FRESH.format(url=url).encode()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff",
+        b"[core]\n\tfuture = x",
+        b"[core]\n\tbare",
+        b'[core]\n\tbare = "false"',
+        b"[core]\n\tbare = false \\",
+        b"# \\",
+        b"[core]\n\tbare = false # x",
+        b"[core] bare = false",
+        b"[core]\r\n\tbare = false",
+        b"[core]\n\tworktree = /x",
+        b"[future]\n\tx = y",
+        b'[remote "o"]\n\turl = ext::sh',
+        b'[remote "o"]\n\turl = https://a::b',
+        b'[remote "o"]\n\turl = -oProxyCommand=x',
+        b'[remote "o"]\n\turl = ssh://-oProxyCommand=x/a',
+        b'[remote "o"]\n\tpushurl = https://a/b',
+        b'[remote "-x"]\n\turl = https://a/b',
+        b"[remote.o]\n\turl = https://a/b",
+        b'[branch "b"]\n\tremote = ext::sh',
+        b'[branch "b"]\n\tremote = ../x',
+        b'[branch "b"]\n\tpushRemote = origin',
+    ],
+)
+def test_any_other_git_configuration_is_named(line: bytes) -> None:
+    """Also by what nobody has thought of, and by what is not read exactly; a byte order mark in front too."""
+    fresh = FRESH.format(url="https://a/b").encode()
+
+    assert [kind for kind, _ in found(".git/config", fresh + line + b"\n")] == ["git configuration"]
+    assert found(".git/config", fresh + b"[core]\n\tbare = false\n") == []
+    assert found(".git/config", b"\xef\xbb\xbf" + fresh) == [("git configuration", "")]
+
+
+@pytest.mark.parametrize(
+    "unit", ["\n", "[", '[a "', '[a "\\', "\\\n", "a=\\\n", 'a="', "a=#;", "[a]", "#\n", " ", 'a="#']
+)
+def test_no_configuration_takes_long_to_read(unit: str) -> None:
+    """A mebibyte of whatever would make a parser start again and again; within seconds on any machine."""
+    content = (unit * (MAX_CONTENT // len(unit))).encode()
+    started = time.process_time()
+    git_keys(content)
+    is_plain(content)
+
+    assert time.process_time() - started < 10
 
 
 def test_attributes_show_the_commands_that_they_name() -> None:
