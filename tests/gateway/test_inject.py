@@ -19,6 +19,7 @@ import pytest
 
 from aileron.gateway import proxy
 from aileron.gateway.inject import exchange
+from aileron.gateway.inject.document import MAX_PARTS
 from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.inject.wire import Tool, Wire
 from aileron.model.failure import AileronError, FailureClass
@@ -32,6 +33,7 @@ SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}}
 HOWS = list(PROGRAMS)
 _TURN = b'{"role":"user","content":"a"}'
 _NO_JSON = "the body is no JSON object that has each name once"
+_TOO_MANY = f"it has more than {MAX_PARTS} members, or elements in one of them"
 STREAMED = [how for how in HOWS if "streamed" in how]
 
 
@@ -422,6 +424,7 @@ def test_thoughts_and_the_providers_own_tools_come_back_as_they_were(how: str) -
         ("/v1/chat/completions", b'{"messages":[%b],"functions":[]}' % _TURN, "it uses functions, the old form of tools"),
         ("/v1/responses", b'{"input":"a","background":true}', "it runs in the background"),
         ("/v1/responses", b'{"input":"a","prompt":{"id":"p"}}', "its tools are those of a stored prompt"),
+        ("/v1/messages", b'{"messages":[%b]}' % b",".join([b"{}"] * 200_000), _TOO_MANY),
         ("/v1/responses", b'{"input":1}', "input is neither a text nor a list of objects"),
     ],
 )  # fmt: skip

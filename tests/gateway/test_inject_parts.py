@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.gateway.inject.chat import ChatAsk
-from aileron.gateway.inject.document import Document, Edit, encoded, spliced
+from aileron.gateway.inject.document import MAX_PARTS, MAX_VALUES, Document, Edit, TooManyError, encoded, spliced
 from aileron.gateway.inject.events import MAX_EVENT_BYTES, EventError, Events
 from aileron.gateway.inject.exchange import WIRES, Injection
 from aileron.gateway.inject.memory import MAX_BYTES, MAX_ENTRIES, MAX_SESSIONS, Entry, Memories, Memory
@@ -76,6 +77,21 @@ def test_what_two_programs_could_read_differently_is_no_document(text: str) -> N
     """A name twice, numbers that are none, something behind, no end, no bottom."""
     with pytest.raises(ValueError, match=r"."):
         Document.of(text)
+
+
+@pytest.mark.parametrize(
+    ("most", "made"),
+    [
+        (MAX_PARTS, lambda count: '{"messages":[' + ",".join(["{}"] * count) + "]}"),
+        (MAX_PARTS, lambda count: "{" + ",".join(f'"{number}":1' for number in range(count)) + "}"),
+        (MAX_VALUES - 2, lambda count: '{"a":{"b":[' + ",".join(["1"] * count) + "]}}"),
+    ],
+)  # fmt: skip
+def test_a_document_has_so_many_parts_and_values(most: int, made: Callable[[int], str]) -> None:
+    """The most there may be is read, and one more is not: it would be hundreds of megabytes of small objects."""
+    assert Document.of(made(most)).get("a") != []
+    with pytest.raises(TooManyError, match="more than"):
+        Document.of(made(most + 1))
 
 
 def test_two_edits_of_one_place_are_a_mistake() -> None:

@@ -6,6 +6,7 @@ as soon as a library changes its mind about a number or an escape, so nothing is
 Rules
 - What two programs could read differently is not understood: a name that occurs twice, `NaN`, a number that is too long.
 - A value is parsed once, and a member that is an array element by element.
+- What would be more than MAX_PARTS members or elements, or about MAX_VALUES values, is not read: a value is many times its text.
 
 >>> document = Document.of('{"model": "m", "tools": []}')
 >>> spliced(document.text, [document.append("tools", ['{"name":"a"}'])])
@@ -22,9 +23,19 @@ from collections.abc import Sequence
 from json.decoder import scanstring  # type: ignore[attr-defined]  # in every release, and in no stub
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
-__all__ = ["Document", "Edit", "Value", "encoded", "spliced"]
+__all__ = ["MAX_PARTS", "MAX_VALUES", "Document", "Edit", "TooManyError", "Value", "encoded", "loaded", "spliced"]
+
+MAX_PARTS: Final = 16_384
+"""Members of the object and elements of its arrays, each with its place; a conversation of a day has a few thousand messages."""
+MAX_VALUES: Final = 1 << 19
+"""`[`, `{` and `,`, wherever they stand, which are at least as many as the values: 100 bytes of memory each, and no other thread
+runs while they are made (a tenth of a second). Three megabytes of a conversation about code have 200,000 at most."""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
+
+
+class TooManyError(ValueError):
+    """There is too much in it to be read. Its words are ours."""
 
 
 class Edit(NamedTuple):
@@ -56,6 +67,7 @@ class Document:
     @classmethod
     def of(cls, text: str) -> Self:
         """All of `text`. ValueError, which says nothing of what is in it."""
+        _check_values(text, MAX_VALUES)
         document = cls.at(text, _skip(text, 0))
         if _skip(text, document.end) != len(text):
             raise ValueError("something comes after the object")
@@ -66,6 +78,8 @@ class Document:
         """The object that begins there. ValueError."""
         try:
             end, members = _members(text, start)
+        except TooManyError:
+            raise
         except (ValueError, RecursionError, IndexError):
             raise ValueError("not a JSON object that has each name once") from None
         return cls(text, start, end, members)
@@ -120,6 +134,24 @@ def encoded(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
+def loaded(text: str, most: int = MAX_VALUES) -> Any:
+    """Any JSON, with at most so many values. json.JSONDecodeError; another ValueError, or RecursionError, for what is
+    not read as everybody else would read it: NaN, too many values, a number that is too long, no bottom.
+    """
+    _check_values(text, most)
+    return _DECODER.decode(text)
+
+
+def _check_values(text: str, most: int) -> None:
+    if sum(map(text.count, "[{,")) > most:
+        raise TooManyError(f"it has more than {most} values")
+
+
+def _check_parts(number: int) -> None:
+    if number >= MAX_PARTS:
+        raise TooManyError(f"it has more than {MAX_PARTS} members, or elements in one of them")
+
+
 def _members(text: str, start: int) -> tuple[int, dict[str, Value]]:
     members: dict[str, Value] = {}
     at = _skip(text, _expect(text, start, "{"))
@@ -129,6 +161,7 @@ def _members(text: str, start: int) -> tuple[int, dict[str, Value]]:
         name, at = scanstring(text, _expect(text, at, '"'), True)
         if name in members:
             raise ValueError("a name twice")
+        _check_parts(len(members))
         at = _skip(text, _expect(text, _skip(text, at), ":"))
         members[name] = _value(text, at)
         at = _skip(text, members[name].end)
@@ -144,6 +177,7 @@ def _value(text: str, start: int) -> Value:
     while text[at] != "]":
         if elements:
             at = _skip(text, _expect(text, at, ","))
+        _check_parts(len(elements))
         value, end = _DECODER.raw_decode(text, at)
         elements.append(Value(at, end, value))
         at = _skip(text, end)

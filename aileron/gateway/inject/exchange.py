@@ -27,9 +27,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 import anyio
+import anyio.to_thread
 
 from aileron.gateway.inject.chat import ChatAsk
-from aileron.gateway.inject.document import Document, encoded
+from aileron.gateway.inject.document import Document, TooManyError, encoded
 from aileron.gateway.inject.events import EventError, Events
 from aileron.gateway.inject.memory import Entry, Memories, key_of
 from aileron.gateway.inject.messages import MessagesAsk
@@ -63,6 +64,8 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
 """Exactly these paths: what is below them asks for no words of a model."""
 MAX_BODY_BYTES: Final = 32 << 20
 """Of a request: what the Messages API takes. A longer one goes on as it is."""
+IN_THREAD_BYTES: Final = 256 << 10
+"""A longer request is read beside the loop: it takes a millisecond for each 50 KiB, where it has many small values."""
 MAX_HELD_BYTES: Final = 64 << 20
 """Of all requests that are held at once; a request of a long day has two or three megabytes. Further ones are `busy`."""
 MAX_WHOLE_BYTES: Final = 32 << 20
@@ -225,7 +228,9 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
     """A request with the tools that are put into it; None for one that goes on as it is, which is on record then."""
     kind = WIRES[path]
     try:
-        ask = kind(Document.of(body.decode()))
+        text = body.decode()
+        is_long = len(body) > IN_THREAD_BYTES
+        ask = kind(await anyio.to_thread.run_sync(Document.of, text) if is_long else Document.of(text))
         room = MAX_TOOLS - len(ask.document.get("tools") or ())
         tools = named(await injection.tools.offered(session, room), ask.tool_names())
         if not tools:
@@ -236,7 +241,7 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
             session, kind.wire, f"no tools could be added: {error.failure.failure_class.value}"
         )
         return None
-    except NotUnderstoodError as why:
+    except (NotUnderstoodError, TooManyError) as why:
         await injection.tools.passed(session, kind.wire, str(why))
         return None
     except ValueError:
