@@ -25,6 +25,7 @@ _BY_MACHINE: Final = {
     "push a key into its own terminal",
     "attach to a process of the person's",
     "read the memory of a process of the person's",
+    "change Aileron's own code",
     "change a system program",
     "ask on the operator socket by its address in the cell",
 }

@@ -107,6 +107,7 @@ KNOWN = {
     ("aileron/importing/servers.py", "urlsplit"): "a document's server, of which a manifest's grammar checks the parts",
     ("aileron/importing/references.py", "urldefrag"): "an address within a document, which is never asked",
     ("aileron/importing/effects.py", "urlsplit"): "the query of a document's path, for its words",
+    ("aileron/cli/commands/launch_cell.py", "urlsplit"): "the port of our own page, as the daemon says it",
     ("aileron/cli/signin.py", "urlsplit"): "the port of our own callback, for the person who forwards it",
 }
 
