@@ -14,6 +14,8 @@ from typing import Any
 
 import anthropic
 import anyio
+import httpx
+import httpx2
 import openai
 import pytest
 
@@ -466,6 +468,91 @@ def test_an_address_that_is_no_sessions_opens_nothing(provider: Provider, name: 
         client.say(_post(f"/inject/{name}/v1/messages", {}))
         assert client.head().status in (401, 404)
     assert not provider.is_called()
+
+
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [
+        ("/v1/messages", {"content": [{"type": "tool_use", "id": "a", "name": "aileron_look", "input": float("nan")}]}),
+        ("/v1/messages", {"content": [{"type": "text", "text": ["a"]}], "stop_reason": "end_turn"}),
+        ("/v1/messages", {"content": 7, "stop_reason": "end_turn"}),
+        ("/v1/chat/completions", {"choices": 7}),
+        ("/v1/chat/completions", {"choices": [{"message": {"tool_calls": 7}}]}),
+        ("/v1/chat/completions", {"choices": [{"message": {"tool_calls": [{"function": {"name": ["a"]}}]}}]}),
+        ("/v1/chat/completions", {"choices": [{"message": {"content": "a"}, "finish_reason": float("inf")}]}),
+        ("/v1/responses", {"output": 7, "status": "completed"}),
+        ("/v1/responses", {"output": [{"type": ["a"], "call_id": {}}], "status": {}}),
+        ("/v1/responses", {"output": [{"type": "function_call", "name": ["a"]}], "tools": [{"name": ["a"]}]}),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_odd_answer_is_passed_on_or_refused_in_words(
+    path: str, document: dict[str, Any], stream: bool, provider: Provider
+) -> None:
+    """No value at a place where another kind of value belongs is a failure of ours, and nothing is called for it."""
+    tools = ScriptedTools()
+    turns: dict[str, Any] = {"input": "a"} if "responses" in path else {"messages": [{"role": "user", "content": "a"}]}
+    said = _told(path, document) if stream else json.dumps(document).encode()
+    kind = b"text/event-stream" if stream else b"application/json"
+    with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:
+        client.say(_post(f"/inject/{NAME}{path}", {"stream": stream, **turns}))
+        with provider.answering() as upstream:
+            upstream.message()
+            upstream.say(
+                b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (kind, len(said), said)
+            )
+            is_odd = b"NaN" in said or b"Infinity" in said
+            if stream:
+                assert client.head().status == 200
+                assert is_odd or list(client.chunks()) is not None  # to its end
+            elif is_odd:
+                status, error, words = refusal(client)[:3]
+                assert (status, error, "cannot be understood" in words) == (502, "network_error", True)
+            else:
+                assert client.message()[0].status == 200
+    assert tools.called == []
+
+
+def _told(path: str, document: dict[str, Any]) -> bytes:
+    """The answer as one API's events, as far as it can be one."""
+    events: list[dict[str, Any]] = [{"type": "response.completed", "response": document}]
+    if path == "/v1/messages":
+        events = [{"type": "message_start", "message": document}]
+        blocks = document["content"] if isinstance(document["content"], list) else [document["content"]]
+        events += [{"type": "content_block_start", "index": 0, "content_block": block} for block in blocks]
+        events += [{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ["b"]}}]
+        events += [{"type": "message_delta", "delta": {"stop_reason": document.get("stop_reason")}}]
+    elif path == "/v1/chat/completions":
+        choices = document["choices"]
+        events = [
+            {"choices": [{**one, "delta": one["message"]} for one in choices] if isinstance(choices, list) else choices}
+        ]
+    return b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in events)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_so_many_calls_are_refused_and_more_are_no_answer(how: str) -> None:
+    """Beyond 32 each is told so and not made; beyond 256 there is no further round."""
+    tools = ScriptedTools()
+    with Model([Use("aileron_look")] * 40, [Say("Done.")]) as model, served(model, tools) as url:
+        assert PROGRAMS[how](url).ask("Look.").text == "Done."
+        assert (len(tools.called), model.bodies[1].count(b"at most 32 calls"), model.problems) == (32, 8, [])
+    tools = ScriptedTools()
+    with Model([Use("aileron_look")] * 257, *[[Use("aileron_look")] * 257] * 2) as model, served(model, tools) as url:
+        with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
+            PROGRAMS[how](url).ask("Look.")
+        assert tools.called == []
+
+
+@pytest.mark.parametrize("how", STREAMED)
+def test_the_events_of_a_round_have_a_bound(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small each is: the answer breaks off, and what was called in it is not made."""
+    monkeypatch.setattr(exchange, "MAX_ROUND_BYTES", 10_000)
+    tools = ScriptedTools()
+    with Model(*[[Say("a" * 20_000), Use("aileron_look")]] * 3) as model, served(model, tools) as url:
+        with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
+            PROGRAMS[how](url).ask("Look.")
+        assert tools.called == []
 
 
 def test_a_session_without_tools_is_untouched(provider: Provider) -> None:

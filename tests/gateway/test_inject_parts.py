@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -246,6 +247,49 @@ def test_a_call_of_chat_completions_in_any_pieces_is_the_same_call(data: st.Data
     assert {call["index"] for call in calls} == {0}
     assert "".join(call["function"].get("arguments", "") for call in calls) == arguments[1]
     assert "aileron" not in told.decode()
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "content", "arguments"])
+def test_an_answer_in_very_many_pieces_costs_no_more_than_its_length(name: str) -> None:
+    """A text that grows with each piece was copied with each: twice the pieces took four times as long."""
+    answers = {
+        count: (MessagesAsk if name == "content" else ChatAsk)(Document.of('{"messages":[{"role":"user"}]}')).answer({})
+        for count in (2_000, 16_000)
+    }
+    took = {}
+    for count, answer in answers.items():
+        answer.begin_round()
+        for event in Events().feed(_start(name) + _piece(name)):
+            answer.feed(event)
+        (event,) = Events().feed(_piece(name))
+        began = time.process_time()
+        for _ in range(count - 1):
+            answer.feed(event)
+        found = answer.end_round()
+        took[count] = time.process_time() - began
+        assert "".join(found.said).count("x") == 1_000 * count + (name == "reasoning_content")
+    assert took[16_000] < 8 * 4 * took[2_000]
+
+
+def _start(name: str) -> bytes:
+    if name == "content":
+        block = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}
+        return f"data: {json.dumps(block)}\n\n".encode()
+    if name == "arguments":
+        function = {"name": "own", "arguments": ""}
+        return _chunk({"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": function}]})
+    return _chunk({name: "x"})
+
+
+def _piece(name: str) -> bytes:
+    text = "x" * 1_000
+    if name == "content":
+        delta = {"type": "thinking_delta", "thinking": text}
+        block = {"type": "content_block_delta", "index": 0, "delta": delta}
+        return f"data: {json.dumps(block)}\n\n".encode()
+    if name == "arguments":
+        return _chunk({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
+    return _chunk({name: text})
 
 
 def _chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:

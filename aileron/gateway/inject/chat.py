@@ -30,6 +30,7 @@ from aileron.gateway.inject.wire import (
     Wire,
     added_usage,
     dict_of,
+    list_of,
     parsed,
     rewritten,
     text_of,
@@ -131,6 +132,9 @@ class ChatAnswer(Answer):
         self.rounds += 1
         self._text: list[str] = []
         self._more: dict[str, Any] = {}
+        self._grown: dict[str, list[str]] = {}
+        """The pieces of those fields that are texts; they are joined when the round ends, as are those of calls."""
+        self._parts: dict[int, _Parts] = {}
         self._round_calls: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
         """Of the calls whose name is known: where the agent sees them."""
@@ -167,18 +171,20 @@ class ChatAnswer(Answer):
         self._first = self._first or document
         self._last = document
         self._used = document.get("usage")
-        choice = dict_of((document.get("choices") or [None])[0])
+        choice = _choice(document)
         self._finish = choice.get("finish_reason")
         message = dict_of(choice.get("message"))
         if isinstance(message.get("content"), str):
             self._text.append(message["content"])
         self._more = {name: value for name, value in message.items() if name not in (*_OURS, *_SAID_ONCE)}
-        for index, call in enumerate(message.get("tool_calls") or ()):
+        for index, call in enumerate(list_of(message.get("tool_calls"))):
             self._grow(index, dict_of(call))
 
     def end_round(self) -> Round:
         """Ours may run if the model ended there by itself."""
         self._usage = added_usage(self._usage, self._used)
+        for index, call in self._round_calls.items():
+            _settle(call, self._parts[index])
         text = "".join(self._text)
         if text:
             self._texts.append(text)
@@ -191,7 +197,11 @@ class ChatAnswer(Answer):
                 theirs.append(str(call.get("id")))
             else:
                 calls.append(called)
-        more = {name: value for name, value in self._more.items() if value is not None}
+        more = {
+            name: "".join(self._grown[name]) if name in self._grown else value
+            for name, value in self._more.items()
+            if value is not None
+        }
         message: dict[str, Any] = {"role": "assistant", "content": text or None, **more}
         every = [call for _, call in sorted(self._round_calls.items())]
         shown = [call for index, call in sorted(self._round_calls.items()) if self._places.get(index) is not None]
@@ -212,7 +222,7 @@ class ChatAnswer(Answer):
         """The last round's completion with the first one's id, all texts, and the agent's calls."""
         if self.is_untouched() and self._is_whole:
             return self._last
-        choice = dict_of((self._last.get("choices") or [None])[0])
+        choice = _choice(self._last)
         message = {"role": "assistant", **dict_of(choice.get("message")), "content": _BETWEEN.join(self._texts) or None}
         message.pop("tool_calls", None)
         if self._calls:
@@ -254,14 +264,18 @@ class ChatAnswer(Answer):
         """What the agent sees of a piece, with its calls at their places; nothing where there is nothing to see."""
         seen = {name: value for name, value in delta.items() if name not in _OURS}
         for name, value in seen.items():
-            before = self._more.get(name)
-            is_text = isinstance(before, str) and isinstance(value, str)
-            self._more[name] = before + value if is_text else before if value is None else value
+            if isinstance(value, str) and name in self._grown:
+                self._grown[name].append(value)
+            elif value is not None:
+                self._more[name] = value
+                self._grown.pop(name, None)
+                if isinstance(value, str):
+                    self._grown[name] = [value]
         content = delta.get("content")
         if isinstance(content, str) and content:
             seen["content"] = (_BETWEEN if self._texts and not self._text else "") + content
             self._text.append(content)
-        for number, call in enumerate(delta.get("tool_calls") or ()):
+        for number, call in enumerate(list_of(delta.get("tool_calls"))):
             index = dict_of(call).get("index", number)
             if isinstance(index, int) and (shown := self._grow(index, dict_of(call))) is not None:
                 seen.setdefault("tool_calls", []).append(shown)
@@ -272,12 +286,14 @@ class ChatAnswer(Answer):
     def _grow(self, index: int, piece: dict[str, Any]) -> dict[str, Any] | None:
         """A piece of a call; what the agent sees of it: all there is as soon as its name is known."""
         call = self._round_calls.setdefault(index, {})
-        _join(call, {name: value for name, value in piece.items() if name != "index"})
+        parts = self._parts.setdefault(index, {})
+        _join(call, {name: value for name, value in piece.items() if name != "index"}, parts)
         is_new = index not in self._places
         if is_new:
             name = dict_of(call.get(str(call.get("type", "function")))).get("name")
-            if not name:
+            if not isinstance(name, str) or not name:
                 return None
+            _settle(call, parts)
             is_ours = self._called("", name, "") is not None
             self._hidden |= is_ours
             self._places[index] = None if is_ours else len(self._calls)
@@ -312,20 +328,38 @@ def _assistant(message: dict[str, Any], calls: list[dict[str, Any]]) -> str:
     return encoded({**message, "tool_calls": calls} if calls else message)
 
 
-def _join(call: dict[str, Any], piece: dict[str, Any]) -> None:
+_Parts = dict[tuple[str, ...], list[str]]
+"""Of a call's texts, by where they stand in it."""
+
+
+def _choice(document: dict[str, Any]) -> dict[str, Any]:
+    return dict_of(next(iter(list_of(document.get("choices"))), None))
+
+
+def _settle(call: dict[str, Any], parts: _Parts) -> None:
+    """The texts that came in parts are put where they stand."""
+    for (*way, name), texts in parts.items():
+        at = call
+        for step in way:
+            at = dict_of(at.get(step))
+        at[name] = "".join(texts)
+    parts.clear()
+
+
+def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple[str, ...] = ()) -> None:
     """A piece of a call put to what is known of it: only its arguments come in parts."""
     for name, value in piece.items():
         if isinstance(value, dict) and isinstance(call.get(name), dict):
-            _join(call[name], value)
+            _join(call[name], value, parts, (*way, name))
         elif name in ("arguments", "input") and isinstance(value, str) and isinstance(call.get(name), str):
-            call[name] += value
+            parts.setdefault((*way, name), [call[name]]).append(value)
         elif value is not None and (value != "" or name not in call):
             call[name] = dict(value) if isinstance(value, dict) else value
 
 
 def _key(before: dict[str, Any], message: dict[str, Any]) -> str:
     """Of an assistant's message: the ids of its calls, or what it says to the message before it."""
-    ids = [str(dict_of(call).get("id")) for call in message.get("tool_calls") or ()]
+    ids = [str(dict_of(call).get("id")) for call in list_of(message.get("tool_calls"))]
     if ids:
         return key_of("chat, calls", *ids)
     return key_of("chat", _text(before), str(before.get("tool_call_id", "")), "→", _text(message))

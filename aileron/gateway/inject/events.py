@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 __all__ = ["MAX_EVENT_BYTES", "Event", "EventError", "Events", "written"]
 
-MAX_EVENT_BYTES: Final = 32 << 20
-"""The last event of a Responses stream has all that was said before in it once more; an answer is a few megabytes at most."""
+MAX_EVENT_BYTES: Final = 16 << 20
+"""The last event of a Responses stream has all that was said before once more: half a megabyte of words, and a picture or two
+of 6 MiB each in base64. How many values it may have is another bound (wire.py), which is the one that costs time."""
 _END: Final = re.compile(rb"\r?\n\r?\n")
 """The providers end lines in one of these ways; a carriage return alone, which the standard allows, ends none of theirs."""
 _LINES: Final = re.compile(rb"\r?\n")

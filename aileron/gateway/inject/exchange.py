@@ -30,7 +30,7 @@ import anyio
 import anyio.to_thread
 
 from aileron.gateway.inject.chat import ChatAsk
-from aileron.gateway.inject.document import Document, TooManyError, encoded
+from aileron.gateway.inject.document import Document, TooManyError, encoded, loaded
 from aileron.gateway.inject.events import EventError, Events
 from aileron.gateway.inject.memory import Entry, Memories, key_of
 from aileron.gateway.inject.messages import MessagesAsk
@@ -40,6 +40,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 
 __all__ = [
     "KEEP_ALIVE_S",
+    "MAX_ASKED",
     "MAX_BODY_BYTES",
     "MAX_CALLS",
     "MAX_ROUNDS",
@@ -69,7 +70,9 @@ IN_THREAD_BYTES: Final = 256 << 10
 MAX_HELD_BYTES: Final = 64 << 20
 """Of all requests that are held at once; a request of a long day has two or three megabytes. Further ones are `busy`."""
 MAX_WHOLE_BYTES: Final = 32 << 20
-"""Of an answer that comes whole, as of one event."""
+"""Of an answer that comes whole: its words, and a few pictures in base64."""
+MAX_ROUND_BYTES: Final = 64 << 20
+"""Of the events of one round: 128,000 tokens, each in an event of its own with 350 bytes around it, are 45 MB."""
 MAX_ERROR_BYTES: Final = 1 << 20
 MAX_TOOLS: Final = 128
 """Of both in one request: what Chat Completions and Responses take."""
@@ -77,6 +80,8 @@ MAX_ROUNDS: Final = 24
 """In which the model calls ours, for one request: a model that did not end by then does not end."""
 MAX_CALLS: Final = 32
 """Of ours in one round; further ones are refused."""
+MAX_ASKED: Final = 256
+"""Of ours in one round, made or refused; a model that wants more is none, and the next request would say each once more."""
 AT_ONCE: Final = 8
 """Of those; the daemon runs fewer at a time."""
 LONGEST_S: Final = 3600.0
@@ -317,49 +322,65 @@ class Exchange:
         if number == 1:
             await self._agent.begin(provider.status, provider.fields, None)
         events = Events()
-        try:
-            async for piece in provider.pieces():
+        size = 0
+        async for piece in provider.pieces():
+            size += len(piece)
+            if size > MAX_ROUND_BYTES:
+                raise _no_answer(f"of more than {MAX_ROUND_BYTES} bytes")
+            with _understanding():
                 told = b"".join([self._answer.feed(event) for event in events.feed(piece)])
-                if told:
-                    await self._agent.write(told)
-        except EventError as error:
-            raise _no_answer(str(error)) from None
+            if told:
+                await self._agent.write(told)
         if events.rest.strip() and number == 1 and self._answer.is_untouched():
             await self._agent.write(events.rest)
-        return self._answer.end_round()
+        return self._ended()
 
     async def _taken(self, provider: ProviderAnswer, number: int) -> Round | None:
         body = await _read(provider, MAX_WHOLE_BYTES)
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError):
-            document = None
+        with _understanding():
+            try:
+                document = loaded(body.decode("utf-8-sig"))
+            except (json.JSONDecodeError, UnicodeDecodeError):
+                document = None
         if not isinstance(document, dict):
             if number > 1:
                 raise _no_answer("that is no JSON object")
             await self._send(provider, body)
             return None
         self._whole = provider, body
-        self._answer.take(document)
-        return self._answer.end_round()
+        with _understanding():
+            self._answer.take(document)
+        return self._ended()
+
+    def _ended(self) -> Round:
+        with _understanding():
+            found = self._answer.end_round()
+        if len(found.calls) > MAX_ASKED:
+            raise _no_answer(f"with more than {MAX_ASKED} calls")
+        return found
 
     async def _finish(
         self, hidden: Sequence[str], said: Sequence[str], answered: Sequence[Answered], *, is_over: bool
     ) -> None:
         """The end of what the agent sees; and what its next requests have to have instead of it."""
         if is_over and (hidden or answered):
-            for key, entry in self._ask.entry(self._answer, said, answered).items():
+            with _understanding():
+                entries = self._ask.entry(self._answer, said, answered)
+            for key, entry in entries.items():
                 self._memory.put(key, entry)
         if is_over:
             self._memory.forget(self._unfinished)
         if self._whole is None:
-            await self._agent.write(self._answer.end())
+            with _understanding():
+                end = self._answer.end()
+            await self._agent.write(end)
             await self._agent.end()
             return
         provider, body = self._whole
-        told = self._answer.whole()
-        if told != json.loads(body):
-            body = encoded(told).encode()
+        with _understanding():
+            told = self._answer.whole()
+            if told != loaded(body.decode("utf-8-sig")):
+                body = encoded(told).encode()
         await self._send(provider, body)
 
     async def _call_all(self, said: Sequence[str], found: Round, *, is_last: bool) -> list[Answered]:
@@ -371,13 +392,15 @@ class Exchange:
         async def one(number: int, call: Called) -> None:
             async with limiter:
                 begun.add(number)
-                answers[number] = Answered(call, *await self._call(number, call))
+                answers[number] = Answered(call, *await self._call(call))
 
         try:
             async with self._kept_alive(), anyio.create_task_group() as tasks:
                 for number, call in enumerate(found.calls):
                     if is_last:
                         answers[number] = Answered(call, _ROUNDS_OVER, True)
+                    elif number >= MAX_CALLS:
+                        answers[number] = Answered(call, _TOO_MANY, True)
                     else:
                         tasks.start_soon(one, number, call)
         except anyio.get_cancelled_exc_class():
@@ -392,11 +415,9 @@ class Exchange:
             raise
         return [answers[number] for number in range(len(found.calls))]
 
-    async def _call(self, number: int, call: Called) -> tuple[str, bool]:
-        if number >= MAX_CALLS:
-            return _TOO_MANY, True
+    async def _call(self, call: Called) -> tuple[str, bool]:
         try:
-            arguments = json.loads(call.arguments)
+            arguments = loaded(call.arguments)
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
@@ -440,6 +461,17 @@ class Exchange:
         await self._agent.begin(provider.status, provider.fields, len(body))
         await self._agent.write(body)
         await self._agent.end()
+
+
+@contextlib.contextmanager
+def _understanding() -> Iterator[None]:
+    """Whatever a provider's answer is made of, what goes wrong in reading it is told as such. AileronError(network_error)."""
+    try:
+        yield
+    except EventError as error:
+        raise _no_answer(str(error)) from None
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise _no_answer("that cannot be understood") from error
 
 
 def _is_plain(fields: Fields) -> bool:

@@ -30,6 +30,7 @@ from aileron.gateway.inject.wire import (
     Wire,
     added_usage,
     dict_of,
+    list_of,
     parsed,
     rewritten,
     text_of,
@@ -132,6 +133,8 @@ class MessagesAnswer(Answer):
         self.rounds += 1
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, list[str]] = {}
+        self._grown: dict[int, dict[str, list[Any]]] = {}
+        """What came of a block's texts and citations behind its beginning; it is put together when the round ends."""
         self._places: dict[int, int | None] = {}
         self._held: list[tuple[Event, dict[str, Any]]] = []
         self._used: dict[str, Any] = {}
@@ -158,7 +161,7 @@ class MessagesAnswer(Answer):
         self._last = document
         self._used = dict_of(document.get("usage"))
         self._stop = document.get("stop_reason")
-        for index, block in enumerate(document.get("content") or ()):
+        for index, block in enumerate(list_of(document.get("content"))):
             self._add(index, dict_of(block))
 
     def end_round(self) -> Round:
@@ -169,6 +172,10 @@ class MessagesAnswer(Answer):
             self._blocks[index]["input"] = _input(text)
             if (place := self._places[index]) is not None:
                 self._visible[place]["input"] = _input(text)
+        for index, fields in self._grown.items():
+            place = self._places[index]
+            for block in (self._blocks[index], *(() if place is None else (self._visible[place],))):
+                _put_together(block, fields)
         calls: list[Called] = []
         theirs: list[str] = []
         for index, block in sorted(self._blocks.items()):
@@ -232,6 +239,7 @@ class MessagesAnswer(Answer):
 
     def _add(self, index: int, block: dict[str, Any]) -> None:
         self._blocks[index] = dict(block)
+        self._grown.pop(index, None)
         is_ours = block.get("type") == "tool_use" and self._called("", block.get("name"), "") is not None
         self._hidden |= is_ours
         self._places[index] = None if is_ours else len(self._visible)
@@ -245,13 +253,12 @@ class MessagesAnswer(Answer):
         if kind == "input_json_delta":
             self._inputs.setdefault(index, []).append(str(delta.get("partial_json", "")))
             return
-        place = self._places[index]
-        for block in (self._blocks[index], *(() if place is None else (self._visible[place],))):
-            if kind == "citations_delta":
-                block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
-                continue
-            name = _DELTAS.get(kind, kind.removesuffix("_delta"))
-            block[name] = f"{block.get(name) or ''}{delta.get(name) or ''}"
+        fields = self._grown.setdefault(index, {})
+        if kind == "citations_delta":
+            fields.setdefault("citations", []).append(delta.get("citation"))
+            return
+        name = _DELTAS.get(kind, kind.removesuffix("_delta"))
+        fields.setdefault(name, []).append(str(delta.get(name) or ""))
 
     def _ending(self, data: dict[str, Any]) -> None:
         delta = dict_of(data.get("delta"))
@@ -274,6 +281,14 @@ class MessagesAnswer(Answer):
     def _reason(self, reason: Any) -> Any:
         """It does not wait for calls that the agent does not see."""
         return "end_turn" if reason == "tool_use" and not self._theirs else reason
+
+
+def _put_together(block: dict[str, Any], fields: Mapping[str, Sequence[Any]]) -> None:
+    for name, parts in fields.items():
+        if name == "citations":
+            block[name] = [*list_of(block.get(name)), *parts]
+        else:
+            block[name] = "".join((str(block.get(name) or ""), *parts))
 
 
 def _key(before: dict[str, Any], message: dict[str, Any]) -> str:

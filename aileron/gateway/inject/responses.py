@@ -32,6 +32,7 @@ from aileron.gateway.inject.wire import (
     Wire,
     added_usage,
     dict_of,
+    list_of,
     parsed,
     rewritten,
     text_of,
@@ -215,7 +216,7 @@ class ResponsesAnswer(Answer):
         """A response that came whole."""
         self._is_whole = True
         self._first = self._first or document
-        for index, item in enumerate(document.get("output") or ()):
+        for index, item in enumerate(list_of(document.get("output"))):
             self._begin_item(index, dict_of(item))
             self._items[index] = dict_of(item)
         self._end_with(document)
@@ -223,7 +224,7 @@ class ResponsesAnswer(Answer):
     def end_round(self) -> Round:
         """Ours may run if the response is complete."""
         if not self._items:
-            for index, item in enumerate(self._last.get("output") or ()):
+            for index, item in enumerate(list_of(self._last.get("output"))):
                 self._begin_item(index, dict_of(item))
                 self._items[index] = dict_of(item)
         calls: list[Called] = []
@@ -299,7 +300,7 @@ class ResponsesAnswer(Answer):
         tools = response.get("tools")
         if not isinstance(tools, list):
             return response
-        kept = [tool for tool in tools if dict_of(tool).get("name") not in self._tools]
+        kept = [tool for tool in tools if self._called("", dict_of(tool).get("name"), "") is None]
         return response if len(kept) == len(tools) else {**response, "tools": kept}
 
     def _shown(self, event: Event, data: dict[str, Any]) -> bytes:

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
-from aileron.gateway.inject.document import Document, Edit, encoded, spliced
+from aileron.gateway.inject.document import Document, Edit, encoded, loaded, spliced
 from aileron.gateway.inject.events import Event, written
 from aileron.gateway.inject.memory import Entry, Memory
 
@@ -39,6 +39,7 @@ __all__ = [
     "Wire",
     "added_usage",
     "dict_of",
+    "list_of",
     "named",
     "parsed",
     "rewritten",
@@ -49,6 +50,8 @@ Wire = Literal["messages", "chat", "responses"]
 PREFIX: Final = "aileron"
 MAX_NAME: Final = 64
 """Characters of a tool's name in all three APIs; they are letters, digits, `_` and `-`."""
+MAX_EVENT_VALUES: Final = 1 << 17
+"""Of one event, which is read on the loop: 20 ms. The longest has an answer's words, and one byte in twenty counts."""
 _DIGEST: Final = 8
 _SPACES: Final = re.compile(r"\s+")
 
@@ -278,10 +281,10 @@ def rewritten(event: Event, data: dict[str, Any]) -> bytes:
 
 
 def parsed(event: Event) -> dict[str, Any] | None:
-    """An event's data; None where it is no object."""
+    """An event's data; None where it is no object. ValueError or RecursionError where somebody else may read it otherwise."""
     try:
-        data = json.loads(event.data)
-    except (ValueError, RecursionError):
+        data = loaded(event.data, MAX_EVENT_VALUES)
+    except json.JSONDecodeError:
         return None
     return data if isinstance(data, dict) else None
 
@@ -289,3 +292,8 @@ def parsed(event: Event) -> dict[str, Any] | None:
 def dict_of(value: Any) -> dict[str, Any]:
     """A value that should be an object; an empty one where it is none."""
     return value if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """A value that should be an array; an empty one where it is none."""
+    return value if isinstance(value, list) else []
