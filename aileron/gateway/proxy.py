@@ -214,7 +214,7 @@ class Gateway:
         if self._injection is None or session is None or scope["method"] != "POST" or path not in WIRES:
             await _relay(upstream, sent, upload, upload, answer, patience)
             return
-        with self._injection.holding() as held:
+        with self._injection.holding(session) as held:
             body = await _Body.read(upload, held)
             why = why_unread(fields) or (None if body.is_whole else f"the body has more than {MAX_BODY_BYTES} bytes")
             if why is not None:

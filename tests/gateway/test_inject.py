@@ -622,6 +622,54 @@ def test_what_was_done_before_a_program_went_away_is_not_done_again() -> None:
         assert model.problems == []
 
 
+def test_the_same_request_twice_at_once_is_two() -> None:
+    """The second neither goes on in the rounds of the first nor ends them: its own call is made too."""
+    waiting, go = threading.Event(), threading.Event()
+
+    async def wait(_: dict[str, Any]) -> tuple[str, bool]:
+        waiting.set()
+        with anyio.fail_after(DEADLINE_S):
+            while not go.is_set():
+                await anyio.sleep(0.01)
+        return "waited", False
+
+    tools = ScriptedTools(answers={"look": wait})
+    turns = (
+        [Use("aileron_send_mail")],
+        [Use("aileron_look")],
+        [Use("aileron_send_mail")],
+        [Say("Second.")],
+        [Say("First.")],
+    )
+    with Model(*turns) as model, served(model, tools) as url:
+        with Line.to(_port_of(url)) as first, Line.to(_port_of(url)) as second:
+            first.say(_look("messages, streamed"))
+            first.head()
+            assert waiting.wait(DEADLINE_S)  # one round of it is remembered, and the next runs
+            second.say(_look("messages, streamed"))
+            second.head()
+            assert b"Sec" in b"".join(second.chunks())
+            go.set()
+            assert b"Fir" in b"".join(first.chunks())
+        assert [tool for _, _, tool, _ in tools.called] == ["send_mail", "look", "send_mail"]
+        assert len(model.asked[2]["messages"]) == 1
+        assert model.problems == []
+
+
+def test_one_session_cannot_hold_what_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it at most; the other half is the others', and all of it is free again behind them."""
+    monkeypatch.setattr(exchange, "MAX_HELD_BYTES", 1000)
+    injection = Injection(ScriptedTools())
+    for _ in range(2):
+        with injection.holding("one") as one, injection.holding("other") as other, injection.holding("third") as third:
+            one.add(500)
+            with pytest.raises(AileronError, match="of this session"):
+                one.add(1)
+            other.add(500)
+            with pytest.raises(AileronError, match="of all sessions"):
+                third.add(1)
+
+
 def test_with_the_vaults_key_the_token_is_needed_as_well(provider: Provider) -> None:
     """The address alone opens nothing there, and neither of the two leaves."""
     tools = ScriptedTools()

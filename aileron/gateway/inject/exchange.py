@@ -9,7 +9,7 @@ Rules
 - At most MAX_ROUNDS rounds, and LONGEST_S, for one request; then the model is asked once more, without a choice of tools.
 - While tools run, and between rounds, a stream is kept alive.
 - A round that is complete is remembered before the next begins, and the same request, sent again because something failed, goes
-  on there: what was done is not done twice.
+  on there: what was done is not done twice. One that is asked while the same still runs is another: it shares nothing with it.
 - A provider's failure in a later round is told as that provider tells it. One that may pass is tried again first, TRIES times.
 - Nothing that was said is logged or recorded.
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
@@ -68,7 +69,9 @@ MAX_BODY_BYTES: Final = 32 << 20
 IN_THREAD_BYTES: Final = 256 << 10
 """A longer request is read beside the loop: it takes a millisecond for each 50 KiB, where it has many small values."""
 MAX_HELD_BYTES: Final = 64 << 20
-"""Of all requests that are held at once; a request of a long day has two or three megabytes. Further ones are `busy`."""
+"""Of all requests that are held at once, and half of it for one session; a request of a long day has two or three megabytes.
+Further ones are `busy`.
+"""
 MAX_WHOLE_BYTES: Final = 32 << 20
 """Of an answer that comes whole: its words, and a few pictures in base64."""
 MAX_ROUND_BYTES: Final = 64 << 20
@@ -197,35 +200,42 @@ class Injection:
         self.tools: Final = tools
         self.memories: Final = Memories()
         self.keep_alive_s: Final = keep_alive_s
-        self._held = 0
+        self._held: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[Holding]:
-        """Whose bytes are held until the block ends."""
-        held = Holding(self)
+    def holding(self, session: str) -> Iterator[Holding]:
+        """One request of a session's, whose bytes are held until the block ends."""
+        held = Holding(self, session)
         try:
             yield held
         finally:
-            self._held -= held.size
+            self._held[session] -= held.size
+            if not self._held[session]:
+                del self._held[session]
 
-    def hold(self, size: int) -> None:
+    def hold(self, session: str, size: int) -> None:
         """So many more bytes. AileronError(busy)."""
-        if self._held + size > MAX_HELD_BYTES:
-            words = f"requests with injected tools hold {MAX_HELD_BYTES >> 20} MiB: try again"
-            raise AileronError(FailureClass.BUSY, words, retriable=True)
-        self._held += size
+        for whose, held, most in (
+            ("of this session", self._held[session], MAX_HELD_BYTES // 2),
+            ("of all sessions", self._held.total(), MAX_HELD_BYTES),
+        ):
+            if held + size > most:
+                words = f"requests {whose} with injected tools hold {most >> 20} MiB: try again"
+                raise AileronError(FailureClass.BUSY, words, retriable=True)
+        self._held[session] += size
 
 
 class Holding:
     """The bytes of one request."""
 
-    def __init__(self, injection: Injection) -> None:
+    def __init__(self, injection: Injection, session: str) -> None:
         self._injection: Final = injection
+        self._session: Final = session
         self.size = 0
 
     def add(self, size: int) -> None:
         """So many more. AileronError(busy)."""
-        self._injection.hold(size)
+        self._injection.hold(self._session, size)
         self.size += size
 
 
@@ -271,10 +281,16 @@ class Exchange:
         self._unfinished: Final = key_of("unfinished", request.ask.wire, request.ask.document.text)
         self._whole: tuple[ProviderAnswer, bytes] | None = None
         """The last answer that came whole, and its body."""
+        self._is_only = False
+        """No other exchange of the same text ran when this one began: what is remembered as unfinished is its own."""
 
     async def run(self) -> None:
         """Answer the agent. AileronError where a connection broke or a provider's answer was none."""
-        resumed = self._memory.get(self._unfinished)
+        with self._memory.running(self._unfinished) as self._is_only:
+            await self._run()
+
+    async def _run(self) -> None:
+        resumed = self._memory.get(self._unfinished) if self._is_only else None
         said: list[str] = [] if resumed is None else list(resumed.said)
         until = anyio.current_time() + (LONGEST_S if self._ask.is_stream else LONGEST_WHOLE_S)
         number = 0
@@ -292,6 +308,11 @@ class Exchange:
                 await self._finish(said, (*said, *found.said), answered, is_over=True)
                 return
             said += (*found.said, *self._ask.results(answered))
+            self._keep(said)
+
+    def _keep(self, said: Sequence[str]) -> None:
+        """For the same request again."""
+        if self._is_only:
             self._memory.put(self._unfinished, Entry(tuple(said)))
 
     async def _round(self, body: bytes, number: int) -> Round | None:
@@ -368,7 +389,7 @@ class Exchange:
                 entries = self._ask.entry(self._answer, said, answered)
             for key, entry in entries.items():
                 self._memory.put(key, entry)
-        if is_over:
+        if is_over and self._is_only:
             self._memory.forget(self._unfinished)
         if self._whole is None:
             with _understanding():
@@ -410,8 +431,7 @@ class Exchange:
                     for number, call in enumerate(found.calls)
                 ]
                 if not found.theirs:
-                    so_far = (*said, *found.said, *self._ask.results(known))
-                    self._memory.put(self._unfinished, Entry(so_far))
+                    self._keep((*said, *found.said, *self._ask.results(known)))
             raise
         return [answers[number] for number in range(len(found.calls))]
 

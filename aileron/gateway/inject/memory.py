@@ -9,9 +9,11 @@ Pure. Not here: what a key or a fragment is (the module of each API).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final
 
 __all__ = ["MAX_BYTES", "MAX_SESSIONS", "Entry", "Memories", "Memory", "key_of"]
@@ -42,6 +44,18 @@ class Memory:
     def __init__(self) -> None:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._bytes = 0
+        self._running: set[str] = set()
+
+    @contextlib.contextmanager
+    def running(self, key: str) -> Iterator[bool]:
+        """While something runs under this key: whether it is the only one. The entry of that key is its own until the end."""
+        is_only = key not in self._running
+        self._running.add(key)
+        try:
+            yield is_only
+        finally:
+            if is_only:
+                self._running.discard(key)
 
     def get(self, key: str) -> Entry | None:
         """What was remembered, which counts as used now."""
