@@ -14,6 +14,7 @@ Not here: what the answers mean (run.py, commands/).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,11 @@ class Supervisor:
             return None
         except (DaemonUnreachable, OSError, ValueError) as error:
             raise _unreachable(error) from error
+
+    def end_session(self, session: str, code: int | None) -> None:
+        """Say that it is over. Where no daemon hears it, the next one sees that the session's process is gone."""
+        with contextlib.suppress(DaemonUnreachable, OSError, ValueError):
+            self._operator.ask("POST", path_of("v1", "sessions", session, "end"), {"exit_code": code})
 
     def unlock(self, passphrase: str) -> None:
         """Unlock the vault. Problem for a wrong passphrase."""

@@ -9,7 +9,6 @@ Standard output is the agent's alone; what there is to say stands on standard er
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import sys
@@ -35,8 +34,7 @@ from aileron.cli.commands.cell_options import (
 from aileron.cli.commands.options import AsJson, Inject, Only, PassphraseFile
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.prompts import can_ask, passphrase_from
-from aileron.cli.supervisor import Supervisor, path_of
-from aileron.client import Client, DaemonUnreachable
+from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -308,7 +306,7 @@ def _in_session(
         code = _run(path, asked, setup)
         return code
     finally:
-        _end(supervisor, session.id, code)
+        supervisor.end_session(session.id, code)
 
 
 def _check_injected(agent: Agent, path: str, setup: Setup) -> None:
@@ -337,12 +335,6 @@ def _run(path: str, asked: LaunchRequest, setup: Setup) -> int:
 
 def _variables(asked: LaunchRequest, setup: Setup) -> dict[str, str]:
     return {**asked.server.environment(asked.token), **setup.variables}
-
-
-def _end(supervisor: Supervisor, session: str, code: int | None) -> None:
-    """Say that it is over. Where no daemon hears it, the next one sees that this process is gone."""
-    with contextlib.suppress(DaemonUnreachable, OSError, ValueError):
-        Client(supervisor.home).ask("POST", path_of("v1", "sessions", session, "end"), {"exit_code": code})
 
 
 def _show(path: str, asked: LaunchRequest, agent: Agent, is_without_daemon: bool, as_json: bool) -> None:

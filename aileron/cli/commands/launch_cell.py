@@ -8,7 +8,6 @@ Not here: the options themselves (cell_options.py), whether a cell is wanted whe
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shlex
@@ -21,7 +20,6 @@ from aileron.api.sessions import CellFacts, NewSession, OpenSession
 from aileron.cli import output
 from aileron.cli.commands.cell_options import CellWishes
 from aileron.cli.problem import FAILED, USAGE, Problem, local_work
-from aileron.client import Client, DaemonUnreachable, path_of
 from aileron.model.placeholder import CELL_PLACEHOLDER
 from aileron.model.visible import visible
 
@@ -67,13 +65,9 @@ class CellStart:
 
 def are_cells_possible() -> bool:
     """Whether this machine can make one. It tries."""
-    from aileron.launch.layers import layers_here
-    from aileron_sandbox.ending import JailUnavailable
+    from aileron_sandbox.cell.support import examine_cell
 
-    try:
-        return bool(layers_here())
-    except JailUnavailable:
-        return False
+    return examine_cell().available
 
 
 def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
@@ -96,8 +90,7 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
         code = _run(supervisor, start, sights, session)
         return code
     finally:
-        with contextlib.suppress(DaemonUnreachable, OSError, ValueError):
-            Client(supervisor.home).ask("POST", path_of("v1", "sessions", session.id, "end"), {"exit_code": code})
+        supervisor.end_session(session.id, code)
 
 
 def _check_injected(start: CellStart, sights: Sights) -> None:

@@ -239,13 +239,12 @@ def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
 
 def _cells() -> Check:
     """Whether agents can start in cells: one is made."""
-    from aileron.launch.layers import layers_here
-    from aileron_sandbox.ending import JailUnavailable
+    from aileron_sandbox.cell.support import examine_cell
 
-    try:
-        layers = layers_here()
-    except JailUnavailable as error:
-        return Check("cells", "note", f"agents cannot start in a cell: {error.what}", error.fix, ByHand.ADMINISTRATOR)
+    found = examine_cell()
+    if not found.available:
+        return Check("cells", "note", f"agents cannot start in a cell: {found.what}", found.fix, ByHand.ADMINISTRATOR)
+    layers = found.layers
     return Check("cells", "ok", f"agents can start in a cell of {len(layers)} layers: {', '.join(layers)}")
 
 
