@@ -31,6 +31,7 @@ from aileron.model.names import RESERVED_TOOLS
 if TYPE_CHECKING:  # 0.4 s, and only where somebody uses it
     from mcp_types import CallToolResult
 
+    from aileron.mcp.agent_port import Offer
     from aileron.mcp.calls import ToolCalls
 
 __all__ = ["InjectedTools"]
@@ -138,9 +139,8 @@ class InjectedTools:
         return True
 
 
-def _fitting(offer: Any, room: int) -> list[Tool]:
+def _fitting(offer: Offer, room: int) -> list[Tool]:
     from aileron.mcp import tools
-    from aileron.mcp.agent_port import Offer
 
     listed = [one for one in offer.actions if offer.listed is None or one.action.name in offer.listed]
     own = tools.OWN if offer.listed is None else tools.OWN_OF_MANY
@@ -148,7 +148,6 @@ def _fitting(offer: Any, room: int) -> list[Tool]:
         listed, own = [], tools.OWN_OF_MANY
     if len(own) > room:
         return []
-    assert isinstance(offer, Offer)
     described = [*own, *(tools.tool_of(one) for one in listed)]
     return [
         Tool(tool.name, _prefixed(tool.description or "") if tool in own else tool.description or "", tool.input_schema)

@@ -20,6 +20,7 @@ from aileron.gateway.inject.document import Edit, encoded
 from aileron.gateway.inject.events import Event, written
 from aileron.gateway.inject.memory import Entry, Memory, key_of
 from aileron.gateway.inject.wire import (
+    NO_ERROR_OF_ITS_OWN,
     Answer,
     Answered,
     Ask,
@@ -29,8 +30,10 @@ from aileron.gateway.inject.wire import (
     Tool,
     Wire,
     added_usage,
+    check_messages,
     dict_of,
     list_of,
+    object_of,
     parsed,
     rewritten,
     text_of,
@@ -55,9 +58,7 @@ class ChatAsk(Ask):
 
     def check(self) -> None:
         """It has messages, wants one choice, and knows tools."""
-        messages = self.document.get(self.turns)
-        if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
-            raise NotUnderstoodError("messages is no list of objects")
+        check_messages(self.document, self.turns)
         if self.document.get("n") not in (None, 1):
             raise NotUnderstoodError("n is more than 1")
         if self.document.get("functions") is not None or self.document.get("function_call") is not None:
@@ -233,11 +234,7 @@ class ChatAnswer(Answer):
 
     def failure(self, body: bytes) -> bytes:
         """As the API says an error within a stream."""
-        try:
-            found = dict_of(json.loads(body)).get("error")
-        except (ValueError, RecursionError):
-            found = None
-        error = found or {"type": "server_error", "message": "the API answered with an error that is none of its own"}
+        error = object_of(body).get("error") or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         return written("", encoded({"error": error}))
 
     def _of_choice(self, event: Event, data: dict[str, Any], choice: dict[str, Any]) -> bytes:

@@ -20,17 +20,19 @@ from aileron.gateway.inject.document import Document, Edit, encoded
 from aileron.gateway.inject.events import Event, written
 from aileron.gateway.inject.memory import Entry, Memory, key_of
 from aileron.gateway.inject.wire import (
+    NO_ERROR_OF_ITS_OWN,
     Answer,
     Answered,
     Ask,
     Called,
-    NotUnderstoodError,
     Round,
     Tool,
     Wire,
     added_usage,
+    check_messages,
     dict_of,
     list_of,
+    object_of,
     parsed,
     rewritten,
     text_of,
@@ -52,9 +54,7 @@ class MessagesAsk(Ask):
 
     def check(self) -> None:
         """It has messages."""
-        messages = self.document.get(self.turns)
-        if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
-            raise NotUnderstoodError("messages is no list of objects")
+        check_messages(self.document, self.turns)
 
     def name_of(self, tool: dict[str, Any]) -> Any:
         """Server tools have a name as well."""
@@ -351,13 +351,7 @@ def _is_empty(block: dict[str, Any]) -> bool:
 
 
 def _error(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and found.get("type") == "error":
+    found = object_of(body)
+    if found.get("type") == "error":
         return found
-    return {
-        "type": "error",
-        "error": {"type": "api_error", "message": "the API answered with an error that is none of its own"},
-    }
+    return {"type": "error", "error": {"type": "api_error", "message": NO_ERROR_OF_ITS_OWN}}

@@ -14,7 +14,6 @@ Pure. Source: platform.openai.com, "Responses", "Function calling", "Conversatio
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -22,6 +21,7 @@ from aileron.gateway.inject.document import Edit, Value, encoded
 from aileron.gateway.inject.events import Event, written
 from aileron.gateway.inject.memory import Entry, Memory, key_of
 from aileron.gateway.inject.wire import (
+    NO_ERROR_OF_ITS_OWN,
     Answer,
     Answered,
     Ask,
@@ -33,6 +33,7 @@ from aileron.gateway.inject.wire import (
     added_usage,
     dict_of,
     list_of,
+    object_of,
     parsed,
     rewritten,
     text_of,
@@ -264,11 +265,7 @@ class ResponsesAnswer(Answer):
 
     def failure(self, body: bytes) -> bytes:
         """As the API says an error within a stream."""
-        try:
-            found = dict_of(dict_of(json.loads(body)).get("error"))
-        except (ValueError, RecursionError):
-            found = {}
-        found = found or {"type": "server_error", "message": "the API answered with an error that is none of its own"}
+        found = dict_of(object_of(body).get("error")) or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         error = {  # as the API's reference has it, and under `error` as its SDK looks for it
             "type": "error",
             "error": found,

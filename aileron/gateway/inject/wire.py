@@ -28,6 +28,7 @@ from aileron.gateway.inject.memory import Entry, Memory
 
 __all__ = [
     "MAX_NAME",
+    "NO_ERROR_OF_ITS_OWN",
     "PREFIX",
     "Answer",
     "Answered",
@@ -38,9 +39,11 @@ __all__ = [
     "Tool",
     "Wire",
     "added_usage",
+    "check_messages",
     "dict_of",
     "list_of",
     "named",
+    "object_of",
     "parsed",
     "rewritten",
     "text_of",
@@ -52,6 +55,8 @@ MAX_NAME: Final = 64
 """Characters of a tool's name in all three APIs; they are letters, digits, `_` and `-`."""
 MAX_EVENT_VALUES: Final = 1 << 17
 """Of one event, which is read on the loop: 20 ms. The longest has an answer's words, and one byte in twenty counts."""
+NO_ERROR_OF_ITS_OWN: Final = "the API answered with an error that is none of its own"
+"""What an agent reads in a stream where a provider failed and said nothing in the form of its API."""
 _DIGEST: Final = 8
 _SPACES: Final = re.compile(r"\s+")
 
@@ -287,6 +292,21 @@ def parsed(event: Event) -> dict[str, Any] | None:
     except json.JSONDecodeError:
         return None
     return data if isinstance(data, dict) else None
+
+
+def object_of(body: bytes) -> dict[str, Any]:
+    """The object that a body is; an empty one where it is none."""
+    try:
+        return dict_of(json.loads(body))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def check_messages(document: Document, name: str) -> None:
+    """NotUnderstoodError where the conversation is no list of messages."""
+    messages = document.get(name)
+    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+        raise NotUnderstoodError(f"{name} is no list of objects")
 
 
 def dict_of(value: Any) -> dict[str, Any]:
