@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway.conftest import Provider
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.signed_in import World, signed_world
@@ -49,4 +50,23 @@ def bare_home() -> Iterator[DaemonHome]:
 def world(authority: Authority, tmp_path: Path) -> Iterator[World]:
     """A provider, a service and a home; nobody has signed in yet."""
     with signed_world(authority, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    """Both APIs."""
+    with Provider() as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def gateway_home(provider: Provider) -> Iterator[DaemonHome]:
+    """Anthropic's key is in the vault, OpenAI's is the client's own; the vault is open."""
+    with daemon_home() as made:
+        made.configure(
+            f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}/a", secret = "pw" }}\n'
+            f'openai = {{ url = "{provider.url}/o" }}\n'
+        )
+        made.unlock()
         yield made

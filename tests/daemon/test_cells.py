@@ -15,7 +15,7 @@ from aileron.model.invocation import Scope
 from aileron.model.placeholder import CELL_PLACEHOLDER
 from tests.gateway.conftest import Provider
 from tests.support.attendant import Answered, Attendant
-from tests.support.home import SECRET, DaemonHome, asking_home, daemon_home
+from tests.support.home import SECRET, DaemonHome, asking_home
 
 pytestmark = pytest.mark.jail
 HOSTS = ["example.com", "*.example.org:8443"]
@@ -334,25 +334,6 @@ def test_the_next_daemon_knows_the_cell(home: DaemonHome, attendant: Attendant, 
 # The gateway
 
 OK = b"HTTP/1.1 200 OK\r\nDate: then\r\nContent-Length: 4\r\n\r\n{  }"
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    """Both APIs."""
-    with Provider() as listening:
-        yield listening
-
-
-@pytest.fixture(scope="module")
-def gateway_home(provider: Provider) -> Iterator[DaemonHome]:
-    """Anthropic's key is in the vault, OpenAI's is the client's own; the vault is open."""
-    with daemon_home() as made:
-        made.configure(
-            f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}/a", secret = "pw" }}\n'
-            f'openai = {{ url = "{provider.url}/o" }}\n'
-        )
-        made.unlock()
-        yield made
 
 
 @pytest.fixture

@@ -24,13 +24,6 @@ POST = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chu
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    """Both APIs."""
-    with Provider() as listening:
-        yield listening
-
-
-@pytest.fixture(scope="module")
 def door(provider: Provider) -> Iterator[Path]:
     """The socket that cells' doors lead to, of a daemon in which this process has a cell, and no key is in the vault."""
     with daemon_home() as home:

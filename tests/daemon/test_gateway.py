@@ -17,25 +17,6 @@ pytestmark = pytest.mark.jail
 OK = b"HTTP/1.1 200 OK\r\nDate: then\r\nContent-Length: 2\r\n\r\nok"
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    """Both APIs."""
-    with Provider() as listening:
-        yield listening
-
-
-@pytest.fixture(scope="module")
-def gateway_home(provider: Provider) -> Iterator[DaemonHome]:
-    """Anthropic's key is in the vault, OpenAI's is the client's own; the vault is open."""
-    with daemon_home() as made:
-        made.configure(
-            f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}/a", secret = "pw" }}\n'
-            f'openai = {{ url = "{provider.url}/o" }}\n'
-        )
-        made.unlock()
-        yield made
-
-
 def port_of(home: DaemonHome) -> int:
     """Where it is served."""
     return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])

@@ -7,14 +7,13 @@ The door itself, and whose it is, are the daemon's (daemon/http/tunnels.py).
 """
 
 from aileron.egress.tunnel.journal import TunnelIntent, TunnelJournal, TunnelReport
-from aileron.egress.tunnel.policy import Admitted, Cell, HostPolicy, ListedHosts, Refused, listed
+from aileron.egress.tunnel.policy import Admitted, Cell, HostPolicy, Refused, listed
 from aileron.egress.tunnel.way_out import WayOut
 
 __all__ = [
     "Admitted",
     "Cell",
     "HostPolicy",
-    "ListedHosts",
     "Refused",
     "TunnelIntent",
     "TunnelJournal",

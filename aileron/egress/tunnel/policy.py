@@ -19,7 +19,7 @@ from aileron.egress.refusal import Reason
 from aileron.model.host_pattern import DEFAULT_PORT, HostPattern
 from aileron.model.names import HostPort
 
-__all__ = ["Admitted", "Cell", "HostPolicy", "ListedHosts", "Refused", "listed"]
+__all__ = ["Admitted", "Cell", "HostPolicy", "Refused", "listed"]
 
 
 class Cell(Protocol):
@@ -55,14 +55,6 @@ class HostPolicy(Protocol):
     async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
         """May wait for a person. It is cancelled when nobody waits for the answer any more."""
         ...
-
-
-class ListedHosts:
-    """A HostPolicy that asks nobody."""
-
-    async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
-        """At once, by the session's list alone."""
-        return listed(cell.hosts, destination)
 
 
 def listed(hosts: tuple[HostPattern, ...], destination: HostPort) -> Admitted | Refused:
