@@ -19,8 +19,9 @@ Source: docs/adr/0062-the-agent-in-a-cell.md, docs/reference/cli.md. Not here: h
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -104,6 +105,13 @@ class Machine:
     system: SystemSights | None = None
     earlier_projects: tuple[str, ...] = ()
 
+    @functools.cached_property
+    def secret_places(self) -> tuple[str, ...]:
+        """Places of credentials, each with what links lead to, as they are when first asked."""
+        return tuple(
+            dict.fromkeys(one for place in secret_places(self.home) for one in (place, os.path.realpath(place)))
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
@@ -164,12 +172,13 @@ def sights(
     """The cell of one launch. `asked` and `setup` are those for the cell, with the placeholder as their token. CellRefused."""
     project = os.path.realpath(folder)
     needs = agent.cell(asked.environment)
-    _check_project(project, machine, agent, asked.environment)
+    settings = tuple((one, _settings_of(one, asked.environment)) for one in (agent, *AGENTS.values()))
+    _check_project(project, machine, agent, settings)
     for setting in (*needs.directories, *needs.files):
         _check_setting(str(setting), machine)
     shown = _Shown(machine)
     system = machine.system or system_sights()
-    written = _written_by_agents(project, asked.environment, options, machine)
+    written = _written_by_agents(project, settings, options, machine)
     path = _programs(shown, program, toolchains.Where(machine.home, asked.environment, written))
     _certificates(shown, asked.environment, machine, written)
     missing = _settings(shown, needs, asked.environment, machine, written)
@@ -225,7 +234,7 @@ class _Shown:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._secret = _with_what_links_lead_to(secret_places(machine.home))
+        self._secret = machine.secret_places
         self._named: set[str] = set()
         self._settings: set[str] = set()
         self._places: dict[str, Bind] = {}
@@ -319,11 +328,7 @@ class _Keys:
     files: tuple[str, ...]
 
 
-def _with_what_links_lead_to(places: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one for place in places for one in (place, os.path.realpath(place))))
-
-
-def _check_project(project: str, machine: Machine, agent: Agent, environment: Mapping[str, str]) -> None:
+def _check_project(project: str, machine: Machine, agent: Agent, settings: _SettingsOf) -> None:
     fix = "cd into the folder of one project"
     if is_within(machine.home, project):
         raise CellRefused(f"{project} is or contains your home, which a cell does not show", fix)
@@ -334,12 +339,16 @@ def _check_project(project: str, machine: Machine, agent: Agent, environment: Ma
     for name in SECRET_IN_HOME:
         if is_within(project, place := os.path.realpath(f"{machine.home}/{name}")):
             raise CellRefused(f"{project} is in {place}, a place of credentials", fix)
-    for one in (agent, *AGENTS.values()):
+    for one, places in settings:
         whose = "the agent's own settings" if one is agent else f"the settings of {one.title}"
-        for place in _settings_of(one, environment):
+        for place in places:
             # Each link on the way counts: who can replace it chooses where the settings are, for the next launch.
             if any(is_within(step, project) for step in way_of(place)):
                 raise CellRefused(f"{project} contains {whose} ({place})", fix)
+
+
+_SettingsOf = tuple[tuple[Agent, list[str]], ...]
+"""Where the settings of each agent lie, of the one that is started first."""
 
 
 def _settings_of(agent: Agent, environment: Mapping[str, str]) -> list[str]:
@@ -357,7 +366,7 @@ def _check_setting(place: str, machine: Machine) -> None:
         )
     if is_within(machine.aileron_home, source):
         raise CellRefused(f"the agent's settings, {place}, are in {source}, which contains Aileron's home", fix)
-    for secret in _with_what_links_lead_to(secret_places(machine.home)):
+    for secret in machine.secret_places:
         if is_within(machine.home, secret):
             continue  # a home in /var/lib, as services have
         if is_within(source, secret) or is_within(secret, source):
@@ -373,12 +382,14 @@ def _check_setting(place: str, machine: Machine) -> None:
         )
 
 
-def _written_by_agents(
-    project: str, environment: Mapping[str, str], options: CellOptions, machine: Machine
-) -> tuple[str, ...]:
+def _written_by_agents(project: str, settings: _SettingsOf, options: CellOptions, machine: Machine) -> tuple[str, ...]:
     """Where an agent in a cell may have left something: what this cell lets it write, and what others let one write before."""
-    settings = (place for agent in AGENTS.values() for place in _settings_of(agent, environment))
-    places = (project, *settings, *options.allow_write, *machine.earlier_projects)
+    places = (
+        project,
+        *(place for _, of_one in settings for place in of_one),
+        *options.allow_write,
+        *machine.earlier_projects,
+    )
     return tuple(dict.fromkeys(map(os.path.realpath, places)))
 
 

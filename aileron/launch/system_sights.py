@@ -14,9 +14,9 @@ Source: file-hierarchy(7), hier(7), machine-id(5). Not here: the person's home (
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 __all__ = ["SYSTEM", "SystemSights", "made_files", "system_sights"]
@@ -77,36 +77,33 @@ def made_files() -> tuple[tuple[str, bytes], ...]:
 
 
 def _closed_to_others(top: str) -> tuple[list[str], list[str]]:
-    """Below a directory: what only we can read, and what was not looked at because there was more than enough."""
+    """Below a directory: what only we can read, and what was not looked at because there was more than enough.
+
+    Links are passed over: they lead to what is looked at by itself, or is not there. A directory that we cannot read either,
+    nobody in the cell can.
+    """
     found: list[str] = []
-    waiting = [top]
+    directories = [top]
     left = _MAX_ENTRIES
-    while waiting:
-        directory = waiting.pop(0)
-        for entry, mode in _entries(directory):
-            left -= 1
-            if left < 0:
-                return found, [directory, *waiting] if directory != top else [top]
-            if stat.S_ISDIR(mode) and mode & stat.S_IXOTH:
-                waiting.append(entry)
-            elif not mode & (stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH) and os.access(entry, os.R_OK):
-                found.append(entry)
-    return found, []
-
-
-def _entries(directory: str) -> Iterator[tuple[str, int]]:
-    """What is in it, without links: those lead to what is looked at by itself, or is not there."""
-    try:
-        with os.scandir(directory) as entries:
+    for number, directory in enumerate(directories):  # grows meanwhile
+        with contextlib.suppress(OSError), os.scandir(directory) as entries:
             for entry in entries:
+                if entry.is_symlink():  # without a system call, readdir(3): a third of an /etc are links
+                    continue
+                left -= 1
+                if left < 0:
+                    return found, directories[number:] if directory != top else [top]
                 try:
                     mode = entry.stat(follow_symlinks=False).st_mode
                 except OSError:
                     continue  # gone meanwhile
-                if not stat.S_ISLNK(mode):
-                    yield entry.path, mode
-    except OSError:
-        return  # we cannot read it, and nobody in the cell can
+                is_directory = stat.S_ISDIR(mode)
+                if mode & (stat.S_IXOTH if is_directory else stat.S_IROTH):
+                    if is_directory:
+                        directories.append(entry.path)
+                elif os.access(entry.path, os.R_OK):
+                    found.append(entry.path)
+    return found, []
 
 
 def _gathered(paths: list[str]) -> list[str]:
