@@ -299,7 +299,7 @@ def _verified(ca_file: str) -> ssl.SSLContext:
 
 
 def home_directory() -> Path:
-    """`$AILERON_HOME`, else `~/.aileron`. The same rule as config.Home, without its imports."""
+    """`$AILERON_HOME`, else `~/.aileron`. The same rule as home.Home, without its imports."""
     configured = os.environ.get("AILERON_HOME")
     return Path(configured).absolute() if configured else Path.home() / ".aileron"
 

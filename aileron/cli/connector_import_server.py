@@ -171,7 +171,8 @@ def _check_unused(choices: Choices) -> None:
 
 def _settings() -> Settings:
     """The user's, of which a network of theirs and its authority count here too. Problem for a file that is none."""
-    from aileron.config import Home, load_settings
+    from aileron.config import load_settings
+    from aileron.home import Home
 
     with local_work():
         return load_settings(Home.from_environment().config)

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from aileron.config import Home
 from aileron.files import OTHERS_MAY_USE, OTHERS_MAY_WRITE
+from aileron.home import Home
 
 __all__ = ["LoosePermission", "Narrow", "NotNarrowed", "narrow", "wide"]
 

@@ -13,8 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-from aileron.config import Home
 from aileron.daemon.supervise import supervise
+from aileron.home import Home
 
 __all__ = ["main"]
 

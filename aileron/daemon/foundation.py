@@ -13,7 +13,8 @@ import anyio
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
 from aileron.audit.log import Audit
-from aileron.config import Home, Settings
+from aileron.config import Settings
+from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging

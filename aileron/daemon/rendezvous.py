@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from aileron.config import Home
 from aileron.files import OTHERS_MAY_USE, make_directory, open_directory
+from aileron.home import Home
 from aileron.model.failure import AileronError, FailureClass
 
 __all__ = ["AlreadyRunning", "hold", "listen"]

@@ -34,7 +34,7 @@ from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
 from aileron.audit import query
 from aileron.audit.log import Audit
-from aileron.config import Home, Settings, keep_port, load_settings
+from aileron.config import Settings, keep_port, load_settings
 from aileron.daemon.decisions.agreements import AgreedSettings
 from aileron.daemon.decisions.build import BuiltConsents, build_consents, build_decisions
 from aileron.daemon.decisions.expiry import close_on_time
@@ -58,6 +58,7 @@ from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
 from aileron.executor.spares import Spares
 from aileron.gateway.upstreams import PATHS
+from aileron.home import Home
 from aileron.ingress.known import KnownCallers
 from aileron.ingress.server import certificate_names, serve, tls_context
 from aileron.ledger.sqlite import Ledger

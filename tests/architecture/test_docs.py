@@ -23,12 +23,13 @@ from aileron.api.routes import ROUTES
 from aileron.api.runs import RunRequest
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.query import event_filter
-from aileron.config import SETTINGS, Home, Settings
+from aileron.config import SETTINGS, Settings
 from aileron.daemon.http.api.actions import DEFAULT_WAIT_S
 from aileron.daemon.http.api.requests import MAX_WAIT_S
 from aileron.daemon.http.api.routes import Handlers
 from aileron.daemon.runner import MAX_RUNS
 from aileron.egress import Reason
+from aileron.home import Home
 from aileron.ingress import server
 from aileron.model.document import Field
 from aileron.model.failure import AileronError, Boundary, FailureClass

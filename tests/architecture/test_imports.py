@@ -15,7 +15,7 @@ SOURCES = {
     "aileron_connector": ROOT / "connectors" / "sdk" / "aileron_connector",
 }
 OURS = tuple(SOURCES)
-BASE = ("aileron.model", "aileron.api", "aileron.config", "aileron.files")
+BASE = ("aileron.model", "aileron.api", "aileron.config", "aileron.files", "aileron.home")
 
 # What is outside of the daemon and may be used in all of it; and what all of its rooms stand on.
 DAEMON = (
@@ -54,6 +54,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.api": ("aileron.model",),
     "aileron.config": ("aileron.model", "aileron.files"),
     "aileron.files": ("aileron.model",),
+    "aileron.home": (),
     "aileron.extras": (),
     "aileron.passphrase": ("aileron.model",),
     "aileron.tls": ("aileron.model",),

@@ -8,7 +8,7 @@ from aileron.api.daemon import Status
 from aileron.cli.cells import ask_about_cells
 from aileron.cli.output import write
 from aileron.cli.supervisor import Supervisor
-from aileron.config import Home
+from aileron.home import Home
 
 if __name__ == "__main__":
     running = Supervisor().fetch(Status, "GET", "/v1/status")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from aileron.client import Client, DaemonUnreachable
-from aileron.config import Home
+from aileron.home import Home
 from tests.support.home import DaemonHome
 
 pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]

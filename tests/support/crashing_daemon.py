@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
-from aileron.config import Home
 from aileron.daemon.decisions.enrollment import ApproverEnrollment
 from aileron.daemon.decisions.passkeys import Passkeys
 from aileron.daemon.decisions.service import DecisionService
@@ -21,6 +20,7 @@ from aileron.daemon.installed.install import Installer
 from aileron.daemon.packages.fetch import FetchJobs
 from aileron.daemon.supervise import supervise
 from aileron.executor.channel import FrameChannel
+from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import Staging

@@ -394,7 +394,7 @@ def validate(files: Files) -> None:
 
 def _installed_manifests() -> Callable[[ConnectorPin], ConnectorManifest | None]:
     """Of what is in the store; a placeholder means the one of that name and version, as for `action add`."""
-    from aileron.config import Home
+    from aileron.home import Home
     from aileron.model.names import UNBOUND_HASH, Fqn
     from aileron.registry.content import ContentStore
 

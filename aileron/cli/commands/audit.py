@@ -268,7 +268,7 @@ def verify(
     The output also says what this cannot prove. Exit code 9 means that the chain is broken.
     """
     from aileron.audit.verify import verify as verified
-    from aileron.config import Home
+    from aileron.home import Home
 
     home = Home.from_environment()
     path = file or home.ledger

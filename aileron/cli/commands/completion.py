@@ -146,7 +146,8 @@ def list_names(incomplete: str) -> list[str]:
 def list_entries(context: typer.Context, incomplete: str) -> list[str]:
     """What is in the list that is named; nothing where the file cannot be read."""
     from aileron.cli.settings import is_list, list_in_force, read_text
-    from aileron.config import SETTINGS, Home
+    from aileron.config import SETTINGS
+    from aileron.home import Home
     from aileron.model.failure import AileronError
 
     key = str(context.params.get("key"))

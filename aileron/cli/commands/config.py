@@ -47,7 +47,8 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Show settings, their values, and where each is set."""
-    from aileron.config import SETTINGS, Home
+    from aileron.config import SETTINGS
+    from aileron.home import Home
 
     if key is not None:
         _check_known(key)
@@ -90,7 +91,7 @@ def set_(
     file is written only if it is valid as a whole, so change settings that depend on each other in one step.
     """
     from aileron.cli.settings import changed, read_text, write_text
-    from aileron.config import Home
+    from aileron.home import Home
 
     if (value is None) is not default:
         raise Problem.usage("give a VALUE, or --default", fix="aileron config set --help")
@@ -139,7 +140,7 @@ def remove(
 
 def _change_list(key: str, words: list[str], change: Callable[[list[str], list[str]], list[str]]) -> None:
     from aileron.cli.settings import changed, entries_of, list_in_force, read_text, write_text
-    from aileron.config import Home
+    from aileron.home import Home
 
     _check_known(key)
     given = entries_of(key, words)
@@ -188,7 +189,7 @@ def edit() -> None:
     You edit a copy, which replaces the file once it is valid. If it is not, you can edit it again.
     """
     from aileron.cli.settings import read_text
-    from aileron.config import Home
+    from aileron.home import Home
 
     path = Home.from_environment().config
     with local_work():

@@ -231,7 +231,8 @@ def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | Non
 
 def _settings_for(server: LocalUpstream | None) -> Settings | None:
     """Those of the home, where a certificate is verified: `egress.ca_file`. AileronError(invalid_request)."""
-    from aileron.config import Home, load_settings
+    from aileron.config import load_settings
+    from aileron.home import Home
 
     return None if server is None or server.is_plain else load_settings(Home.from_environment().config)
 

@@ -58,7 +58,8 @@ def _introduce(address: str, key: str) -> None:
 def _allowed() -> set[str]:
     """What config.toml of this home already lets Aileron reach without TLS; nothing where it cannot be read."""
     from aileron.cli.settings import read_text
-    from aileron.config import Home, parse_settings
+    from aileron.config import parse_settings
+    from aileron.home import Home
     from aileron.model.failure import AileronError
 
     path = Home.from_environment().config

@@ -105,7 +105,7 @@ def _check_injected(start: CellStart, sights: Sights) -> None:
 
 def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: NewSession) -> int:
     from aileron.cell.publish import PublishRefused
-    from aileron.config import Home
+    from aileron.home import Home
     from aileron.launch.in_cell import CellLaunch, run_in_cell
     from aileron_sandbox.ending import JailUnavailable
 
@@ -142,7 +142,7 @@ def _unavailable(what: str, fix: str) -> Problem:
 def _sights(supervisor: Supervisor, start: CellStart) -> Sights:
     """What the agent sees. Problem where it cannot be as it was asked for."""
     from aileron.cell.changes import earlier_roots
-    from aileron.config import Home
+    from aileron.home import Home
     from aileron.launch.agent import LaunchRequest
     from aileron.launch.git_sights import person_settings
     from aileron.launch.programs import installation, read_files, server_of

@@ -199,7 +199,7 @@ def kept_of(wanted: str | None) -> Kept:
     """What is kept of the session that is meant. Problem where there is none, or more than one."""
     from aileron.cell.changes import start_of
     from aileron.cell.kept import kept_cells
-    from aileron.config import Home
+    from aileron.home import Home
 
     found = kept_cells(Home(home_directory()).cells)
     if wanted is None:

@@ -54,7 +54,6 @@ from aileron.approvals.signed import NotCounted
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.tools_on_record import ToolState
-from aileron.config import Home
 from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
 from aileron.daemon.decisions.allowed_hosts import AllowedHosts
 from aileron.daemon.decisions.approver import ApproverState
@@ -63,6 +62,7 @@ from aileron.daemon.installed.access_summary import binding_reach, needing
 from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
 from aileron.daemon.installed.verify import ArtifactVerifier, fetched_for
 from aileron.daemon.views import binding_facts, review_url, where_to_decide
+from aileron.home import Home
 from aileron.ledger.rows import ApprovalRow, ApprovalState
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import (

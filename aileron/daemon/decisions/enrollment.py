@@ -36,10 +36,10 @@ from aileron.api.approver import (
 from aileron.approvals.signed import NotCounted, Why, check_fresh
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.config import Home
 from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.installed.access_summary import action_reach, binding_consent
+from aileron.home import Home
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import SETTINGS, Agreement, Appointed, BindingConsent, ConsentKind, Consents, subject_digest
 from aileron.model.credential import Reach

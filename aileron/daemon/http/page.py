@@ -31,13 +31,13 @@ from aileron.approver.signing import signed_decision
 from aileron.audit import query
 from aileron.audit.events import PageLocked, PageUnlocked
 from aileron.audit.log import Audit
-from aileron.config import Home
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.previews import PreviewRegistry
 from aileron.daemon.decisions.service import DecisionService
 from aileron.daemon.http.peer import NoPeer, Peer, peer_of
 from aileron.daemon.http.sessions import Sessions
+from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview

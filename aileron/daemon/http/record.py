@@ -13,7 +13,7 @@ import anyio.to_thread
 from aileron.api.audit import DecisionCounts, Verification, VerificationFinding
 from aileron.audit import query
 from aileron.audit.verify import verify
-from aileron.config import Home
+from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
 
 __all__ = ["verified", "wait_events"]

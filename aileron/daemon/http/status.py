@@ -15,12 +15,13 @@ from aileron.actions.store import ActionStore
 from aileron.api.daemon import Jail, Status
 from aileron.api.secrets import VaultState
 from aileron.audit import query
-from aileron.config import Home, Settings
+from aileron.config import Settings
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.settings import SettingsInForce
 from aileron.daemon.secrets.vault import VaultService
 from aileron.daemon.views import gateway_facts, launch_facts
+from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import utc

@@ -33,8 +33,8 @@ from aileron.api.connectors import InstalledConnector
 from aileron.api.fetches import InstalledTogether
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.config import Home
 from aileron.daemon.views import connector_facts
+from aileron.home import Home
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile

@@ -14,11 +14,11 @@ from aileron import __version__
 from aileron.api.audit import EventList
 from aileron.api.daemon import Health, Stopping
 from aileron.audit import query
-from aileron.config import Home
 from aileron.daemon.http.api.requests import wait_s
 from aileron.daemon.http.record import verified, wait_events
 from aileron.daemon.http.responses import as_json
 from aileron.daemon.http.status import DaemonStatus
+from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
 
 __all__ = ["DaemonRoutes"]
