@@ -38,7 +38,7 @@ from aileron.cell.terminal import Terminal, speaks_utf8
 from aileron.cell.terminal_filter import TerminalFilter
 from aileron_sandbox.cell.door import Ended, Event, NotStarted, Stopped, Streams
 
-__all__ = ["PATIENCE_S", "Ending", "RunningCell", "attend", "streams_of_ours"]
+__all__ = ["PATIENCE_S", "Ending", "RunningCell", "attend"]
 
 PATIENCE_S: Final = 10.0
 """After SIGTERM or SIGHUP: what `docker stop` gives."""
@@ -100,12 +100,6 @@ class Ending:
     def exit_code(self) -> int:
         """As shells count: 128 and the signal."""
         return self.code if self.code is not None else 128 + (self.signal or 0)
-
-
-def streams_of_ours() -> Streams:
-    """What 0, 1 and 2 are here, for `Cell.start`."""
-    kinds = ["terminal" if os.isatty(number) else "pipe" for number in range(3)]
-    return kinds[0], kinds[1], kinds[2]  # type: ignore[return-value]
 
 
 def attend(cell: RunningCell, streams: Streams, doors: Sequence[Door], published: Sequence[Published] = ()) -> Ending:

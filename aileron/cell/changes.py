@@ -28,16 +28,17 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from aileron.cell.executes import spoken
 from aileron.cell.kept import Kept, kept_cells, prune
-from aileron.cell.listing import Change, Changes, Listing
 from aileron.cell.start import Root, Start
 from aileron.cell.tree import under
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.timestamp import utc
 from aileron.model.visible import visible
+
+if TYPE_CHECKING:  # what is not needed before the agent has ended
+    from aileron.cell.listing import Change, Changes
 
 __all__ = ["Watch", "earlier_roots", "look", "named", "start_of", "summary"]
 
@@ -144,6 +145,8 @@ def earlier_roots(cells: Path) -> tuple[str, ...]:
 
 def look(kept: Kept) -> Changes:
     """What a cell changed: as it was at its end, or as it is now while it is there, or if its command was killed."""
+    from aileron.cell.listing import Changes
+
     start_of(kept)
     stored = kept.read("changes.json")
     try:
@@ -160,7 +163,8 @@ def look(kept: Kept) -> Changes:
 
 
 def _computed(kept: Kept, *, is_final: bool) -> Changes:
-    from aileron.cell.compare import compare  # not needed before the agent has ended
+    from aileron.cell.compare import compare
+    from aileron.cell.listing import Changes, Listing
 
     facts = start_of(kept)
     starts = [Start.from_json(value) for value in kept.read("names.json") or []]
@@ -222,6 +226,8 @@ def _unknown(changes: Changes) -> list[str]:
 
 def _executing(changes: Changes) -> Iterable[str]:
     """The lines of those that execute: of each kind some, so that a thousand of one do not hide one of another."""
+    from aileron.cell.executes import spoken
+
     shown: dict[str, int] = {}
     rows: list[Change] = []
     for change in changes.entries:

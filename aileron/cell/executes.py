@@ -27,7 +27,6 @@ from aileron.model.visible import visible
 
 __all__ = [
     "KINDS",
-    "MAX_CONTENT",
     "Candidate",
     "EntryKind",
     "Execution",
@@ -38,8 +37,6 @@ __all__ = [
 ]
 
 EntryKind = Literal["file", "directory", "link", "socket", "pipe", "device"]
-MAX_CONTENT: Final = 1 << 20
-"""Bytes that are read of a file to find out what it executes: a package.json has a hundredth of it."""
 _MAX_DETAILS: Final = 8
 """Keys or names that are shown of one file."""
 _MAX_DETAIL: Final = 80
@@ -55,7 +52,7 @@ class Candidate(NamedTuple):
     kind: EntryKind
     mode: int
     content: Callable[[], bytes | None]
-    """The first bytes of a file, at most `MAX_CONTENT`; None where it cannot be read, or is longer."""
+    """The bytes of a file, at most `tree.MAX_CONTENT`; None where it cannot be read, or is longer."""
     leads_out: str | None = None
     """Of a symbolic link that leads out of the project: where to."""
     git_kind: str | None = None

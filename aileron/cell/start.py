@@ -18,11 +18,13 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from aileron.cell.executes import EntryKind
 from aileron.cell.tree import Names, kind_of, names_from, names_to, read_names
 from aileron.model.failure import AileronError, FailureClass
+
+if TYPE_CHECKING:
+    from aileron.cell.executes import EntryKind
 
 __all__ = ["GIT_OBJECTS", "MAX_ENTRIES", "Moment", "Root", "Start", "is_since"]
 

@@ -24,9 +24,12 @@ import termios
 import time
 import tty
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["Terminal", "speaks_utf8"]
+if TYPE_CHECKING:
+    from aileron_sandbox.cell.door import Streams
+
+__all__ = ["Terminal", "speaks_utf8", "streams_of_ours"]
 
 _QUESTION: Final = b"\x1b[5n"
 _ANSWER: Final = b"\x1b[0n"
@@ -35,6 +38,12 @@ _ANSWER_S: Final = 1.0
 _WRITE_S: Final = 2.0
 """For a terminal to take what puts it back."""
 _READ: Final = 65536
+
+
+def streams_of_ours() -> Streams:
+    """What 0, 1 and 2 are here, for `Cell.start`."""
+    kinds = ["terminal" if os.isatty(number) else "pipe" for number in range(3)]
+    return kinds[0], kinds[1], kinds[2]  # type: ignore[return-value]
 
 
 class Terminal:

@@ -20,11 +20,13 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from aileron.cell.executes import MAX_CONTENT, EntryKind
+if TYPE_CHECKING:  # what executes is looked at when the agent has ended, and takes 5 ms to import
+    from aileron.cell.executes import EntryKind
 
 __all__ = [
+    "MAX_CONTENT",
     "MAX_DEPTH",
     "Bytes",
     "Folder",
@@ -40,6 +42,8 @@ __all__ = [
     "under",
 ]
 
+MAX_CONTENT: Final = 1 << 20
+"""Bytes that are read of a file to find out what it executes: a package.json has a hundredth of it."""
 MAX_DEPTH: Final = 128
 """Folders in one another, each of which takes a descriptor while it is read; a process has 1024, and projects 20."""
 _MAX_ROUNDS: Final = 1 << 16

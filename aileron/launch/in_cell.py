@@ -18,19 +18,22 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aileron.cell.attend import attend, streams_of_ours
 from aileron.cell.changes import Watch, summary
-from aileron.cell.publish import Publish, Published
-from aileron.cell.relays import Door, unix_target
 from aileron.cell.start import Root
+from aileron.cell.terminal import streams_of_ours
 from aileron.launch.sights import Missing, Sights
 from aileron_sandbox.cell.door import Cell
 from aileron_sandbox.cell.policy import MAX_MASKED, CellPolicy
+from aileron_sandbox.cell.stub import Stub
 from aileron_sandbox.ending import JailUnavailable
+
+if TYPE_CHECKING:
+    from aileron.cell.publish import Publish, Published
+    from aileron.cell.relays import Door
 
 __all__ = ["CellLaunch", "make_missing", "run_in_cell"]
 
@@ -51,8 +54,11 @@ class CellLaunch:
     kept_in: Path
 
 
-def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
-    """The agent's exit code, or 128 and the signal that ended it. OSError if it cannot be executed; JailUnavailable."""
+def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> int:
+    """The agent's exit code, or 128 and the signal that ended it. OSError if it cannot be executed; JailUnavailable.
+
+    `stub` is the process that will be the cell; whoever started it closes it.
+    """
     sights = launch.sights
     if make_missing(sights.missing):
         time.sleep(_TICK_S)  # or what was made here would be among what the agent changed (aileron/cell/changes.py)
@@ -62,18 +68,30 @@ def run_in_cell(launch: CellLaunch, note: Callable[[str], None]) -> int:
 
         policy = dataclasses.replace(policy, overlay=prepare_overlay(launch.kept_in, sights.project))
     with contextlib.ExitStack() as undo:
-        published = [undo.enter_context(Published(one)) for one in launch.publish]
+        published = [undo.enter_context(one) for one in _published(launch.publish)]
         watch = Watch.begin([Root(path, only) for path, only in sights.roots], launch.kept_in)
         undo.callback(watch.abandon)
         policy = _without_sockets(policy, watch.sockets)
         streams = streams_of_ours()
-        with Cell.start(policy, [sights.program, *sights.arguments], sights.environment, streams) as cell:
+        command = [sights.program, *sights.arguments]
+        with Cell.prepare(policy, command, sights.environment, streams, stub=stub) as cell:
+            from aileron.cell.attend import attend  # 8 ms, while the cell is made
+
+            cell.wait()
             ending = attend(cell, streams, _doors(launch), published)
         if ending.why is not None:
             note(f"the cell has ended: {ending.why}")
         for line in summary(watch.finish()):
             note(line)
     return ending.exit_code
+
+
+def _published(ports: tuple[Publish, ...]) -> Iterator[Published]:
+    """Each is taken before the agent starts: who asked for a port that another program has is told at once."""
+    if ports:
+        from aileron.cell.publish import Published
+
+        yield from map(Published, ports)
 
 
 def _without_sockets(policy: CellPolicy, sockets: tuple[str, ...]) -> CellPolicy:
@@ -102,6 +120,8 @@ def make_missing(missing: tuple[Missing, ...]) -> bool:
 
 def _doors(launch: CellLaunch) -> list[Door]:
     """Where what comes out of the cell leads, by the names of its listeners."""
+    from aileron.cell.relays import Door, unix_target
+
     run = launch.run_directory
     return [
         Door("mcp", unix_target(str(run / "mcp.sock")), _preamble(launch.token)),

@@ -38,6 +38,7 @@ _NOT_SHOWN: Final = "check that it exists and that this user may read it, or lea
 _BY_ITS_PATH: Final = "it is a symbolic link, or lies behind one: name the path that it leads to"
 _NO_PLACE: Final = "create it on the host, or show it at a path that no other directory of the host covers"
 _OF_A_CELL: Final[Mapping[str, Mapping[int, str]]] = {
+    "seccomp": {0: "apt-get install libseccomp2"},
     "sources": {
         errno.ENOENT: _NOT_SHOWN,
         errno.EACCES: _NOT_SHOWN,

@@ -233,6 +233,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.importing",
         "aileron.trial",
         "aileron.audit.verify",
+        "aileron_sandbox.cell.stub",
         "aileron_sandbox.cell.support",
         "aileron_sandbox.ending",
         "aileron_sandbox.support",

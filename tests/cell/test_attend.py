@@ -355,7 +355,8 @@ def test_nothing_is_left_of_a_session() -> None:
     """No process of the cell, no descriptor, no zombie: a hundred could follow one another in one process."""
     script = (
         "import os, sys; from tests.support import attended as a\n"
-        "from aileron.cell.attend import attend, streams_of_ours\n"
+        "from aileron.cell.attend import attend\n"
+        "from aileron.cell.terminal import streams_of_ours\n"
         "sys.argv = ['x', '--', '/bin/true']\n"
         "a.main(); before = sorted(os.listdir('/proc/self/fd'))\n"
         "for _ in range(3): a.main()\n"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aileron.cell.executes import KINDS, MAX_CONTENT, Candidate, EntryKind, findings, matching
+from aileron.cell.executes import KINDS, Candidate, EntryKind, findings, matching
 from aileron.cell.git_config import git_keys, is_plain
+from aileron.cell.tree import MAX_CONTENT
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "cell-changes.md").read_text(encoding="utf-8")

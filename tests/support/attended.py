@@ -15,9 +15,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from aileron.cell.attend import attend, streams_of_ours
+from aileron.cell.attend import attend
 from aileron.cell.publish import Published, parse_publish
 from aileron.cell.relays import Door, unix_target
+from aileron.cell.terminal import streams_of_ours
 from aileron_sandbox.cell.door import Cell
 from aileron_sandbox.cell.policy import Bind, CellPolicy
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aileron.cli.supervisor import Supervisor
     from aileron.launch.agent import Agent, Gateway
     from aileron.launch.sights import Sights
+    from aileron_sandbox.cell.stub import Stub
 
 __all__ = ["CellStart", "are_cells_possible", "explain", "in_cell"]
 
@@ -75,6 +76,24 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
 
     What would be refused is refused before there is a session.
     """
+    with _stub() as stub:
+        return _in_session(supervisor, start, only, stub)
+
+
+def _stub() -> Stub:
+    """The process that will be the cell: it gets ready while it is found out what the agent sees. Problem."""
+    from aileron_sandbox.cell.stub import Stub
+    from aileron_sandbox.ending import JailUnavailable
+
+    try:
+        return Stub.start()
+    except JailUnavailable as error:
+        raise _unavailable(error.what, error.fix) from None
+    except OSError as error:
+        raise _unavailable(error.strerror or str(error), "end what runs here, or raise its limits") from None
+
+
+def _in_session(supervisor: Supervisor, start: CellStart, only: list[str], stub: Stub) -> int:
     sights = _sights(supervisor, start)
     if start.inject:
         _check_injected(start, sights)
@@ -87,7 +106,7 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
     session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
     code: int | None = None
     try:
-        code = _run(supervisor, start, sights, session)
+        code = _run(supervisor, start, sights, session, stub)
         return code
     finally:
         supervisor.end_session(session.id, code)
@@ -103,7 +122,7 @@ def _check_injected(start: CellStart, sights: Sights) -> None:
         raise Problem.usage(f"--inject does not work here: {why}", fix=f"aileron launch {start.agent.name} --jail")
 
 
-def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: NewSession) -> int:
+def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: NewSession, stub: Stub) -> int:
     from aileron.cell.publish import PublishRefused
     from aileron.home import Home
     from aileron.launch.in_cell import CellLaunch, run_in_cell
@@ -120,7 +139,7 @@ def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: NewS
     )
     try:
         with local_work():
-            return run_in_cell(launch, lambda line: output.note(visible(line)))
+            return run_in_cell(launch, stub, lambda line: output.note(visible(line)))
     except JailUnavailable as error:
         raise _unavailable(error.what, error.fix) from None
     except PublishRefused as refused:

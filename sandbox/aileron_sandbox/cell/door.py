@@ -34,8 +34,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -43,11 +42,12 @@ from aileron_sandbox.cell import messages
 from aileron_sandbox.cell.landlock import LEAST_ABI
 from aileron_sandbox.cell.messages import Preparation
 from aileron_sandbox.cell.policy import CellPolicy
+from aileron_sandbox.cell.stub import Stub
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
 from aileron_sandbox.watch import WATCH_PERIOD_S, ProcessTree
 
-if TYPE_CHECKING:  # 15 ms, and there is time for it while the cell's interpreter starts
+if TYPE_CHECKING:
     from aileron_sandbox import cgroups
 
 __all__ = ["Cell", "Continued", "Ended", "Event", "Kind", "NotStarted", "Stopped", "Streams"]
@@ -99,16 +99,14 @@ _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
     "no-capabilities", "no-new-privs", "rlimits",
 )  # fmt: skip
-_BOOT: Final = (
-    "import sys; sys.path[:0] = [sys.argv[1]]; "
-    "from aileron_sandbox.cell.prepare import main; main(int(sys.argv[2]), int(sys.argv[3]))"
-)
 
 
 class Cell:
     """One cell. Make it with `start`."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: CellPolicy, streams: Streams) -> None:
+        self._policy = policy
+        self._streams = streams
         self.listeners: Mapping[str, tuple[socket.socket, ...]] = MappingProxyType({})
         """By name; made inside, to be accepted on here."""
         self.terminal: int | None = None
@@ -117,54 +115,86 @@ class Cell:
         """Our ends: 0 is written to, 1 and 2 are read from."""
         self.layers: tuple[str, ...] = ()
         """What is in force, as doctor and the audit list it."""
-        self._groups = contextlib.ExitStack()  # its processes have to be gone before it
         self._undo = contextlib.ExitStack()
-        self._undo.callback(self._groups.close)
         self._group: cgroups.Group | None = None
         self._memory_by = "watched"
-        self._memory_bytes = 0
         self._watch: _Watch | None = None
         self._pidfd = -1
-        self._filter = b""
         self._has_begun = False
         self._is_over = False
         self._events: deque[bytes] = deque()
 
     @classmethod
     def start(
-        cls, policy: CellPolicy, command: Sequence[str], environment: Mapping[str, str], streams: Streams
+        cls,
+        policy: CellPolicy,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        streams: Streams,
+        *,
+        stub: Stub | None = None,
     ) -> Self:
-        """Prepare a cell; the agent is not executed yet. JailUnavailable says which step this machine refuses, and the fix."""
+        """Prepare a cell; the agent is not executed yet. JailUnavailable says which step this machine refuses, and the fix.
+
+        `stub` is the process that will be it, where it was started earlier; whoever started it may close it in any case.
+        """
+        cell = cls.prepare(policy, command, environment, streams, stub=stub)
+        cell.wait()
+        return cell
+
+    @classmethod
+    def prepare(
+        cls,
+        policy: CellPolicy,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        streams: Streams,
+        *,
+        stub: Stub | None = None,
+    ) -> Self:
+        """As `start`, but without waiting for it (10 ms): `wait` is what has to be called next."""
         if not command:
             raise ValueError("there is no command to execute")
         if any("\0" in text for text in (*command, *environment.keys(), *environment.values())):
             raise ValueError("a NUL in the command or its environment")
         if any("=" in name or not name for name in environment):
             raise ValueError("a name in the environment is empty, or has a '='")
-        cell = cls()
+        cell = cls(policy, streams)
+        with cell._or_closed():
+            cell._tell(command, environment, stub)
+        return cell
+
+    def wait(self) -> None:
+        """Until the cell is there. JailUnavailable, as `start`; then it is closed."""
+        with self._or_closed():
+            self._hear()
+
+    @contextlib.contextmanager
+    def _or_closed(self) -> Iterator[None]:
+        """A cell that does not come to be leaves nothing."""
         try:
-            cell._start(policy, command, environment, streams)
+            yield
         except OSError as error:
-            cell.close()
+            self.close()
             step = "descriptors" if is_short_of_descriptors(error) else "the host"
             raise _unavailable(step, error.errno or 0, str(error)) from error
         except BaseException:
-            cell.close()
+            self.close()
             raise
-        return cell
 
-    def _start(
-        self, policy: CellPolicy, command: Sequence[str], environment: Mapping[str, str], streams: Streams
-    ) -> None:
-        self._memory_bytes = policy.memory_bytes
+    def _tell(self, command: Sequence[str], environment: Mapping[str, str], stub: Stub | None) -> None:
+        self._stub = Stub.start() if stub is None else stub
+        self._control = self._stub.control
+        self._undo.callback(self._stub.close)
+        self._undo.callback(
+            self._end, self._stub.process
+        )  # before that: its processes have to be gone for the group to go
+        self._bound()
         with contextlib.ExitStack() as theirs:
-            ends = [self._pipe(number, theirs) if kind == "pipe" else -1 for number, kind in enumerate(streams)]
-            preparation = _preparation(policy, command, environment, streams, (ends[0], ends[1], ends[2]))
-            self._exec(preparation, [end for end in ends if end >= 0])
-        # While the interpreter starts and reads what it is to do:
-        self._filter = _compiled()
-        self._enter_group(policy.memory_bytes)
-        self._send(messages.GO)
+            ends = [self._pipe(number, theirs) for number, kind in enumerate(self._streams) if kind == "pipe"]
+            self._stub.tell(_preparation(self._policy, command, environment, self._streams), ends)
+
+    def _hear(self) -> None:
         self._control.settimeout(_START_DEADLINE_S)
         try:
             data, fds, _, _ = socket.recv_fds(self._control, messages.MAX_DATAGRAM, messages.MAX_DESCRIPTORS)
@@ -177,14 +207,14 @@ class Cell:
             raise _unavailable(*_failure(data))
         if data[:1] != messages.READY:
             raise _unavailable("start", errno.EPIPE, "the cell's first process ended")
-        self._take_over(policy, streams, messages.unpack_numbers(data), fds)
+        self._take_over(messages.unpack_numbers(data), fds)
 
-    def _take_over(self, policy: CellPolicy, streams: Streams, numbers: tuple[int, ...], fds: list[int]) -> None:
+    def _take_over(self, numbers: tuple[int, ...], fds: list[int]) -> None:
         """What came with `Ready`: descriptors in the order in which init.py sends them."""
         abi, bounds_processes, *counts = numbers
         rest = deque(fds)
-        names = [name for name, _ in (*policy.tcp_listeners, *policy.unix_listeners)]
-        if len(counts) != len(names) or len(fds) != _FIRST + ("terminal" in streams) + sum(counts):
+        names = [name for name, _ in (*self._policy.tcp_listeners, *self._policy.unix_listeners)]
+        if len(counts) != len(names) or len(fds) != _FIRST + ("terminal" in self._streams) + sum(counts):
             for fd in fds:
                 os.close(fd)
             raise _unavailable("descriptors", errno.EMFILE, "not all descriptors of the cell arrived")
@@ -192,7 +222,7 @@ class Cell:
         scratch = (rest.popleft(), rest.popleft())
         for fd in scratch:
             self._undo.callback(os.close, fd)
-        if "terminal" in streams:
+        if "terminal" in self._streams:
             self.terminal = rest.popleft()
             self._undo.callback(os.close, self.terminal)
         self.listeners = MappingProxyType(
@@ -205,7 +235,7 @@ class Cell:
             for listener in made:
                 self._undo.callback(listener.close)
         if self._group is None:
-            self._watch = _Watch(self._pidfd, scratch, policy.memory_bytes)
+            self._watch = _Watch(self._pidfd, scratch, self._policy.memory_bytes)
             self._undo.callback(self._watch.close)
             self._watch.start()
         self.layers = (
@@ -216,20 +246,14 @@ class Cell:
             "seccomp:cell",
         )
 
-    def _enter_group(self, memory_bytes: int) -> None:
-        """Before the stub has forked anybody, who would stay outside."""
-        from aileron_sandbox import cgroups
-
-        place = cgroups.find()
-        if place is None:
+    def _bound(self) -> None:
+        """Bound the group that the stub is in, where it is in one."""
+        taken = self._stub.group()
+        if taken is None:
             return
-        groups = cgroups.Groups(place, ends_together=False)
-        self._groups.callback(groups.close)
-        group = groups.take()
+        groups, group = taken
         with group.opened() as opened:
-            for door in opened.doors:
-                os.write(door, b"%d" % self._process.pid)
-            opened.bound(memory_bytes)
+            opened.bound(self._policy.memory_bytes)
         self._group, self._memory_by = group, groups.kind
 
     @property
@@ -242,7 +266,7 @@ class Cell:
         if self._has_begun:
             raise ValueError("the agent was begun before")
         self._has_begun = True
-        self._send(messages.BEGIN + self._filter)
+        self._send(messages.BEGIN)
 
     def event(self) -> Event | None:
         """What has happened, one thing at a time; None where there is nothing new. Does not block."""
@@ -313,28 +337,6 @@ class Cell:
         if fd is not None:
             os.close(fd)
 
-    def _exec(self, preparation: Preparation, pipes: list[int]) -> None:
-        here = str(Path(__file__).resolve().parent.parent.parent)
-        with contextlib.ExitStack() as theirs:
-            file = theirs.enter_context(open(os.memfd_create("cell", os.MFD_CLOEXEC), "w+b"))
-            file.write(preparation.encode())
-            file.seek(0)
-            self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._undo.callback(self._control.close)
-            theirs.callback(control.close)
-            arguments = [here, str(control.fileno()), str(file.fileno())]
-            # A session of its own, or Ctrl-C in the host's terminal would end the cell before anybody has decided to.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, *arguments],
-                env={},
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[control.fileno(), file.fileno(), *pipes],
-                start_new_session=True,
-            )
-        self._undo.callback(self._end, self._process)
-
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """By the first process, with which everything goes; the stub returns when it has."""
         if self._pidfd >= 0:
@@ -403,7 +405,7 @@ class Cell:
         if code >= 0:
             return Ended(code, None, None)
         is_over = -code == signal.SIGKILL and self._is_out_of_memory()
-        why = f"over its limit of {self._memory_bytes >> 20} MiB of memory" if is_over else None
+        why = f"over its limit of {self._policy.memory_bytes >> 20} MiB of memory" if is_over else None
         return Ended(None, -code, why)
 
     def _is_out_of_memory(self) -> bool:
@@ -461,7 +463,6 @@ def _preparation(
     command: Sequence[str],
     environment: Mapping[str, str],
     streams: Streams,
-    pipes: tuple[int, int, int],
 ) -> Preparation:
     overlay = policy.overlay
     return Preparation(
@@ -480,7 +481,7 @@ def _preparation(
         links=policy.links,
         masked=policy.masked,
         overlay=dataclasses.astuple(overlay) if overlay is not None else None,
-        pipes=pipes,
+        pipes=(-1, -1, -1),  # known where they arrive
         scratch_bytes=policy.scratch_bytes,
         streams=streams,
         tcp_listeners=policy.tcp_listeners,
@@ -493,15 +494,6 @@ def _umask() -> int:
     """Read without being changed, which another thread could notice, proc_pid_status(5)."""
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
-
-
-def _compiled() -> bytes:
-    from aileron_sandbox.filters import compile_cell
-
-    try:
-        return compile_cell()
-    except (ImportError, RuntimeError) as error:
-        raise JailUnavailable(f"cannot use libseccomp: {error}", "apt-get install libseccomp2") from error
 
 
 def _listener(fd: int) -> socket.socket:

@@ -79,7 +79,7 @@ _NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
-def main(control: _socket.socket, preparation: Preparation, sockets: list[str]) -> NoReturn:
+def main(control: _socket.socket, preparation: Preparation, sockets: list[str], filter_: kernel.Filter) -> NoReturn:
     """In the first process, right after the fork. `sockets`: paths that the host's programs are bound to. Never returns."""
     root = mounts.Root(preparation, sockets)
     step = "pid namespace"
@@ -114,7 +114,7 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str]) 
         kernel.drop_capabilities()
         privileges.refuse_new_privileges()
         step = "init"
-        first = _Init(control, preparation, terminal, ruleset)
+        first = _Init(control, preparation, terminal, ruleset, filter_)
         scratch = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (_SCRATCH, preparation.home)]
         passed = [os.pidfd_open(os.getpid()), *scratch, *([master] if master >= 0 else [])]
         passed += [listener.fileno() for _, made in listeners for listener in made]
@@ -139,11 +139,19 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str]) 
 class _Init:
     """The first process while it serves."""
 
-    def __init__(self, control: _socket.socket, preparation: Preparation, terminal: int, ruleset: int | None) -> None:
+    def __init__(
+        self,
+        control: _socket.socket,
+        preparation: Preparation,
+        terminal: int,
+        ruleset: int | None,
+        filter_: kernel.Filter,
+    ) -> None:
         self._control = control
         self._preparation = preparation
         self._terminal = terminal
         self._ruleset = ruleset
+        self._filter = filter_
         self._agent = 0
         self._is_stopped = False
         for number in _IGNORED:
@@ -173,7 +181,7 @@ class _Init:
         """One datagram of the host's; False when it is gone."""
         kind = data[:1]
         if kind == BEGIN:
-            return self._has_begun(data[1:])
+            return self._has_begun()
         if kind == SIGNAL:
             self._signal(number_of(data))
         elif kind == CONNECT:
@@ -201,7 +209,7 @@ class _Init:
                 self._control.send(pack_number(ENDED, status))
                 return True
 
-    def _has_begun(self, filter_: bytes) -> bool:
+    def _has_begun(self) -> bool:
         """Start the agent; False where its program cannot be executed, and then the cell is over."""
         if self._agent:
             return True
@@ -209,7 +217,7 @@ class _Init:
         pid = os.fork()
         if pid == 0:
             os.close(read)
-            _become_agent(self._preparation, self._terminal, self._ruleset, kernel.Filter(filter_), write)
+            _become_agent(self._preparation, self._terminal, self._ruleset, self._filter, write)
         os.close(write)
         failure = os.read(read, 4)  # at the exec, or at the failure: the agent's program has not run before it
         os.close(read)

@@ -1,7 +1,7 @@
-"""How the host and a cell talk: one file with everything before, then datagrams over one SOCK_SEQPACKET socket.
+"""How the host and a cell talk: datagrams over one SOCK_SEQPACKET socket, and one file beside the first.
 
-The file is the `Preparation`, a memory file that the cell inherits. After it the host says `Go`, `Begin`, `Signal` and
-`Connect`, and the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and `Connected`, some with descriptors
+The file is the `Preparation`, a memory file that comes with `Go`. After it the host says `Begin`, `Signal` and `Connect`, and
+the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and `Connected`, some with descriptors
 beside them. The host trusts the cell's first process to be ours and nothing else: what it says has a fixed form. The agent has
 neither end.
 
@@ -44,8 +44,8 @@ __all__ = [
     "unpack_numbers",
 ]
 
-MAX_DATAGRAM: Final = 64 << 10
-"""Bytes. The largest is `Begin`, with a BPF program, of which the kernel takes 4096 instructions of 8 bytes, bpf(2)."""
+MAX_DATAGRAM: Final = 8 << 10
+"""Bytes. The largest is `Failed`, with 4 KiB of words."""
 MAX_DESCRIPTORS: Final = 40
 """Beside one datagram: two for each of sixteen listeners, the terminal, the process."""
 
@@ -59,7 +59,7 @@ _FAILED: Final = struct.Struct("!i32s")
 
 
 class Preparation:
-    """Everything that a cell needs to know. Paths are as in the policy, numbers of descriptors as the cell inherits them."""
+    """Everything that a cell needs to know. Paths are as in the policy."""
 
     __slots__ = (
         "binds",
@@ -94,7 +94,7 @@ class Preparation:
     overlay: tuple[str, str, str, str] | None
     """(lower, upper, work, target)"""
     pipes: tuple[int, int, int]
-    """The agent's ends, -1 where a stream is the terminal."""
+    """The agent's ends, -1 where a stream is the terminal: by the numbers that they have where they arrived (prepare.py)."""
     scratch_bytes: int
     streams: tuple[str, str, str]
     tcp_listeners: tuple[tuple[str, int], ...]

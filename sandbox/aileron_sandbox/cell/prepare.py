@@ -1,8 +1,8 @@
 """The program that becomes a cell: it leaves the host's namespaces, and forks the first process of the new ones.
 
-Started by door.py as `python -I -S -X utf8` with an empty environment and what the cell inherits, one thread, nothing of the
-agent's. It stays outside of the new pid namespace, as a stub that waits for the first process and dies with the host; what it
-is told, and what it says, is the first process's to do.
+Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket, one thread, nothing of the agent's.
+It compiles the filter, which is the same for every cell, and waits to be told which one it is. It stays outside of the new pid
+namespace, as a stub that waits for the first process and dies with the host; what it says afterwards is the first process's to do.
 
     host ── exec ──> stub ── fork ──> init (pid 1) ── fork ──> agent
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _socket
 import os
+import struct
 
 from aileron_sandbox import kernel
 from aileron_sandbox.cell import init
@@ -26,24 +27,28 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _SIGKILL: Final = 9
+_INT: Final = struct.Struct("i")
+_MAX_TOLD: Final = 4
+"""Descriptors that come with what is told: the preparation, and the agent's ends of three pipes."""
 _OOM_SCORE: Final = 500
 """Where the whole machine is out of memory, what runs in a cell goes before what does not, proc_pid_oom_score_adj(5)."""
 
 
-def main(control_fd: int, preparation_fd: int) -> NoReturn:
+def main(control_fd: int) -> NoReturn:
     """Prepare, and wait for the end of the cell. Never returns."""
     # `_socket` and not `socket`, which imports `enum`: 8 ms of a cell's forty (measured).
     control = _socket.socket(fileno=control_fd)
     step = "start"
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
-        with open(preparation_fd, "rb") as file:
-            preparation = Preparation.decode(file.read())
         _go_before_others()
         os.umask(0o022)  # the host's may be 077, and comes back for the agent
+        filter_, missing = _compiled()
         # The host has put this process into its control group by then.
-        if control.recv(MAX_DATAGRAM) != GO:  # nothing: the host is gone
-            os._exit(0)
+        preparation = _told(control)
+        if missing:
+            control.send(pack_failed(0, "seccomp", missing))
+            os._exit(1)
         step = "namespaces and root"
         uid, gid = os.getuid(), os.getgid()  # after the unshare they read 65534
         if uid == 0:
@@ -60,11 +65,35 @@ def main(control_fd: int, preparation_fd: int) -> NoReturn:
         control.send(pack_failed(error.errno or 0, step, str(error.strerror or error)))
         os._exit(1)
     if child == 0:
-        init.main(control, preparation, sockets)
+        init.main(control, preparation, sockets, kernel.Filter(filter_))
     control.close()  # or the end of the first process would not be the end of the socket
     kernel.close_range(0)
     os.waitpid(child, 0)  # returns when everything in the namespace is gone
     os._exit(0)
+
+
+def _compiled() -> tuple[bytes, str]:
+    """The filter, or why there is none: which is said when it was told, and not while the host still writes."""
+    try:
+        from aileron_sandbox.filters import compile_cell  # 30 ms with libseccomp, while the host has other things to do
+
+        return compile_cell(), ""
+    except (ImportError, RuntimeError, OSError) as error:
+        return b"", f"cannot use libseccomp: {error}"
+
+
+def _told(control: _socket.socket) -> Preparation:
+    """Which cell it is, with the agent's ends of pipes by the numbers that they have here. Waits as long as the host is there."""
+    rights = _socket.CMSG_SPACE(_INT.size * _MAX_TOLD)
+    data, ancillary, _, _ = control.recvmsg(MAX_DATAGRAM, rights, _socket.MSG_CMSG_CLOEXEC)
+    if data != GO:  # nothing: the host is gone
+        os._exit(0)
+    fds = [fd for _, _, packed in ancillary for (fd,) in _INT.iter_unpack(packed)]
+    with open(fds.pop(0), "rb") as file:
+        preparation = Preparation.decode(file.read())
+    first, second, third = (fds.pop(0) if stream == "pipe" else -1 for stream in preparation.streams)
+    preparation.pipes = (first, second, third)
+    return preparation
 
 
 def _sockets() -> list[str]:

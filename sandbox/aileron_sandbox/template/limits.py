@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aileron_sandbox.template.messages import Spawn
+if TYPE_CHECKING:
+    from aileron_sandbox.template.messages import Spawn
 
 __all__ = ["Group", "apply_limits", "measure_base"]
 

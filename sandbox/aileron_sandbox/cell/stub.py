@@ -1,0 +1,165 @@
+"""The process that will be a cell: started before anybody knows which, and told when it is known.
+
+    with Stub.start() as stub:                       # returns at once
+        policy = …                                   # 60 ms of looking at the machine, on this processor
+        cell = Cell.start(policy, command, environment, streams, stub=stub)
+
+An interpreter takes 50 ms until it has imported what a cell needs and compiled its filter, and a control group 15 until a process
+is in it (measured). Neither depends on the policy, so both happen beside what finds that out: the first on another processor, the
+second in a thread, most of which waits for the kernel.
+
+Runs on the host. The process has an empty environment, no descriptor but the control socket, and nothing to do until it is told;
+it ends with the socket, and with the thread that started it (PR_SET_PDEATHSIG, prctl(2)).
+
+Not here: what it does with what it is told (prepare.py), the cell (door.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from aileron_sandbox.ending import JailUnavailable
+
+if TYPE_CHECKING:
+    from aileron_sandbox.cell.messages import Preparation
+    from aileron_sandbox.cgroups import Group, Groups
+
+__all__ = ["Stub"]
+
+_STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
+_DEADLINE_S: Final = 20.0  # 15 ms measured; a machine that is starting up may take a hundred times that
+_BOOT: Final = (
+    "import sys; sys.path[:0] = [sys.argv[1]]; sys.path.append(sys.argv[2]); "
+    "from aileron_sandbox.cell.prepare import main; main(int(sys.argv[3]))"
+)
+
+
+class Stub:
+    """One such process. Make it with `start`. Not thread-safe."""
+
+    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        self.control: Final = control
+        self.process: Final = process
+        self._entry = _Entry(process.pid)
+        self._entry.start()
+
+    @classmethod
+    def start(cls) -> Self:
+        """OSError where there is no process or descriptor left for it; JailUnavailable where a package is missing."""
+        here = str(Path(__file__).resolve().parent.parent.parent)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                # A session of its own, or Ctrl-C in the host's terminal would end the cell before anybody has decided to.
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, here, _library(), str(theirs.fileno())],
+                    env={},
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+        except BaseException:
+            ours.close()
+            raise
+        return cls(ours, process)
+
+    def tell(self, preparation: Preparation, pipes: Sequence[int]) -> None:
+        """Which cell it is to be, with the agent's ends of the pipes in the order of `preparation`. It goes on when it has it."""
+        from aileron_sandbox.cell.messages import GO
+
+        with open(os.memfd_create("cell", os.MFD_CLOEXEC), "w+b") as file:
+            file.write(preparation.encode())
+            file.seek(0)
+            with contextlib.suppress(ConnectionError):  # it has ended, which is heard as its answer
+                socket.send_fds(self.control, [GO], [file.fileno(), *pipes])
+
+    def group(self) -> tuple[Groups, Group] | None:
+        """The control group that it is in; None where this machine has none for it. Waits for that. OSError."""
+        return self._entry.result()
+
+    def close(self) -> None:
+        """End it, and give back what it had. Idempotent. A cell that took it over does this itself."""
+        self.control.close()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(_STOP_DEADLINE_S)
+        self._entry.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Entry(threading.Thread):
+    """Puts the process into a control group of its own, before it has forked anybody, who would stay outside."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(name="cell-group", daemon=True)
+        self._pid = pid
+        self._taken: tuple[Groups, Group] | None = None
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        """Until it is in."""
+        try:
+            self._enter()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised to whoever asks for the group
+            self._error = error
+
+    def _enter(self) -> None:
+        from aileron_sandbox import cgroups
+
+        place = cgroups.find()
+        if place is None:
+            return
+        groups = cgroups.Groups(place, ends_together=False)
+        try:
+            group = groups.take()
+            with group.opened() as opened:
+                for door in opened.doors:
+                    os.write(door, b"%d" % self._pid)
+        except BaseException:
+            groups.close()
+            raise
+        self._taken = groups, group
+
+    def result(self) -> tuple[Groups, Group] | None:
+        """What it has taken, once it has. OSError."""
+        self.join(_DEADLINE_S)
+        if self.is_alive():
+            raise TimeoutError(errno.ETIMEDOUT, f"no control group after {_DEADLINE_S:.0f} s")
+        if self._error is not None:
+            raise self._error
+        return self._taken
+
+    def close(self) -> None:
+        """Remove the group, whose processes are gone."""
+        self.join(_DEADLINE_S)
+        if self._taken is not None:
+            self._taken[0].close()
+            self._taken = None
+
+
+def _library() -> str:
+    """The directory with pyseccomp, which the process would not find: it starts without the packages that are installed."""
+    found = importlib.util.find_spec("pyseccomp")
+    if found is None or found.origin is None:
+        raise JailUnavailable("pyseccomp is not installed", "pip install pyseccomp")
+    return os.path.dirname(found.origin)
