@@ -61,8 +61,7 @@ class Watch:
         """Read which names there are and keep them in `kept_in`, the cell's folder in the home (Home.cells / session).
 
         If `prepare_overlay` was called for that folder before, changes of the first root are read from its upper folder. What
-        lies in the home itself is none of the agent's: no cell shows it. What other sessions left is removed where it is beyond
-        the bounds. AileronError where a root or the home cannot be used.
+        lies in the home itself is none of the agent's: no cell shows it. AileronError where a root or the home cannot be used.
         """
         kept = Kept(kept_in)
         kept.make()
@@ -79,14 +78,16 @@ class Watch:
                 "is_aside": os.path.lexists(kept.upper),
             }
             kept.write("start.json", facts)
-            prune(kept_in.parent)
         except BaseException:
             os.close(lock)
             raise
         return cls(kept, lock, tuple(path for start in starts for path in start.sockets()))
 
     def finish(self) -> Changes:
-        """What changed, now that nothing of the cell runs any more; kept for `look`. Once."""
+        """What changed, now that nothing of the cell runs any more; kept for `look`. Once.
+
+        What other sessions left is removed where it is beyond the bounds.
+        """
         try:
             changes = _computed(self._kept, is_final=True)
             self._kept.write("changes.json", changes.to_json())
@@ -95,6 +96,7 @@ class Watch:
             return changes
         finally:
             self.abandon()
+            prune(self._kept.path.parent)
 
     def abandon(self) -> None:
         """Let go of it without looking, where no agent was started. Idempotent."""

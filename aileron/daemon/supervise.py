@@ -73,8 +73,8 @@ from aileron.runs.runnable import Runnable
 from aileron.runs.spine import Spine
 from aileron.vault.vault import Vault
 from aileron_sandbox import kernel
-from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["supervise"]
 

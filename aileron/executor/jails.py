@@ -26,10 +26,11 @@ from anyio.abc import TaskGroup
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import Ending, JailUnavailable, NetworkAttempt, Signalled, Usage
+from aileron_sandbox.ending import Ending, NetworkAttempt, Signalled, Usage
 from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, TemplateGone, check_possible
 from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["Jailed", "Jails"]
 

@@ -13,7 +13,7 @@ import anyio.to_thread
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import ConnectorPin
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["ConnectorStore", "Kind", "Program", "opened", "runtime_of"]
 

@@ -29,7 +29,7 @@ from aileron.launch.sights import Missing, Sights
 from aileron_sandbox.cell.door import Cell
 from aileron_sandbox.cell.policy import MAX_MASKED, CellPolicy
 from aileron_sandbox.cell.stub import Stub
-from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.unavailable import JailUnavailable
 
 if TYPE_CHECKING:
     from aileron.cell.publish import Publish, Published

@@ -56,8 +56,8 @@ from aileron.registry.tarball import MANIFEST
 from aileron.trial.cases import Case
 from aileron.trial.made_up import MADE_UP_SECRET, made_up
 from aileron.trial.stub import Stub
-from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["Attempt", "Bench", "LocalUpstream", "TrialReport", "artifact_of"]
 

@@ -3,6 +3,7 @@
 jail.py       the host side and only door: start a template, ask it for a child, own its pidfd, wait, kill, reap
 policy.py     what one jail may use, as a frozen value, checked when built
 ending.py     how a child ended, as a value
+unavailable.py  that this machine gives none, with the fix
 support.py    what this kernel offers, tried as a whole, and how to mend what is missing
 filters.py    the seccomp allow lists, compiled ahead of time
 kernel.py     the only ctypes: numbers and structs with their man pages

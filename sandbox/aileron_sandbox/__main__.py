@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import Ending, Exited, JailUnavailable
+from aileron_sandbox.ending import Ending, Exited
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy, Profile
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.support import examine
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["main"]
 

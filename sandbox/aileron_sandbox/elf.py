@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["ElfRuntime"]
 

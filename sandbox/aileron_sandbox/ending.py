@@ -1,4 +1,4 @@
-"""How a child ended, and the errors of the jail, as values with their reason.
+"""How a child ended, as values with their reason.
 
 `Exited`, `Signalled`, `OverLimit` and `NetworkAttempt` are endings of a program that ran confined. `RefusedToStart` means the
 confinement could not be completed and no line of the program ran: the jail never starts with a layer missing.
@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Literal
 
-__all__ = ["Ending", "Exited", "JailUnavailable", "NetworkAttempt", "OverLimit", "RefusedToStart", "Signalled", "Usage"]
+__all__ = ["Ending", "Exited", "NetworkAttempt", "OverLimit", "RefusedToStart", "Signalled", "Usage"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +72,3 @@ class RefusedToStart:
 
 
 Ending = Exited | Signalled | OverLimit | NetworkAttempt | RefusedToStart
-
-
-class JailUnavailable(Exception):
-    """No jail can be had on this machine as it is. `fix` says what would change that, as a command where there is one."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(f"{what}; {fix}")
-        self.what = what
-        self.fix = fix

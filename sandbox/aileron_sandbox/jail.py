@@ -44,16 +44,7 @@ from typing import Final, Literal, Self, get_args
 
 from aileron_sandbox import cgroups
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import (
-    Ending,
-    Exited,
-    JailUnavailable,
-    NetworkAttempt,
-    OverLimit,
-    RefusedToStart,
-    Signalled,
-    Usage,
-)
+from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, RefusedToStart, Signalled, Usage
 from aileron_sandbox.fixes import Machine, fix, is_short_of_descriptors
 from aileron_sandbox.policy import Mode, Policy, Profile
 from aileron_sandbox.runtime import PythonRuntime
@@ -72,6 +63,7 @@ from aileron_sandbox.template.messages import (
     Spawn,
     decode,
 )
+from aileron_sandbox.unavailable import JailUnavailable
 from aileron_sandbox.watch import WATCH_PERIOD_S, ProcessTree, Tree, Used
 
 __all__ = [

@@ -21,11 +21,12 @@ import sys
 from typing import Final
 
 from aileron_sandbox import cgroups, kernel
-from aileron_sandbox.ending import Exited, JailUnavailable
+from aileron_sandbox.ending import Exited
 from aileron_sandbox.fixes import Machine
 from aileron_sandbox.jail import Child, Template, TemplateGone, program_of
 from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["Report", "examine"]
 

@@ -90,6 +90,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         # the types that go in and out of that door
         "aileron_sandbox.policy",
         "aileron_sandbox.ending",
+        "aileron_sandbox.unavailable",
         "aileron_sandbox.runtime",
         "aileron_sandbox.elf",
     ),
@@ -100,6 +101,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.executor",
         "aileron.registry",
         "aileron_sandbox.ending",
+        "aileron_sandbox.unavailable",
         "aileron_sandbox.runtime",
     ),
     # A document of a service, made into a connector's repository, on the author's machine: docs/adr/0054-openapi-documents.md.
@@ -202,7 +204,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.cell": (
         *BASE,
         "aileron_sandbox.cell",
-        "aileron_sandbox.ending",
         "aileron_sandbox.kernel",
     ),
     "aileron.launch": (
@@ -213,7 +214,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.client",
         "aileron.cell",
         "aileron_sandbox.cell",
-        "aileron_sandbox.ending",
+        "aileron_sandbox.unavailable",
     ),
     # The author's offline tools (docs/adr/0010 and 0027), a verifier that trusts no daemon, and doctor.
     "aileron.cli": (
@@ -235,7 +236,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.audit.verify",
         "aileron_sandbox.cell.stub",
         "aileron_sandbox.cell.support",
-        "aileron_sandbox.ending",
+        "aileron_sandbox.unavailable",
         "aileron_sandbox.support",
     ),
     # The one command that begins the console.

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.jail import Template
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.attacks.inside import Jail
 from tests.attacks.native import Native
 from tests.attacks.other_user import OtherUser

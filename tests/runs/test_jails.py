@@ -20,9 +20,10 @@ import pytest
 from aileron.executor.jails import Jailed, Jails
 from aileron.model.failure import AileronError, FailureClass
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import Exited, JailUnavailable, Signalled
+from aileron_sandbox.ending import Exited, Signalled
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT
 from tests.support.elf_programs import compiled
 

@@ -20,9 +20,9 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ConnectorPin
 from aileron.registry.content import ContentStore
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.support.elf_programs import compiled
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]

@@ -21,7 +21,7 @@ import pytest
 
 from aileron_sandbox.cell.door import Cell, Ended, Event, NotStarted, Streams
 from aileron_sandbox.cell.policy import Bind, CellPolicy
-from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = [
     "DEADLINE_S",

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from aileron_sandbox import cgroups
-from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.processes import end_forked_ahead, wait_forked_ahead
 from tests.sandbox.seen import Seen
 

@@ -25,11 +25,12 @@ import psutil
 import pyseccomp
 
 from aileron_sandbox import kernel
-from aileron_sandbox.ending import JailUnavailable, RefusedToStart
+from aileron_sandbox.ending import RefusedToStart
 from aileron_sandbox.jail import MAX_CHILDREN, Child, Template, TemplateGone
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template import privileges
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import memory_file, program
 from tests.sandbox.processes import running, wait_forked_ahead
 

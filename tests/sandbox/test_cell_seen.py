@@ -12,7 +12,7 @@ import pytest
 
 from aileron_sandbox.cell.door import Ended
 from aileron_sandbox.cell.policy import Bind, Overlay
-from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.cells import DEADLINE_S, ENVIRONMENT, PIPES, Cell, outside, policy_of, run, tried
 
 pytestmark = pytest.mark.jail

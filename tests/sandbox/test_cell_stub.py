@@ -14,7 +14,7 @@ import pytest
 from aileron_sandbox import cgroups
 from aileron_sandbox.cell.door import Cell, Ended
 from aileron_sandbox.cell.stub import Stub
-from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.cells import DEADLINE_S, ENVIRONMENT, PIPES, finish, policy_of
 
 pytestmark = pytest.mark.jail

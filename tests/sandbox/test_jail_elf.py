@@ -22,10 +22,11 @@ import psutil
 import pytest
 
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import Ending, Exited, JailUnavailable, NetworkAttempt, RefusedToStart, Signalled
+from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, RefusedToStart, Signalled
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import memory_file, needs_groups
 from tests.support.elf_programs import LINKS, Link, compiled
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.support.elf_programs import compiled
 
 _MACHINE_AT, _CLASS_AT = 18, 4  # in Elf64_Ehdr, elf(5)

@@ -23,10 +23,11 @@ import psutil
 import pytest
 
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import Exited, JailUnavailable, NetworkAttempt, OverLimit, Signalled
+from aileron_sandbox.ending import Exited, NetworkAttempt, OverLimit, Signalled
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import DEADLINE_S, drained, memory_file, program
 from tests.sandbox.seen import Seen
 from tests.support.elf_programs import LINKS, Link, compiled

@@ -16,10 +16,11 @@ from typing import Any, get_args
 import psutil
 import pytest
 
-from aileron_sandbox.ending import Ending, Exited, JailUnavailable, OverLimit, RefusedToStart, Signalled
+from aileron_sandbox.ending import Ending, Exited, OverLimit, RefusedToStart, Signalled
 from aileron_sandbox.jail import MAX_CHILDREN, Child, Template, TemplateGone
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT, memory_file, program
 from tests.sandbox.processes import AHEAD, below
 from tests.sandbox.seen import Seen

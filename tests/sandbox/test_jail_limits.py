@@ -21,10 +21,11 @@ import pytest
 
 from aileron_sandbox import cgroups
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import Ending, Exited, JailUnavailable, NetworkAttempt, OverLimit, RefusedToStart, Signalled
+from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, RefusedToStart, Signalled
 from aileron_sandbox.jail import Child, Template, check_possible
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import memory_file, program
 from tests.sandbox.processes import end_beside_a_stopped_template
 from tests.support.elf_programs import compiled

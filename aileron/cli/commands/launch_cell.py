@@ -83,7 +83,7 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
 def _stub() -> Stub:
     """The process that will be the cell: it gets ready while it is found out what the agent sees. Problem."""
     from aileron_sandbox.cell.stub import Stub
-    from aileron_sandbox.ending import JailUnavailable
+    from aileron_sandbox.unavailable import JailUnavailable
 
     try:
         return Stub.start()
@@ -126,7 +126,7 @@ def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: NewS
     from aileron.cell.publish import PublishRefused
     from aileron.home import Home
     from aileron.launch.in_cell import CellLaunch, run_in_cell
-    from aileron_sandbox.ending import JailUnavailable
+    from aileron_sandbox.unavailable import JailUnavailable
 
     home = Home(supervisor.home)
     launch = CellLaunch(
@@ -216,7 +216,7 @@ def _notes(start: CellStart, sights: Sights) -> Iterator[str]:
 def explain(supervisor: Supervisor, start: CellStart, *, as_json: bool) -> None:
     """Print what the agent would see, may change and can reach. A cell is prepared, to know its layers; nothing runs in it."""
     from aileron.launch.layers import layers_of
-    from aileron_sandbox.ending import JailUnavailable
+    from aileron_sandbox.unavailable import JailUnavailable
 
     sights = _sights(supervisor, start)
     problem: JailUnavailable | None = None

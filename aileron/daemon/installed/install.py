@@ -47,9 +47,9 @@ from aileron.registry.install import install
 from aileron.registry.program import program_kind
 from aileron.registry.staging import PublishedTexts
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.jail import check_possible
 from aileron_sandbox.policy import Mode, Profile
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["ActionText", "FoundConnector", "Installer"]
 

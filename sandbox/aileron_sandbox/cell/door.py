@@ -43,8 +43,8 @@ from aileron_sandbox.cell.landlock import LEAST_ABI
 from aileron_sandbox.cell.messages import Preparation
 from aileron_sandbox.cell.policy import CellPolicy
 from aileron_sandbox.cell.stub import Stub
-from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
+from aileron_sandbox.unavailable import JailUnavailable
 from aileron_sandbox.watch import WATCH_PERIOD_S, ProcessTree
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket, one thread, nothing of the agent's.
 It compiles the filter, which is the same for every cell, and waits to be told which one it is. It stays outside of the new pid
-namespace, as a stub that waits for the first process and dies with the host; what it says afterwards is the first process's to do.
+namespace, as a stub that waits for the first process and dies with the host; what is said afterwards the first process says.
 
     host ── exec ──> stub ── fork ──> init (pid 1) ── fork ──> agent
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from aileron_sandbox.cell.door import Cell, Ended, NotStarted
 from aileron_sandbox.cell.policy import Bind, CellPolicy
-from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["CellReport", "examine_cell"]
 
