@@ -1,6 +1,7 @@
 """What an agent in a cell changed: the files that were made, changed and removed while it ran, also outside of version control.
 
-    watch = Watch.begin([Root("/home/you/project")], home.cells / session)    before the agent starts: only names are read
+    starts = starts_of([Root("/home/you/project")], home.cells)               before the agent starts: only names are read
+    watch = Watch.begin(starts, home.cells / session)
     changes = watch.finish()                                                  when its cell is closed
     for line in summary(changes): …                                           harmless text for standard error
     look(Kept(home.cells / session))                                          in another command, also during the session
@@ -40,40 +41,45 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:  # what is not needed before the agent has ended
     from aileron.cell.listing import Change, Changes
 
-__all__ = ["Watch", "earlier_roots", "look", "named", "start_of", "summary"]
+__all__ = ["Watch", "earlier_roots", "look", "named", "start_of", "starts_of", "summary"]
 
 _SHOWN_EXECUTING: Final = 20
 """Lines of the summary: with the rest it fits on a screen."""
 _SHOWN_OF_KIND: Final = 5
 
 
+def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
+    """Which names there are, before the agent starts. AileronError where a root cannot be used.
+
+    What lies in the home, which `cells` is in (Home.cells), is none of the agent's: no cell shows it.
+    """
+    apart = os.path.realpath(cells.parent)
+    return [Start.of(dataclasses.replace(root, apart=(*root.apart, apart))) for root in roots]
+
+
 class Watch:
     """What a cell changes, from before its agent starts until it is closed. Holds the cell's lock."""
 
-    def __init__(self, kept: Kept, lock: int, sockets: tuple[str, ...]) -> None:
-        self.sockets = sockets
-        """Paths of the sockets that were there: of programs of the person's, whom a cell has no business with."""
+    def __init__(self, kept: Kept, lock: int) -> None:
         self._kept = kept
         self._lock = lock
 
     @classmethod
-    def begin(cls, roots: Sequence[Root], kept_in: Path) -> Watch:
-        """Read which names there are and keep them in `kept_in`, the cell's folder in the home (Home.cells / session).
+    def begin(cls, starts: Sequence[Start], kept_in: Path) -> Watch:
+        """Keep which names there were (`starts_of`) in `kept_in`, the cell's folder in the home (Home.cells / session).
 
-        If `prepare_overlay` was called for that folder before, changes of the first root are read from its upper folder. What
-        lies in the home itself is none of the agent's: no cell shows it. AileronError where a root or the home cannot be used.
+        If `prepare_overlay` was called for that folder before, changes of the first root are read from its upper folder.
+        AileronError where the home cannot be used.
         """
         kept = Kept(kept_in)
         kept.make()
         lock = kept.hold()
         try:
-            home = os.path.realpath(kept_in.parent.parent)
-            starts = [Start.of(dataclasses.replace(root, apart=(*root.apart, home))) for root in roots]
             kept.write("names.json", [start.to_json() for start in starts])
             facts = {
                 "session": kept.session,
-                "folder": roots[0].path if roots else "",
-                "roots": [root.path for root in roots],
+                "folder": starts[0].root.path if starts else "",
+                "roots": [start.root.path for start in starts],
                 "started": utc(time.time()),
                 "is_aside": os.path.lexists(kept.upper),
             }
@@ -81,7 +87,7 @@ class Watch:
         except BaseException:
             os.close(lock)
             raise
-        return cls(kept, lock, tuple(path for start in starts for path in start.sockets()))
+        return cls(kept, lock)
 
     def finish(self) -> Changes:
         """What changed, now that nothing of the cell runs any more; kept for `look`. Once.
@@ -95,8 +101,8 @@ class Watch:
                 self._remove_aside()
             return changes
         finally:
+            prune(self._kept.path.parent)  # while this one is held: a session of a month is not gone at its end
             self.abandon()
-            prune(self._kept.path.parent)
 
     def abandon(self) -> None:
         """Let go of it without looking, where no agent was started. Idempotent."""

@@ -1,8 +1,8 @@
 """One agent in a cell, in the foreground of our terminal, from before it starts until everything in it is gone.
 
 Runs in the command, outside, which is the process of the session: what comes through the doors is known by it. In order: what is
-missing of the agent's own files is made; which names there are is noted; the cell is prepared; its doors are opened; the agent
-starts; at its end the cell is closed, and what it changed is told.
+missing of the agent's own files is made; which names there are is read; the cell is prepared, and meanwhile the session opened;
+the doors are opened; the agent starts; at its end the cell is closed, and what it changed is told.
 
 Rules
 - The session's token goes into no cell: it is the preamble of one door, which is said outside.
@@ -19,12 +19,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aileron.cell.changes import Watch, summary
+from aileron.cell.changes import Watch, starts_of, summary
 from aileron.cell.start import Root
 from aileron.cell.terminal import streams_of_ours
+from aileron.home import Home
 from aileron.launch.sights import Missing, Sights
 from aileron_sandbox.cell.door import Cell
 from aileron_sandbox.cell.policy import MAX_MASKED, CellPolicy
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aileron.cell.publish import Publish, Published
     from aileron.cell.relays import Door
 
-__all__ = ["CellLaunch", "make_missing", "run_in_cell"]
+__all__ = ["CellLaunch", "LaunchSession", "make_missing", "run_in_cell"]
 
 _EMPTY_OBJECT: Final = b"{}\n"
 _TICK_S: Final = 0.02
@@ -44,14 +44,21 @@ _TICK_S: Final = 0.02
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellLaunch:
-    """What is started. `run_directory` has the daemon's sockets; `kept_in` is where what changes is noted (Home.cells)."""
+    """What is started. `open_session` is called once, and may raise: then there is no agent."""
 
     sights: Sights
     is_overlay: bool
     publish: tuple[Publish, ...]
+    home: Home
+    open_session: Callable[[], LaunchSession]
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchSession:
+    """What is known of the session of a launch, when it is open."""
+
+    id: str
     token: str = dataclasses.field(repr=False)
-    run_directory: Path
-    kept_in: Path
 
 
 def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> int:
@@ -62,23 +69,28 @@ def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> 
     sights = launch.sights
     if make_missing(sights.missing):
         time.sleep(_TICK_S)  # or what was made here would be among what the agent changed (aileron/cell/changes.py)
-    policy = sights.policy
-    if launch.is_overlay:
-        from aileron.cell.overlay import prepare_overlay
-
-        policy = dataclasses.replace(policy, overlay=prepare_overlay(launch.kept_in, sights.project))
     with contextlib.ExitStack() as undo:
         published = [undo.enter_context(one) for one in _published(launch.publish)]
-        watch = Watch.begin([Root(path, only) for path, only in sights.roots], launch.kept_in)
-        undo.callback(watch.abandon)
-        policy = _without_sockets(policy, watch.sockets)
+        starts = starts_of([Root(path, only) for path, only in sights.roots], launch.home.cells)
+        policy = _without_sockets(sights.policy, [path for start in starts for path in start.sockets()])
+        session = None
+        if launch.is_overlay:
+            from aileron.cell.overlay import prepare_overlay
+
+            session = launch.open_session()  # what an overlay keeps lies in the session's folder
+            overlay = prepare_overlay(launch.home.cells / session.id, sights.project)
+            policy = dataclasses.replace(policy, overlay=overlay)
         streams = streams_of_ours()
         command = [sights.program, *sights.arguments]
         with Cell.prepare(policy, command, sights.environment, streams, stub=stub) as cell:
-            from aileron.cell.attend import attend  # 8 ms, while the cell is made
+            # 20 ms, while the cell is made:
+            session = session or launch.open_session()
+            watch = Watch.begin(starts, launch.home.cells / session.id)
+            undo.callback(watch.abandon)
+            from aileron.cell.attend import attend
 
             cell.wait()
-            ending = attend(cell, streams, _doors(launch), published)
+            ending = attend(cell, streams, _doors(launch.home, session), published)
         if ending.why is not None:
             note(f"the cell has ended: {ending.why}")
         for line in summary(watch.finish()):
@@ -94,7 +106,7 @@ def _published(ports: tuple[Publish, ...]) -> Iterator[Published]:
         yield from map(Published, ports)
 
 
-def _without_sockets(policy: CellPolicy, sockets: tuple[str, ...]) -> CellPolicy:
+def _without_sockets(policy: CellPolicy, sockets: list[str]) -> CellPolicy:
     """They are covered: whoever could connect to one would speak to a program outside. The kernel has no rule for their paths."""
     if len(policy.masked) + len(sockets) > MAX_MASKED:
         raise JailUnavailable(
@@ -118,16 +130,16 @@ def make_missing(missing: tuple[Missing, ...]) -> bool:
     return has_made
 
 
-def _doors(launch: CellLaunch) -> list[Door]:
+def _doors(home: Home, session: LaunchSession) -> list[Door]:
     """Where what comes out of the cell leads, by the names of its listeners."""
     from aileron.cell.relays import Door, unix_target
 
-    run = launch.run_directory
+    cell = unix_target(str(home.cell_socket))
     return [
-        Door("mcp", unix_target(str(run / "mcp.sock")), _preamble(launch.token)),
-        Door("agent", unix_target(str(run / "cell.sock"))),
-        Door("gateway", unix_target(str(run / "cell.sock"))),
-        Door("tunnel", unix_target(str(run / "tunnel.sock"))),
+        Door("mcp", unix_target(str(home.mcp_socket)), _preamble(session.token)),
+        Door("agent", cell),
+        Door("gateway", cell),
+        Door("tunnel", unix_target(str(home.tunnel_socket))),
     ]
 
 

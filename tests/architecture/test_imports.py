@@ -211,6 +211,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.api",
         "aileron.config",
         "aileron.files",
+        "aileron.home",
         "aileron.client",
         "aileron.cell",
         "aileron_sandbox.cell",

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from aileron.cell.changes import Watch
+from aileron.cell.changes import Watch, starts_of
 from aileron.cell.kept import Kept
 from aileron.cell.listing import Changes
 from aileron.cell.overlay import prepare_overlay
@@ -133,7 +133,7 @@ class Aside:
         while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= now:
             pass
         prepare_overlay(self.kept.path, str(self.project))
-        self._watch = Watch.begin([Root(str(self.project))], self.kept.path)
+        self._watch = Watch.begin(starts_of([Root(str(self.project))], self.kept.path.parent), self.kept.path)
 
     def agent(self, steps: list[list[Any]]) -> dict[str, Any]:
         """Do this in the overlay: what there is to see in it afterwards, and `failed`: number of a step → errno."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from aileron.cell.changes import Watch, earlier_roots, look, summary
+from aileron.cell.changes import Watch, earlier_roots, look, starts_of, summary
 from aileron.cell.kept import MAX_AGE_S, MAX_CELLS, Kept, kept_cells, prune
 from aileron.cell.listing import Change, Changes
 from aileron.cell.start import Moment, Root, Start, is_since
@@ -56,7 +56,7 @@ def cells(tmp_path: Path) -> Path:
 def changed_by(agent: Callable[[Path], object], project: Path, cells: Path, *more: Root) -> Changes:
     """What is listed after `agent` has been at work."""
     _wait_for_the_clock()
-    watch = Watch.begin([Root(str(project)), *more], cells / SESSION)
+    watch = Watch.begin(starts_of([Root(str(project)), *more], cells), cells / SESSION)
     agent(project)
     return watch.finish()
 
@@ -389,7 +389,9 @@ def test_aileron_itself_in_the_folder_is_not_the_agents(tmp_path: Path) -> None:
     """Somebody starts an agent in their home directory: what is written to Aileron's home is not in the list."""
     (tmp_path / ".aileron").mkdir(mode=0o700)
     _wait_for_the_clock()
-    watch = Watch.begin([Root(str(tmp_path))], tmp_path / ".aileron" / "cells" / SESSION)
+    watch = Watch.begin(
+        starts_of([Root(str(tmp_path))], tmp_path / ".aileron" / "cells"), tmp_path / ".aileron" / "cells" / SESSION
+    )
     (tmp_path / ".aileron" / "ledger.db").write_text("x")
     (tmp_path / "mine").write_text("x")
     changes = watch.finish()
@@ -547,7 +549,7 @@ def test_a_summary_fits_on_a_screen_and_one_kind_hides_no_other(project: Path, c
 
 def test_it_can_be_asked_for_while_the_agent_works(project: Path, cells: Path) -> None:
     """By another command, from what was kept at the start; afterwards what is kept is what was so at the end."""
-    watch = Watch.begin([Root(str(project))], cells / SESSION)
+    watch = Watch.begin(starts_of([Root(str(project))], cells), cells / SESSION)
     (project / "one").write_text("x")
     during = look(Kept(cells / SESSION))
     (project / "two").write_text("x")
@@ -564,7 +566,7 @@ def test_it_can_be_asked_for_while_the_agent_works(project: Path, cells: Path) -
 
 def test_a_session_that_was_killed_is_told_from_the_start(project: Path, cells: Path) -> None:
     """Nobody was there to list it: what is other now is, and that is said."""
-    watch = Watch.begin([Root(str(project))], cells / SESSION)
+    watch = Watch.begin(starts_of([Root(str(project))], cells), cells / SESSION)
     (project / "one").write_text("x")
     watch.abandon()
     changes = look(Kept(cells / SESSION))
@@ -605,7 +607,7 @@ def test_what_earlier_cells_could_write_is_on_record(tmp_path: Path, project: Pa
     cells, other = tmp_path / "cells", tmp_path / "other"
     other.mkdir()
     for name, roots in (("ses-1", [Root(str(project))]), ("ses-2", [Root(str(project)), Root(str(other))])):
-        Watch.begin(roots, cells / name).abandon()
+        Watch.begin(starts_of(roots, cells), cells / name).abandon()
     assert set(earlier_roots(cells)) == {str(project), str(other)}
     assert earlier_roots(tmp_path / "none") == ()
 

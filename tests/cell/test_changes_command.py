@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aileron.cell.changes import Watch
+from aileron.cell.changes import Watch, starts_of
 from aileron.cell.start import Root
 from tests.cli.command import Command
 
@@ -29,7 +29,7 @@ def projects(tmp_path: Path, home: Path) -> Iterator[tuple[Path, Path]]:
     for name in ("first", "later"):
         project = tmp_path / name
         (project / "sub").mkdir(parents=True)
-        found.append(Watch.begin([Root(str(project))], home / "cells" / f"ses-{name}"))
+        found.append(Watch.begin(starts_of([Root(str(project))], home / "cells"), home / "cells" / f"ses-{name}"))
         (project / f"{name}.py").write_text("x")
         (project / "Makefile").write_text("x")
         (project / "a\x1b[2Jb\nc").write_text("x")

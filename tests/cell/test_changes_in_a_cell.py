@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aileron.cell.apply import apply, pending
-from aileron.cell.changes import Watch
+from aileron.cell.changes import Watch, starts_of
 from aileron.cell.kept import Kept
 from aileron.cell.overlay import prepare_overlay
 from aileron.cell.start import Root
@@ -70,7 +70,7 @@ def test_what_a_cell_changed_is_listed_and_an_overlay_applied(tmp_path: Path, is
         pass
     kept = Kept(home / "cells" / SESSION)
     overlay = prepare_overlay(kept.path, str(project)) if is_aside else None
-    watch = Watch.begin([Root(str(project))], kept.path)
+    watch = Watch.begin(starts_of([Root(str(project))], kept.path.parent), kept.path)
     ended = run_in(policy_of(project, home, overlay), SCRIPT)
     changes = watch.finish()
     before = (project / "a").read_text()

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aileron.cell.apply import apply, discard, has_aside, pending
-from aileron.cell.changes import look, summary
+from aileron.cell.changes import look, starts_of, summary
 from aileron.cell.kept import Kept, prune
 from aileron.cell.overlay import prepare_overlay
 from aileron.cell.tree import remove_tree
@@ -635,7 +635,7 @@ def test_a_session_without_an_overlay_has_nothing_to_apply(tmp_path: Path) -> No
     from aileron.cell.changes import Watch
     from aileron.cell.start import Root
 
-    Watch.begin([Root(str(tmp_path))], tmp_path / "cells" / SESSION).finish()
+    Watch.begin(starts_of([Root(str(tmp_path))], tmp_path / "cells"), tmp_path / "cells" / SESSION).finish()
     with pytest.raises(AileronError, match="had no overlay"):
         apply(Kept(tmp_path / "cells" / SESSION))
 

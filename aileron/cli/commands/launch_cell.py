@@ -26,6 +26,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:
     from aileron.cli.supervisor import Supervisor
     from aileron.launch.agent import Agent, Gateway
+    from aileron.launch.in_cell import LaunchSession
     from aileron.launch.sights import Sights
     from aileron_sandbox.cell.stub import Stub
 
@@ -77,7 +78,50 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
     What would be refused is refused before there is a session.
     """
     with _stub() as stub:
-        return _in_session(supervisor, start, only, stub)
+        sights = _sights(supervisor, start)
+        if start.inject:
+            _check_injected(start, sights)
+        for note in _notes(start, sights):
+            output.note(visible(note))
+        session = _Session(supervisor, start, only)
+        code: int | None = None
+        try:
+            code = _run(supervisor, start, sights, session, stub)
+            return code
+        finally:
+            session.end(code)
+
+
+class _Session:
+    """The session of one launch: opened when its cell is under way, and ended in any case."""
+
+    def __init__(self, supervisor: Supervisor, start: CellStart, only: list[str]) -> None:
+        self._supervisor = supervisor
+        self._start = start
+        self._only = only
+        self._id: str | None = None
+
+    def open(self) -> LaunchSession:
+        """Problem, where the daemon does not have it."""
+        from aileron.launch.in_cell import LaunchSession
+
+        start = self._start
+        body = OpenSession(
+            agent=start.agent.name,
+            folder=start.folder,
+            pid=os.getpid(),
+            only=self._only,
+            inject=start.inject,
+            cell=CellFacts(hosts=start.hosts, ask=start.is_asking),
+        )
+        opened = self._supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
+        self._id = opened.id
+        return LaunchSession(opened.id, opened.token)
+
+    def end(self, code: int | None) -> None:
+        """With the agent's exit code, if it had one."""
+        if self._id is not None:
+            self._supervisor.end_session(self._id, code)
 
 
 def _stub() -> Stub:
@@ -93,25 +137,6 @@ def _stub() -> Stub:
         raise _unavailable(error.strerror or str(error), "end what runs here, or raise its limits") from None
 
 
-def _in_session(supervisor: Supervisor, start: CellStart, only: list[str], stub: Stub) -> int:
-    sights = _sights(supervisor, start)
-    if start.inject:
-        _check_injected(start, sights)
-    facts = CellFacts(hosts=start.hosts, ask=start.is_asking)
-    for note in _notes(start, sights):
-        output.note(visible(note))
-    body = OpenSession(
-        agent=start.agent.name, folder=start.folder, pid=os.getpid(), only=only, inject=start.inject, cell=facts
-    )
-    session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
-    code: int | None = None
-    try:
-        code = _run(supervisor, start, sights, session, stub)
-        return code
-    finally:
-        supervisor.end_session(session.id, code)
-
-
 def _check_injected(start: CellStart, sights: Sights) -> None:
     """Return if the agent's requests will go where tools are added. The connection says whose they are. Problem."""
     from aileron.launch.agent import is_not_through
@@ -122,20 +147,18 @@ def _check_injected(start: CellStart, sights: Sights) -> None:
         raise Problem.usage(f"--inject does not work here: {why}", fix=f"aileron launch {start.agent.name} --jail")
 
 
-def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: NewSession, stub: Stub) -> int:
+def _run(supervisor: Supervisor, start: CellStart, sights: Sights, session: _Session, stub: Stub) -> int:
     from aileron.cell.publish import PublishRefused
     from aileron.home import Home
     from aileron.launch.in_cell import CellLaunch, run_in_cell
     from aileron_sandbox.unavailable import JailUnavailable
 
-    home = Home(supervisor.home)
     launch = CellLaunch(
         sights=sights,
         is_overlay=start.wishes.overlay,
         publish=start.wishes.published(),
-        token=session.token,
-        run_directory=home.path / "run",
-        kept_in=home.cells / session.id,
+        home=Home(supervisor.home),
+        open_session=session.open,
     )
     try:
         with local_work():
