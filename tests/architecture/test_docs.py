@@ -489,7 +489,9 @@ def test_every_cure_that_a_message_names_exists() -> None:
 def test_the_way_to_a_jail_is_the_one_the_jail_names() -> None:
     """What the page says one sees is in the messages, and what it says to do is what they say."""
     page_of_it = (DOCS / "how-to" / "when-user-namespaces-are-blocked.md").read_text(encoding="utf-8")
-    sources = [ROOT / "sandbox" / "aileron_sandbox" / name for name in ("jail.py", "ending.py", "unavailable.py", "fixes.py")]
+    sources = [
+        ROOT / "sandbox" / "aileron_sandbox" / name for name in ("jail.py", "ending.py", "unavailable.py", "fixes.py")
+    ]
     messages = " ".join(path.read_text(encoding="utf-8") for path in sources)
 
     for seen, _why, cure in table(page_of_it, "When user namespaces are blocked"):
