@@ -30,6 +30,7 @@ BENCHMARKS: Final = (
     "gateway",
     "client",
     "relay",
+    "cell",
     "console",
     "decisions",
     "ledger",
