@@ -11,25 +11,20 @@ from typing import Final
 
 import pytest
 
-from tests.attacks.cell.household import Household, household
+from tests.attacks.cell.household import (
+    BY_MACHINE,
+    IN_A_HOME_OF_ITS_OWN,
+    NOT_THERE,
+    REFUSED,
+    Household,
+    household,
+)
 from tests.attacks.tally import Attack
 from tests.support.home import daemon_home
 
 pytestmark = [pytest.mark.jail, pytest.mark.timeout(300)]
 
-_NOT_THERE: Final = {"ENOENT", "ESRCH", "ECONNREFUSED", "ENETUNREACH", "absent", "ENXIO"}
-_REFUSED: Final = {"EACCES", "EPERM", "EROFS"}
-_IN_A_HOME_OF_ITS_OWN: Final = {"write the shell's startup file", "put a program in front"}
 _IN_VAIN: Final = "ok, in a home that nobody else sees"
-_BY_MACHINE: Final = {
-    "push a key into its own terminal",
-    "attach to a process of the person's",
-    "read the memory of a process of the person's",
-    "change Aileron's own code",
-    "change a system program",
-    "ask on the operator socket by its address in the cell",
-}
-"""What other settings of a machine, or another user, may refuse outside as well."""
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +40,11 @@ def test_what_an_agent_of_the_same_user_can_do_has_no_object_in_a_cell(attack: A
     inside = house.launch()
     marked = house.marked
     for name, answer in inside.items():
-        in_vain = name in _IN_A_HOME_OF_ITS_OWN and answer == "ok" and name not in marked
-        attack.answered(f"in a cell: {name}", _NOT_THERE | _REFUSED | {_IN_VAIN}, _IN_VAIN if in_vain else answer)
+        in_vain = name in IN_A_HOME_OF_ITS_OWN and answer == "ok" and name not in marked
+        attack.answered(f"in a cell: {name}", NOT_THERE | REFUSED | {_IN_VAIN}, _IN_VAIN if in_vain else answer)
 
     outside = house.outside()
     assert outside.keys() == inside.keys()
-    for name in outside.keys() - _BY_MACHINE:
+    for name in outside.keys() - BY_MACHINE:
         attack.control(f"outside: {name}", "ok", outside[name])
-    attack.control("what it wrote outside is the person's", _IN_A_HOME_OF_ITS_OWN, house.marked)
+    attack.control("what it wrote outside is the person's", IN_A_HOME_OF_ITS_OWN, house.marked)

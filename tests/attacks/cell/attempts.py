@@ -3,7 +3,8 @@
     python attempts.py FACTS.json      # prints {"name": "ok" | the errno's name | "absent" | …}
 
 Standard library alone: it runs in a cell and, for the controls, outside of one, as the same user, with the same facts. Nothing is
-harmed by an attempt that works: what is killed, changed or read was made for it (test_in_a_cell.py).
+harmed by an attempt that works: what is killed, changed or read was made for it (household.py). A file that can be opened and has
+nothing in it was not read: some sandboxes show an empty one in its place, and the answer is "absent".
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ def _attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
             Path("/run/aileron/run/operator.sock")
         ),
         # it can read what is not encrypted
-        "read the ledger": lambda: (home / "ledger.db").read_bytes(),
-        "read the settings": lambda: (home / "config.toml").read_bytes(),
-        "read the person's shell history": lambda: Path(facts["history"]).read_bytes(),
-        "read an ssh key": lambda: Path(facts["ssh_key"]).read_bytes(),
-        "read a token that lies in the home": lambda: Path(facts["token_file"]).read_bytes(),
+        "read the ledger": lambda: _read(home / "ledger.db"),
+        "read the settings": lambda: _read(home / "config.toml"),
+        "read the person's shell history": lambda: _read(Path(facts["history"])),
+        "read an ssh key": lambda: _read(Path(facts["ssh_key"])),
+        "read a token that lies in the home": lambda: _read(Path(facts["token_file"])),
         "read a variable of the person's": lambda: os.environ[facts["variable"]],
         # it can get the vault's passphrase: a socket in the daemon's place
         "take the place of the operator socket": lambda: _move_and_back(home / "run" / "operator.sock"),
@@ -60,19 +61,19 @@ def _attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "reach the session bus": lambda: _connect_unix(Path(facts["bus"])),
         "attach to a process of the person's": lambda: _seize(victim),
         "read the memory of a process of the person's": lambda: _read_memory(victim),
-        "read the environment of a process of the person's": lambda: Path(f"/proc/{victim}/environ").read_bytes(),
+        "read the environment of a process of the person's": lambda: _read(Path(f"/proc/{victim}/environ")),
         "see the processes of the person": lambda: _see(victim),
         # the browser, the page, and other ports of this machine
         "reach a port of this machine": lambda: _connect_tcp("127.0.0.1", int(facts["port"])),
         "reach a port of this machine by its own address": lambda: _connect_tcp(facts["address"], int(facts["port"])),
-        "read the browser's profile": lambda: Path(facts["profile"]).read_bytes(),
+        "read the browser's profile": lambda: _read(Path(facts["profile"])),
         # it can replace the program
         "write the shell's startup file": lambda: _mark(Path(facts["startup"])),
         "put a program in front": lambda: _mark(Path(facts["bin"]) / "aileron"),
         "change Aileron's own code": lambda: _append(Path(facts["code"])),
         "change a system program": lambda: _append(Path("/usr/local/bin/aileron-in-front")),
         # it can put everything back; it can put connectors into the store by hand
-        "copy the vault": lambda: (home / "vault.json").read_bytes(),
+        "copy the vault": lambda: _read(home / "vault.json"),
         "write into the store": lambda: _append(home / "store" / "connectors" / "by-hand"),
         "write an action": lambda: _append(home / "actions" / "theirs.md"),
     }
@@ -86,6 +87,11 @@ def _answer(attempt: Callable[[], object]) -> str:
     except KeyError:
         return "absent"
     return "ok"
+
+
+def _read(path: Path) -> None:
+    if not path.read_bytes():
+        raise KeyError(path)
 
 
 def _stop_and_continue(pid: int) -> None:

@@ -4,6 +4,7 @@
         house.facts     # what attempts.py is told
         house.launch(*options)      # `aileron launch … --jail` with attempts.py as the agent
         house.outside()             # the same attempts without a cell
+        house.tried([*words, str(house.program())])     # and under whatever else starts a program
 
 Real sockets, a real daemon, a real process of the person's, real files: in a directory of its own, so that an attempt that works
 harms nothing.
@@ -26,12 +27,29 @@ from typing import Any, Final
 
 from tests.support.home import DaemonHome
 
-__all__ = ["Household", "household"]
+__all__ = ["BY_MACHINE", "IN_A_HOME_OF_ITS_OWN", "NOT_THERE", "REFUSED", "Household", "household"]
+
+NOT_THERE: Final = {"ENOENT", "ESRCH", "ECONNREFUSED", "ENETUNREACH", "absent", "ENXIO"}
+"""Answers to an attempt that has no object."""
+REFUSED: Final = {"EACCES", "EPERM", "EROFS"}
+"""And to one that is refused."""
+IN_A_HOME_OF_ITS_OWN: Final = {"write the shell's startup file", "put a program in front"}
+"""Attempts that can work in a home that nobody else sees: `Household.marked` says whether the person's was reached."""
+BY_MACHINE: Final = {
+    "push a key into its own terminal",
+    "attach to a process of the person's",
+    "read the memory of a process of the person's",
+    "change Aileron's own code",
+    "change a system program",
+    "ask on the operator socket by its address in the cell",
+}
+"""What other settings of a machine, or another user, may refuse outside as well."""
 
 _ATTEMPTS: Final = Path(__file__).with_name("attempts.py")
 _RUN_S: Final = 100.0
 _TERMINALS_OF_A_CELL: Final = 4
 _VARIABLE: Final = "SOME_SERVICES_TOKEN"
+_THEIRS: Final = "the person's\n"
 
 
 class Household:
@@ -46,12 +64,33 @@ class Household:
 
     def launch(self, *options: str) -> dict[str, str]:
         """What each attempt came to in a cell."""
-        words = [sys.executable, "-m", "aileron", "launch", "claude", "--jail", "--no-gateway", *options]
-        return self._tried([*words, "--program", str(self._program())])
+        return self.tried([*self.in_a_cell(*options), "--program", str(self.program())])
+
+    @staticmethod
+    def in_a_cell(*options: str) -> list[str]:
+        """The command that starts what follows `--program` in a cell."""
+        return [sys.executable, "-m", "aileron", "launch", "claude", "--jail", "--no-gateway", *options]
 
     def outside(self) -> dict[str, str]:
         """And as the agent would be started without one."""
-        return self._tried([str(self._program())])
+        return self.tried([str(self.program())])
+
+    @property
+    def person(self) -> Path:
+        """Their home."""
+        return self.path / "person"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The person's, in which the agent is started."""
+        return {
+            **os.environ,
+            "HOME": str(self.person),
+            "AILERON_HOME": str(self._home.path),
+            "PATH": f"{self.facts['bin']}:{os.environ['PATH']}",
+            "TERM": "xterm",
+            _VARIABLE: "secret",
+        }
 
     @property
     def marked(self) -> set[str]:
@@ -62,7 +101,12 @@ class Household:
         }
         return {name for name, path in places.items() if path.exists() and b"marked" in path.read_bytes()}
 
-    def _program(self) -> Path:
+    def unmark(self) -> None:
+        """As before the first attempt, so that the next one's marks are its own."""
+        Path(self.facts["startup"]).write_text(_THEIRS)
+        (Path(self.facts["bin"]) / "aileron").unlink(missing_ok=True)
+
+    def program(self) -> Path:
         """The agent: a script of the project's, which writes what it found beside itself."""
         program = self.project / "agent"
         python = Path(sys.executable).resolve()
@@ -70,23 +114,16 @@ class Household:
         program.chmod(0o755)
         return program
 
-    def _tried(self, words: list[str]) -> dict[str, str]:
+    def tried(self, words: list[str], **changed: str) -> dict[str, str]:
+        """What each attempt came to when these words started the program, with some variables changed."""
         answers = self.project / "answers.json"
         answers.unlink(missing_ok=True)
         (self.project / "facts.json").write_text(json.dumps(self.facts))
         shutil.copy(_ATTEMPTS, self.project)
-        environment = {
-            **os.environ,
-            "HOME": str(self.path / "person"),
-            "AILERON_HOME": str(self._home.path),
-            "PATH": f"{self.facts['bin']}:{os.environ['PATH']}",
-            "TERM": "xterm",
-            _VARIABLE: "secret",
-        }
         ended = subprocess.run(
             words,
             cwd=self.project,
-            env=environment,
+            env={**self.environment, **changed},
             stdin=self._terminal,
             capture_output=True,
             text=True,
@@ -115,7 +152,7 @@ def household(home: DaemonHome) -> Iterator[Household]:
             "startup": ".bashrc",
         }
         for file in files.values():
-            (person / file).write_text("the person's\n")
+            (person / file).write_text(_THEIRS)
         sockets = {name: str(path / f"{name}.sock") for name in ("multiplexer", "x_socket", "bus")}
         for address in (*sockets.values(), f"\0aileron-cell-{path.name}"):
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
