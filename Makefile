@@ -9,7 +9,8 @@ CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
 DOCUMENT_TESTS := tests/documents
 JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp \
-    $(addprefix tests/cell/test_,aside_commands.py attend.py changes_in_a_cell.py overlay.py review_page.py)
+    $(addprefix tests/cell/test_,aside_commands.py attend.py changes_in_a_cell.py overlay.py review_page.py) \
+    tests/benchmarks/test_cell_peers_tried.py
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
 COUNTED_TESTS := tests/sandbox tests/attacks
 # Of the repository's files: the same whatever Python reads them.

@@ -1,0 +1,66 @@
+"""Start a program in one of the two sandboxes that are Python libraries: `python cell_library.py nono|sandlock PROJECT PROGRAM`.
+
+A process of its own, because nono confines whoever asks; sandlock starts a child and waits for it. Either way the program has
+standard input, output and error of this process, as an agent at a terminal needs them. `sandlock` and `capabilities` are what
+each is allowed, for those who import this file.
+
+Not here: what is tried in there (tests/attacks/cell), the sandboxes that are commands (cell_sandboxes.py).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+__all__ = ["ENVIRONMENT", "capabilities", "sandlock"]
+
+ENVIRONMENT: Final = {name: os.environ[name] for name in ("HOME", "PATH", "TERM", "LANG") if name in os.environ}
+"""What an agent needs to run, by name: both libraries can leave out the rest."""
+_POLICY: Final = ["system_read_linux", "system_write_linux", "python_runtime"]
+"""Groups of the policy that nono-py comes with."""
+_SYSTEM: Final = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev"]
+"""The list of sandlock's own first example, without its writable /tmp."""
+
+
+def sandlock(project: str) -> Any:
+    """A sandbox of sandlock that can write the project and reach no network."""
+    from sandlock import Sandbox
+
+    readable = [path for path in (*_SYSTEM, sys.base_prefix) if os.path.isdir(path)]
+    return Sandbox(fs_readable=readable, fs_writable=[project], cwd=project, clean_env=True, env=ENVIRONMENT)
+
+
+def capabilities(project: str) -> Any:
+    """What nono lets a program have: its own policy for Linux, the interpreter, the project; no network."""
+    import nono_py
+
+    granted = nono_py.CapabilitySet()
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = project  # the policy makes it writable, whatever it is
+    try:
+        nono_py.load_embedded_policy().resolve_groups(_POLICY, granted)
+    finally:
+        del os.environ["TMPDIR"]
+        if before is not None:
+            os.environ["TMPDIR"] = before
+    granted.allow_path(sys.base_prefix, nono_py.AccessMode.READ)
+    granted.allow_path(project, nono_py.AccessMode.READ_WRITE)
+    granted.block_network()
+    return granted
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    """Exits as the program does, or becomes it."""
+    library, project, *program = words
+    if library == "sandlock":
+        sys.exit(int(sandlock(project).run_interactive(program)))
+    import nono_py
+
+    nono_py.apply_seccomp(capabilities(project))
+    os.execve(program[0], program, ENVIRONMENT)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
