@@ -1,8 +1,9 @@
-"""Start a program in one of the two sandboxes that are Python libraries: `python cell_library.py nono|sandlock PROJECT PROGRAM`.
+"""Start a program in one of the two sandboxes that are Python libraries: `python cell_library.py LIBRARY PROJECT PORT PROGRAM`.
 
-A process of its own, because nono confines whoever asks; sandlock starts a child and waits for it. Either way the program has
-standard input, output and error of this process, as an agent at a terminal needs them. `sandlock` and `capabilities` are what
-each is allowed, for those who import this file.
+LIBRARY is nono or sandlock; PORT is that of localhost which the program may reach, 0 for none. A process of its own, because nono
+confines whoever asks; sandlock starts a child and waits for it. Either way the program has standard input, output and error of
+this process, as an agent at a terminal needs them. Only with a proxy, which lives in this process, nono runs a child as well, and
+gives back what it printed. `sandlock` and `capabilities` are what each is allowed, for those who import this file.
 
 Not here: what is tried in there (tests/attacks/cell), the sandboxes that are commands (cell_sandboxes.py).
 """
@@ -24,16 +25,23 @@ _SYSTEM: Final = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev"]
 """The list of sandlock's own first example, without its writable /tmp."""
 
 
-def sandlock(project: str) -> Any:
-    """A sandbox of sandlock that can write the project and reach no network."""
+def sandlock(project: str, *reachable: str) -> Any:
+    """A sandbox of sandlock that can write the project and reach these, each as HOST:PORT."""
     from sandlock import Sandbox
 
     readable = [path for path in (*_SYSTEM, sys.base_prefix) if os.path.isdir(path)]
-    return Sandbox(fs_readable=readable, fs_writable=[project], cwd=project, clean_env=True, env=ENVIRONMENT)
+    return Sandbox(
+        fs_readable=readable,
+        fs_writable=[project],
+        net_allow=list(reachable),
+        cwd=project,
+        clean_env=True,
+        env=ENVIRONMENT,
+    )
 
 
-def capabilities(project: str) -> Any:
-    """What nono lets a program have: its own policy for Linux, the interpreter, the project; no network."""
+def capabilities(project: str, proxy: Any = None) -> Any:
+    """What nono lets a program have: its own policy for Linux, the interpreter, the project; its proxy if there is one."""
     import nono_py
 
     granted = nono_py.CapabilitySet()
@@ -47,19 +55,41 @@ def capabilities(project: str) -> Any:
             os.environ["TMPDIR"] = before
     granted.allow_path(sys.base_prefix, nono_py.AccessMode.READ)
     granted.allow_path(project, nono_py.AccessMode.READ_WRITE)
-    granted.block_network()
+    granted.block_network() if proxy is None else granted.proxy_only(proxy)
     return granted
 
 
 def main(words: Sequence[str]) -> NoReturn:
     """Exits as the program does, or becomes it."""
-    library, project, *program = words
+    library, project, port, *program = words
     if library == "sandlock":
-        sys.exit(int(sandlock(project).run_interactive(program)))
+        reachable = [] if port == "0" else [f"localhost:{port}"]
+        sys.exit(int(sandlock(project, *reachable).run_interactive(program)))
     import nono_py
 
+    if port != "0":
+        _by_proxy(project, program)
     nono_py.apply_seccomp(capabilities(project))
     os.execve(program[0], program, ENVIRONMENT)
+
+
+def _by_proxy(project: str, program: list[str]) -> NoReturn:
+    import nono_py
+
+    proxy = nono_py.start_proxy(nono_py.ProxyConfig(allowed_hosts=["localhost"]))
+    try:
+        done = nono_py.sandboxed_exec(
+            capabilities(project, proxy),
+            program,
+            cwd=project,
+            env=proxy.sandbox_env(extra_env=list(ENVIRONMENT.items())),
+            enforcement_mode="seccomp",
+        )
+    finally:
+        proxy.shutdown()
+    sys.stdout.buffer.write(done.stdout)
+    sys.stdout.flush()
+    sys.exit(int(done.exit_code))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 The attempts are those of tests/attacks/cell, made by the same program under each sandbox (cell_sandboxes.py), and under none as a
 control. Each is started at a terminal of its own, which is its controlling one, as an agent is. Beside them: two things in the
-project that a cell allows and others do not, whether what is written to the terminal arrives as it was written, and how long it
-takes until the first line of a shell's script has run.
+project that a cell allows and others do not, what gets out to a host that is listed, whether what is written to the terminal
+arrives as it was written, and how long it takes until the first line of a shell's script has run.
 
     tried = attempts(house, SANDBOXES)      # answers by sandbox and attempt
     verdict("EACCES")                       # "refused"; the words of the page
@@ -32,18 +32,31 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from benchmarks import cell_library
 from benchmarks.cell_sandboxes import BARE, SANDBOXES, Place, Sandbox
 from benchmarks.measure import RESULTS, Measured, interleave
 from tests.attacks.cell.household import IN_A_HOME_OF_ITS_OWN, NOT_THERE, REFUSED, Household, household
-from tests.support.home import daemon_home
+from tests.support.home import DaemonHome, daemon_home
 
-__all__ = ["BEGIN", "END", "FILE", "PAGE", "NotStarted", "attempts", "block", "in_the_project", "verdict"]
+__all__ = [
+    "BEGIN",
+    "END",
+    "FILE",
+    "PAGE",
+    "ListedHost",
+    "NotStarted",
+    "attempts",
+    "block",
+    "in_the_project",
+    "verdict",
+    "way_out",
+]
 
 FILE: Final = "cell-peers.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "explanation" / "cell-and-other-sandboxes.md"
@@ -57,10 +70,19 @@ _READ_BYTES: Final = 65536
 _SHORT_S: Final = 0.01
 """Below this, a rounded millisecond would hide a difference."""
 _IN_THE_PROJECT: Final = Path(__file__).parents[1] / "tests" / "attacks" / "cell" / "in_the_project.py"
+_WAY_OUT: Final = _IN_THE_PROJECT.with_name("way_out.py")
+_MARKS: Final = {
+    "reach a host that is listed": b"localhost",
+    "name another host in TLS": b"elsewhere.example",
+    "speak to it without TLS": b"no TLS at all",
+    "reach a host that is not listed": b"unlisted.example",
+}
+"""By its attempt in way_out.py, what the host has received if it arrived."""
 _AT_A_TERMINAL: Final = ["setsid", "--ctty", "--wait"]
 _CLIPBOARD: Final = b"\x1b]52;c;YQ==\x07"
 _AFTER: Final = b"after it"
 _POSSIBLE, _REFUSED, _NO_OBJECT, _NO_EFFECT = "possible", "refused", "no object", "no effect"
+_NOT_ARRIVED: Final = "it did not arrive"
 _IN_VAIN: Final = "ok, in a home that nobody else sees"
 _CLIPBOARD_SHOWN: Final = {True: "**possible**", False: "no effect"}
 _SHOWN: Final = {_POSSIBLE: "**possible**", _REFUSED: "refused", _NO_OBJECT: "no object", _NO_EFFECT: "no effect"}
@@ -118,7 +140,7 @@ def verdict(answer: str) -> str:
         return _POSSIBLE
     if answer == _IN_VAIN:
         return _NO_EFFECT
-    if answer in REFUSED:
+    if answer in REFUSED or answer == _NOT_ARRIVED:
         return _REFUSED
     if answer in NOT_THERE:
         return _NO_OBJECT
@@ -133,7 +155,8 @@ def block(results: Path) -> str:
     bare = statistics.median(next(found for found in sandboxes if found["name"] == BARE)["start_s"])
     lines = [
         f"Measured as an ordinary user on {machine['cores']} cores, Linux {machine['kernel']}, "
-        f"CPython {machine['python']}. A start without a sandbox takes {bare * 1e3:.1f} ms.",
+        f"CPython {machine['python']}, with a load average of {machine['load']:.1f}. "
+        f"A start without a sandbox takes {bare * 1e3:.1f} ms.",
         "",
         f"| sandbox | version | possible, of {len(sandboxes[0]['answers'])} | refused | no object or no effect | start |",
         "|---|---|---|---|---|---|",
@@ -144,6 +167,11 @@ def block(results: Path) -> str:
         *_heading("in the project, at the terminal", sandboxes),
         *(_row(name, "in_the_project", sandboxes) for name in sandboxes[0]["in_the_project"]),
         _cells("set the clipboard by what it prints", (_CLIPBOARD_SHOWN[found["clipboard"]] for found in sandboxes)),
+        "",
+        "If one host is listed, or the network is shared; the first row is what has to work:",
+        "",
+        *_heading("on its way out", sandboxes),
+        *(_row(name, "way_out", sandboxes) for name in sandboxes[0]["way_out"]),
         "",
         "The attempts:",
         "",
@@ -192,7 +220,8 @@ def _measured() -> dict[str, Any]:
     left_out = {sandbox.name: sandbox.missing for sandbox in SANDBOXES if sandbox.missing}
     there = [sandbox for sandbox in SANDBOXES if not sandbox.missing]
     taken: list[dict[str, Any]] = []
-    with daemon_home() as home, household(home) as house:
+    with ListedHost() as host, daemon_home() as home, household(home) as house:
+        host.allow(home)
         home.unlock()
         place = Place.of(house)
         for sandbox, answers in attempts(house, there):
@@ -206,6 +235,7 @@ def _measured() -> dict[str, Any]:
                     "version": sandbox.version(),
                     "answers": answers,
                     "in_the_project": in_the_project(sandbox, place, house.environment),
+                    "way_out": way_out(sandbox, house, host),
                     "clipboard": _clipboard_arrives(sandbox, place, house.environment),
                 }
             )
@@ -255,6 +285,74 @@ def in_the_project(sandbox: Sandbox, place: Place, environment: Mapping[str, str
         process.stdin.write(b"\n")
         answers: dict[str, str] = json.loads(_until(process.stdout.fileno(), b"}\n"))
         process.wait(_DEADLINE_S)
+    return answers
+
+
+class ListedHost:
+    """A port of localhost, and one of every address that nobody lists. What a connection says first is kept, and it ends."""
+
+    def __init__(self) -> None:
+        self._listeners = [socket.create_server((address, 0)) for address in ("127.0.0.1", "0.0.0.0")]
+        self.port, self.unlisted_port = (int(listener.getsockname()[1]) for listener in self._listeners)
+        self.arrived: Final[list[bytes]] = []
+        self._threads = [
+            threading.Thread(target=self._serve, args=(listener,), daemon=True) for listener in self._listeners
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for listener, thread in zip(self._listeners, self._threads, strict=True):
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+            thread.join(_DEADLINE_S)
+
+    def allow(self, home: DaemonHome) -> None:
+        """Let cells reach it, which is on a private address, and ask nobody about others; before the daemon starts."""
+        home.configure(f'[egress]\nprivate = ["localhost:{self.port}"]\n[launch.cell]\nask_hosts = false\n')
+
+    def _serve(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # closed
+                return
+            with connection:
+                connection.settimeout(_DEADLINE_S)
+                with contextlib.suppress(OSError):
+                    self.arrived.append(connection.recv(_READ_BYTES))
+
+
+def way_out(sandbox: Sandbox, house: Household, host: ListedHost) -> dict[str, str]:
+    """What way_out.py came to in a sandbox that lists the host: what arrived there counts, whatever the program was answered."""
+    place = Place.of(house)
+    shutil.copy(_WAY_OUT, place.project)
+    program = place.project / "leave"
+    python = Path(sys.executable).resolve()
+    command = f"{python} {_WAY_OUT.name} localhost {host.port} {house.facts['address']} {host.unlisted_port}"
+    program.write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && exec {command}\n')
+    program.chmod(0o755)
+    host.arrived.clear()
+    done = subprocess.run(
+        [*sandbox.command(dataclasses.replace(place, listed=host.port)), str(program)],
+        cwd=place.project,
+        env=house.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_DEADLINE_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise NotStarted(done.stderr.decode("utf-8", "replace"))
+    answers: dict[str, str] = json.loads(done.stdout)
+    for attempt, mark in _MARKS.items():
+        if any(mark in arrived for arrived in host.arrived):
+            answers[attempt] = "ok"
+        elif answers[attempt] in {"ok", "ECONNRESET", "EPIPE"}:
+            answers[attempt] = _NOT_ARRIVED
     return answers
 
 

@@ -1,8 +1,8 @@
 """A cell, and the other sandboxes for an agent: what is installed, in which version, and the words that start a program in each.
 
-Every one may write one project and reach no host, but for one that says so. Each is set up with what its own documentation has
-for that, and for keeping away what else is the person's. An agent's own sandbox is here twice: as its maker starts it, and with
-all that can be configured.
+Every one may write one project, and reach no host but that of a `Place` that lists one (and one sandbox shares the network). Each
+is set up with what its own documentation has for that, and for keeping away what else is the person's. An agent's own sandbox is
+here twice: as its maker starts it, and with all that can be configured.
 
     for sandbox in SANDBOXES:
         sandbox.missing         # None, or how to install it
@@ -48,12 +48,13 @@ _LINKS: Final = ("/bin", "/sbin", "/lib", "/lib64")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where the agent works, whose home it is in, and what of the person's lies elsewhere."""
+    """Where the agent works, whose home it is in, what of the person's is elsewhere; the port of localhost that it may reach."""
 
     project: Path
     person: Path
     elsewhere: Path
     variable: str
+    listed: int | None = None
 
     @classmethod
     def of(cls, house: Household) -> Place:
@@ -98,8 +99,9 @@ def _bare(_place: Place) -> list[str]:
     return []
 
 
-def _cell(_place: Place) -> list[str]:
-    return [*Household.in_a_cell(), "--program"]
+def _cell(place: Place) -> list[str]:
+    listed = [] if place.listed is None else ["--allow-host", f"localhost:{place.listed}"]
+    return [*Household.in_a_cell(*listed), "--program"]
 
 
 def _bwrap(place: Place, *network: str) -> list[str]:
@@ -119,12 +121,13 @@ def _bwrap_with_network(place: Place) -> list[str]:
 
 
 def _library(name: str) -> Callable[[Place], list[str]]:
-    return lambda place: [sys.executable, str(_LIBRARY), name, str(place.project)]
+    return lambda place: [sys.executable, str(_LIBRARY), name, str(place.project), str(place.listed or 0)]
 
 
 def _srt(place: Place, filesystem: dict[str, list[str]], **more: object) -> list[str]:
     settings = place.person / ".srt-settings.json"
-    network: dict[str, list[str]] = {"allowedDomains": [], "deniedDomains": []}
+    listed = [] if place.listed is None else ["localhost", f"127.0.0.1:{place.listed}"]
+    network: dict[str, list[str]] = {"allowedDomains": listed, "deniedDomains": []}
     settings.write_text(json.dumps({"network": network, "filesystem": filesystem, **more}), encoding="utf-8")
     return ["srt", "--settings", str(settings), "--"]
 
@@ -148,7 +151,11 @@ def _codex(place: Place, settings: str, *options: str) -> list[str]:
 
 
 def _codex_as_it_is(place: Place) -> list[str]:
-    return _codex(place, "", "-P", ":workspace")
+    if place.listed is None:
+        return _codex(place, "", "-P", ":workspace")
+    return _codex(
+        place, "\n".join(['default_permissions = "project"', *_codex_network(place, 'extends = ":workspace"')])
+    )
 
 
 def _codex_project_only(place: Place) -> list[str]:
@@ -163,10 +170,23 @@ def _codex_project_only(place: Place) -> list[str]:
         *(f'"{path}" = "read"' for path in readable),
         '[permissions.project.filesystem.":workspace_roots"]',
         '"." = "write"',
-        "[permissions.project.network]",
-        "enabled = false",
+        *_codex_network(place),
     ]
-    return _codex(place, "\n".join(lines) + "\n")
+    return _codex(place, "\n".join(lines))
+
+
+def _codex_network(place: Place, *profile: str) -> list[str]:
+    lines = ["[permissions.project]", *profile, "[permissions.project.network]"]
+    if place.listed is None:
+        return [*lines, "enabled = false"]
+    lines += ["enabled = true", "allow_local_binding = true"]
+    return [
+        *lines,
+        "[permissions.project.network.domains]",
+        '"localhost" = "allow"',
+        "[features]",
+        "network_proxy = true",
+    ]
 
 
 def _package(name: str) -> Callable[[], str]:

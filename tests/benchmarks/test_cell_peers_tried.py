@@ -21,9 +21,17 @@ pytestmark = pytest.mark.jail
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[Household]:
+def host() -> Iterator[cell_peers.ListedHost]:
+    """What an agent may reach."""
+    with cell_peers.ListedHost() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def house(host: cell_peers.ListedHost) -> Iterator[Household]:
     """A person's home, with a daemon."""
     with daemon_home() as home, household(home) as made:
+        host.allow(home)
         home.unlock()
         yield made
 
@@ -71,6 +79,22 @@ def test_what_a_cell_allows_in_the_project_is_said_too(house: Household) -> None
         "write a git hook of the project": "ok",
         "reach a socket that appears in the project": "ok",
     }
+
+
+def test_what_arrives_at_a_host_is_what_counts(house: Household, host: cell_peers.ListedHost) -> None:
+    """From a cell, only TLS for the host's own name does, whatever the program was answered; without a sandbox, all of it."""
+    inside, outside = (
+        {name: cell_peers.verdict(answer) for name, answer in cell_peers.way_out(sandbox, house, host).items()}
+        for sandbox in (_sandbox(CELL), _sandbox(BARE))
+    )
+
+    assert inside == {
+        "reach a host that is listed": "possible",
+        "name another host in TLS": "refused",
+        "speak to it without TLS": "refused",
+        "reach a host that is not listed": "refused",
+    }
+    assert outside == dict.fromkeys(inside, "possible")
 
 
 def _sandbox(name: str) -> Sandbox:
