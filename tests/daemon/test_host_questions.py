@@ -232,6 +232,7 @@ def test_a_client_that_gives_up_leaves_the_question(cell: Cell) -> None:
     assert len(cell.events("host.asked")) == 1
 
 
+@pytest.mark.parametrize("home", ["unsigned"], indirect=True, scope="module")  # it waits for half a minute
 def test_without_a_decision_a_connection_is_refused_with_the_question(cell: Cell) -> None:
     """After twenty-five seconds, while the question goes on waiting; once approved, the next try goes through."""
     began = time.monotonic()
