@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Mapping
 from typing import Final
 
-from aileron.cell.executes import KINDS, Candidate, EntryKind, Finding, findings, matching
+from aileron.cell.executes import KINDS, Candidate, EntryKind, Finding, GitPlaces, findings, git_places, matching
 from aileron.cell.listing import Change, Listing, What
 from aileron.cell.start import GIT_OBJECTS, MAX_ENTRIES, Start, is_since
 from aileron.cell.tree import MAX_DEPTH, Folder, child, kind_of, opened
@@ -37,8 +36,6 @@ _GIT_LISTED: Final = matching(
 )
 """Of what lies in a repository's own folder, what is more than data: everything else is counted."""
 
-_GIT_FOLDERS: Final = {"hooks": "git hook", "remotes": "git elsewhere", "branches": "git elsewhere"}
-"""Folders of a repository in which git runs, or takes for an address, whatever is there."""
 _IN_SETTINGS: Final = frozenset(
     {*(kind for kind in KINDS if kind.startswith("git ")), "executable", "set-user-ID", "link out of the project"}
 )
@@ -55,7 +52,8 @@ def compare(start: Start, listing: Listing) -> None:
         if kind == "directory":
             known = start.names.get("") if start.kind == "directory" else None
             with opened(root) as descriptor:
-                tree.compare(descriptor, "", known, os.fstat(descriptor).st_ino, is_replaced=False, depth=0)
+                inode = os.fstat(descriptor).st_ino
+                tree.compare(descriptor, "", known, inode, GitPlaces(), is_replaced=False, depth=0)
             return
         with opened(os.path.dirname(root)) as parent:
             tree.root_file(os.path.basename(root), parent, status)
@@ -94,7 +92,15 @@ class _Tree:
             self._add("", name, parent, what, status, self._start.kind)
 
     def compare(
-        self, descriptor: int, path: str, known: Folder | None, inode: int, *, is_replaced: bool, depth: int
+        self,
+        descriptor: int,
+        path: str,
+        known: Folder | None,
+        inode: int,
+        places: GitPlaces,
+        *,
+        is_replaced: bool,
+        depth: int,
     ) -> None:
         """What is in an open folder. `known` is what was in it: None, if there was no such folder."""
         is_replaced = is_replaced or (known is not None and known.inode != inode)
@@ -111,33 +117,12 @@ class _Tree:
                     entries[entry.name] = entry.stat(follow_symlinks=False), entry.inode()
                 except FileNotFoundError:  # gone meanwhile
                     continue
-        kinds = self._kinds_here(descriptor, path, entries.keys())
+        places = git_places(places, entries.__contains__)
         for name, (status, listed) in entries.items():
-            kind = kinds.get(name) or kinds.get("*")
-            self._one(descriptor, child(path, name), name, status, listed, known, is_replaced, kind, depth)
+            self._one(descriptor, child(path, name), name, status, listed, known, is_replaced, places.of(name), depth)
         if known is not None and known.is_known:
             for name in known.names.keys() - entries.keys():
                 self._removed(child(path, name), known.names[name])
-
-    def _kinds_here(self, descriptor: int, path: str, names: Collection[str]) -> Mapping[str, str]:
-        """Name → what it is, if this is a folder of a repository, whatever it is called; `*` for every name."""
-        if (kind := _GIT_FOLDERS.get(path.rpartition("/")[2])) and self._is_beside_repository(descriptor):
-            return {"*": kind}
-        found = {}
-        if "objects" in names or "refs" in names:  # HEAD can be elsewhere, in a folder whose commondir leads here
-            found = dict.fromkeys(("config", "config.worktree"), "git configuration")
-        if "HEAD" in names:
-            found |= {"commondir": "git elsewhere", "config.worktree": "git configuration"}
-        return found
-
-    def _is_beside_repository(self, descriptor: int) -> bool:
-        def is_there(name: str) -> bool:
-            with contextlib.suppress(OSError):
-                os.stat(f"../{name}", dir_fd=descriptor, follow_symlinks=False)
-                return True
-            return False
-
-        return is_there("HEAD") or (is_there("objects") and is_there("refs"))
 
     def _one(
         self,
@@ -148,7 +133,7 @@ class _Tree:
         inode: int,
         known: Folder | None,
         is_replaced: bool,
-        git_kind: str | None,
+        places: GitPlaces,
         depth: int,
     ) -> None:
         if path in self._apart:
@@ -159,9 +144,9 @@ class _Tree:
         kind = kind_of(status.st_mode)
         if kind != "directory":
             if is_new or is_changed or (was is not None and was != kind):
-                self._add(path, name, parent, "made" if is_new else "changed", status, was, git_kind=git_kind)
+                self._add(path, name, parent, "made" if is_new else "changed", status, was, git_kind=places.kind)
         else:
-            self._folder(parent, path, name, status, inode, was, is_new, is_replaced, depth)
+            self._folder(parent, path, name, status, inode, was, is_new, is_replaced, places, depth)
         if was == "directory" and kind != "directory":
             self._removed_in(path)
 
@@ -175,6 +160,7 @@ class _Tree:
         was: EntryKind | None,
         is_new: bool,
         is_replaced: bool,
+        places: GitPlaces,
         depth: int,
     ) -> None:
         before = self._start.names.get(path) if was == "directory" else None
@@ -192,7 +178,7 @@ class _Tree:
                 elif _is_objects(path):
                     self._count_objects(descriptor, path, depth)
                 else:
-                    self.compare(descriptor, path, before, inode, is_replaced=is_replaced, depth=depth + 1)
+                    self.compare(descriptor, path, before, inode, places, is_replaced=is_replaced, depth=depth + 1)
         except OSError as error:
             if is_new or is_replaced or is_since(status.st_ctime_ns, self._since):
                 why = f"cannot be read: {os.strerror(error.errno or 0)}"

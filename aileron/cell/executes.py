@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from aileron.cell.git_config import git_keys, is_plain
@@ -31,7 +31,9 @@ __all__ = [
     "EntryKind",
     "Execution",
     "Finding",
+    "GitPlaces",
     "findings",
+    "git_places",
     "matching",
     "spoken",
 ]
@@ -522,6 +524,60 @@ KINDS: Final[dict[str, Execution]] = {
 """Kind → which files, and why. What comes first is shown first. docs/reference/cell-changes.md has the same, in this order."""
 
 
+# Repositories, whatever they are called
+
+
+class _GitPlace(NamedTuple):
+    """A place in a repository: the kind of what lies there, and which places lie in it; `*` is every other name."""
+
+    kind: str | None = None
+    names: Mapping[str, _GitPlace] = {}
+
+
+def _everything(kind: str) -> _GitPlace:
+    """A folder in which git obeys whatever is there. One that is a link leads to such a folder."""
+    return _GitPlace(kind, {"*": _GitPlace(kind)})
+
+
+_REPOSITORY: Final = _GitPlace(
+    names={
+        **{name: _GitPlace("git configuration") for name in ("config", "config.worktree")},
+        **{name: _GitPlace("git elsewhere") for name in ("commondir", "gitdir")},
+        **{name: _everything("git elsewhere") for name in ("remotes", "branches")},
+        **{name: _everything("git in progress") for name in ("rebase-merge", "rebase-apply", "sequencer")},
+        "hooks": _everything("git hook"),
+        "info": _GitPlace(names={"attributes": _GitPlace("git attributes")}),
+        "objects": _GitPlace(names={"info": _GitPlace(names={"alternates": _GitPlace("git elsewhere")})}),
+    }
+)
+
+
+class GitPlaces(NamedTuple):
+    """What an entry is in the repositories that it lies in: several, where somebody put one into another."""
+
+    places: tuple[_GitPlace, ...] = ()
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of a file or link there."""
+        return next((place.kind for place in self.places if place.kind is not None), None)
+
+    def of(self, name: str) -> GitPlaces:
+        """What `name` is in it."""
+        found = (place.names.get(name) or place.names.get("*") for place in self.places)
+        return GitPlaces(tuple(place for place in found if place is not None))
+
+
+def git_places(above: GitPlaces, has: Callable[[str], bool]) -> GitPlaces:
+    """Of a folder, by what it is in the folders above it and by which names it has.
+
+    Git takes for a repository what has HEAD; its objects and refs, and with them the configuration and the hooks, can be in a
+    folder without, to which a `commondir` leads, gitrepository-layout(5).
+    """
+    is_repository = has("HEAD") or (has("objects") and has("refs"))
+    return GitPlaces((*above.places, _REPOSITORY)) if is_repository else above
+
+
 def _pattern(glob: str) -> str:
     """A regular expression for a glob: `*` within a name, `**` for any folders between, and for everything below at the end."""
     parts = [
@@ -538,8 +594,11 @@ def matching(globs: Iterable[str]) -> re.Pattern[str]:
 
 
 _SAMPLE: Final = re.compile(r"(?:.*/)?\.git/(?:.*/)?hooks/[^/]+\.sample", re.DOTALL)
-"""Hooks that `git init` leaves: git runs none of this ending, githooks(5), and a dozen of them would stand before those that it
-runs."""
+
+
+def _is_sample(one: Candidate) -> bool:
+    """A hook that `git init` leaves: git runs none of this ending, githooks(5), and a dozen would hide those that it runs."""
+    return _SAMPLE.fullmatch(one.path) is not None or (one.git_kind == "git hook" and one.path.endswith(".sample"))
 
 
 @functools.cache
@@ -564,7 +623,7 @@ def spoken(found: Iterable[Finding]) -> str:
 
 
 def _found(one: Candidate) -> Iterator[Finding]:
-    if one.kind == "file" and not one.mode & 0o6000 and _SAMPLE.fullmatch(one.path):
+    if one.kind == "file" and not one.mode & 0o6000 and _is_sample(one):
         return
     if one.kind in ("file", "link"):
         is_known = _any().fullmatch(one.path) is not None

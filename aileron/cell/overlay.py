@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from aileron.cell.compare import is_git_data, leads_out_of
-from aileron.cell.executes import Candidate, EntryKind, Finding, findings
+from aileron.cell.executes import Candidate, EntryKind, Finding, GitPlaces, findings, git_places
 from aileron.cell.kept import Kept
 from aileron.cell.listing import Change, Listing, What
 from aileron.cell.start import Start
@@ -148,7 +148,7 @@ class Difference:
 def differences(upper: Path, lower: str) -> Iterator[Difference]:
     """All of them: a folder before what is in it where it is made, and after where it is removed. OSError at the two folders."""
     with opened(str(upper)) as above, opened(lower) as below:
-        yield from _Pair(os.path.realpath(lower)).compared(above, below, "", 0)
+        yield from _Pair(os.path.realpath(lower)).compared(above, below, "", GitPlaces(), 0)
 
 
 class _Pair:
@@ -158,20 +158,23 @@ class _Pair:
         self._root = root
         self._contents = Bytes()
 
-    def compared(self, above: int, below: int | None, path: str, depth: int) -> Iterator[Difference]:
+    def compared(self, above: int, below: int | None, path: str, places: GitPlaces, depth: int) -> Iterator[Difference]:
         is_opaque = _is_opaque(above)
+        places = git_places(places, lambda name: _has(above, None if is_opaque else below, name))
         names = sorted(os.listdir(above))
         for name in names:
-            yield from self._one(above, below, name, child(path, name), depth)
+            yield from self._one(above, below, name, child(path, name), places.of(name), depth)
         if is_opaque and below is not None:
             for name in sorted(set(os.listdir(below)) - set(names)):
                 yield from self._removed(below, name, child(path, name), depth)
 
-    def _one(self, above: int, below: int | None, name: str, path: str, depth: int) -> Iterator[Difference]:
+    def _one(
+        self, above: int, below: int | None, name: str, path: str, places: GitPlaces, depth: int
+    ) -> Iterator[Difference]:
         status = os.stat(name, dir_fd=above, follow_symlinks=False)
         there = _status(below, name)
         was = None if there is None else kind_of(there.st_mode)
-        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+        if _is_removal(status):
             if there is not None and below is not None:
                 yield from self._removed(below, name, path, depth)
             return
@@ -179,12 +182,12 @@ class _Pair:
         if was == "directory" and kind != "directory" and below is not None:
             yield from self._removed_in(below, name, path, depth)
         if kind == "directory":
-            yield from self._folder(above, below, name, path, status, there, depth)
+            yield from self._folder(above, below, name, path, status, there, places, depth)
             return
         problem = self._problem(above, name, kind)
         if there is not None and was == kind and problem is None and _is_same(above, below, name, status, there):
             return
-        yield self._different(above, name, path, kind, was, status, problem)
+        yield self._different(above, name, path, kind, was, status, problem, places.kind)
 
     def _folder(
         self,
@@ -194,6 +197,7 @@ class _Pair:
         path: str,
         status: os.stat_result,
         there: os.stat_result | None,
+        places: GitPlaces,
         depth: int,
     ) -> Iterator[Difference]:
         was = None if there is None else kind_of(there.st_mode)
@@ -206,7 +210,7 @@ class _Pair:
                 if problem is not None:
                     return
                 with _opened_below(below, name, was) as lower:
-                    yield from self.compared(inner, lower, path, depth + 1)
+                    yield from self.compared(inner, lower, path, places, depth + 1)
         except OSError as error:
             why = f"cannot be read: {os.strerror(error.errno or 0)}"
             yield self._different(above, name, path, "directory", was, status, why)
@@ -236,9 +240,10 @@ class _Pair:
         was: EntryKind | None,
         status: os.stat_result,
         problem: str | None,
+        git_kind: str | None = None,
     ) -> Difference:
         leads_out = leads_out_of(self._root, path, name, above) if kind == "link" else None
-        candidate = Candidate(path, kind, status.st_mode, lambda: self._contents.read(name, above), leads_out)
+        candidate = Candidate(path, kind, status.st_mode, lambda: self._contents.read(name, above), leads_out, git_kind)
         what: What = "made" if was is None else "changed"
         return Difference(path, what, kind, was, status, problem, findings(candidate))
 
@@ -274,6 +279,17 @@ def _status(folder: int | None, name: str) -> os.stat_result | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+def _is_removal(status: os.stat_result) -> bool:
+    """Whether an upper entry says that a name is gone."""
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def _has(above: int, below: int | None, name: str) -> bool:
+    """Whether the merged folder has a name."""
+    status = _status(above, name)
+    return _status(below, name) is not None if status is None else not _is_removal(status)
 
 
 def _is_opaque(folder: int) -> bool:

@@ -260,6 +260,36 @@ def test_a_repository_in_two_parts_is_seen(project: Path, cells: Path) -> None:
     }
 
 
+def test_a_repository_inside_of_another_hides_no_hook(project: Path, cells: Path) -> None:
+    """A HEAD among the hooks makes that folder look like one of its own: it is still the hooks of the one around it."""
+
+    def agent(root: Path) -> None:
+        for folder in ("data/hooks", "data/info", "data/rebase-merge"):
+            (root / folder).mkdir(parents=True)
+        for file in ("HEAD", "hooks/HEAD", "hooks/pre-push", "rebase-merge/git-rebase-todo"):
+            (root / "data" / file).write_text("x")
+        (root / "data/info/attributes").write_text("* filter=x\n")
+        (root / ".git/hooks/post-commit").symlink_to("../../src/main.py")
+
+    assert reasons(changed_by(agent, project, cells)) == {
+        "data/hooks/HEAD": ["git hook"],
+        "data/hooks/pre-push": ["git hook"],
+        "data/info/attributes": ["git attributes"],
+        "data/rebase-merge/git-rebase-todo": ["git in progress"],
+        ".git/hooks/post-commit": ["git hook"],
+    }
+
+
+def test_a_link_in_the_place_of_the_hooks_is_a_hook(project: Path, cells: Path) -> None:
+    """Git runs what is in the folder that it leads to, which may be one of the project's own."""
+
+    def agent(root: Path) -> None:
+        (root / ".git/hooks").rename(root / ".git/before")
+        (root / ".git/hooks").symlink_to("../src")
+
+    assert reasons(changed_by(agent, project, cells))[".git/hooks"] == ["git hook"]
+
+
 def test_git_reads_what_the_list_names(project: Path, cells: Path) -> None:
     """The tricks are none of ours: the real git takes the key after a mark or a comment, and the transport from quotes."""
     text = '\ufeff# \\\n[core]\n\thooksPath = x\n[remote "o"]\n\turl = "e"xt::sh\n'

@@ -155,6 +155,42 @@ def test_what_runs_later_is_named_before_it_is_applied(aside: Aside) -> None:
     assert [found.kind for found in changes.entries[0].executes] == ["git hook", "executable"]
 
 
+def test_a_repository_by_another_name_is_seen_in_an_overlay(tmp_path: Path) -> None:
+    """Its names are those of the merged folder: of the project's, what is over them, without what was removed."""
+    aside = Aside(tmp_path)
+    for name in ("there", "replaced"):
+        subprocess.run(["git", "init", "-q", "--bare", str(aside.project / name)], check=True, timeout=60)
+    (aside.project / "removed").mkdir()
+    (aside.project / "removed/HEAD").write_text("ref: refs/heads/main\n")
+    aside.begin()
+    obeyed = "[core]\n\tsshCommand = sh\n"
+    aside.agent(
+        [
+            ["write", "there/hooks/pre-push", "x", 0o644],
+            ["write", "there/hooks/more.sample", "x", 0o644],
+            ["write", "there/config", obeyed, 0o644],
+            ["folder", "made"],
+            ["folder", "made/refs"],
+            ["folder", "made/objects"],
+            ["folder", "made/objects/info"],
+            ["write", "made/objects/info/alternates", "/elsewhere\n", 0o644],
+            ["link", "made/hooks", "../tools"],
+            ["remove", "removed/HEAD"],
+            ["write", "removed/config", obeyed, 0o644],
+            ["remove", "replaced"],
+            ["folder", "replaced"],
+            ["write", "replaced/config", obeyed, 0o644],
+        ]
+    )
+
+    assert {one.path: [found.kind for found in one.executes] for one in aside.finish().entries if one.executes} == {
+        "there/hooks/pre-push": ["git hook"],
+        "there/config": ["git configuration"],
+        "made/objects/info/alternates": ["git elsewhere"],
+        "made/hooks": ["git hook"],
+    }
+
+
 # Applying
 
 
