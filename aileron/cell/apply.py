@@ -8,7 +8,8 @@ Runs in a command, outside, when the cell is closed and with its lock. Both side
 in the project somebody may put a link in the place of a folder at any moment.
 
 Rules
-- Every folder on the way is opened below its parent, and never by way of a symbolic link. A link is data: made, not followed.
+- Every folder on the way is opened below its parent, and never by way of a symbolic link, nor is the project itself. A link is
+  data: made, not followed.
 - A file is written beside its place and takes it at once: after a kill, the old or the new one is there, whole. What is like the
   upper file is no difference, so doing it again goes on where it stopped.
 - What the person made, changed or removed in the project since the session began is not overwritten, unless `force` says so. A
@@ -34,7 +35,7 @@ from aileron.cell.changes import start_of
 from aileron.cell.kept import Kept
 from aileron.cell.overlay import Difference, decided_paths, differences, remove_aside
 from aileron.cell.start import Start, is_since
-from aileron.cell.tree import MAX_DEPTH, kind_of, opened
+from aileron.cell.tree import MAX_DEPTH, kind_of, opened, opened_root
 from aileron.model.failure import AileronError, FailureClass
 
 __all__ = ["Done", "apply", "discard", "has_aside", "pending"]
@@ -124,7 +125,7 @@ def discard(kept: Kept, paths: Sequence[str] = ()) -> Done:
 def _pending_at(kept: Kept, paths: Sequence[str]) -> list[Difference]:
     folder = _project_of(kept)
     if has_aside(kept):
-        with contextlib.suppress(OSError), opened(str(kept.upper)) as upper, opened(folder) as project:
+        with contextlib.suppress(OSError), opened(str(kept.upper)) as upper, opened_root(folder) as project:
             _remove_leftovers(upper, project, _temporary_of(kept), 0)
     every = pending(kept)
     for path in paths:
@@ -194,7 +195,7 @@ class _Application:
 
     def all(self, chosen: Sequence[Difference]) -> None:
         """Each in its order; then what folders get when nothing is put into them again."""
-        with opened(str(self._kept.upper)) as upper, opened(self._root) as project:
+        with opened(str(self._kept.upper)) as upper, opened_root(self._root) as project:
             for one in chosen:
                 try:
                     self._one(one, upper, project)

@@ -20,7 +20,7 @@ from typing import Final
 from aileron.cell.executes import KINDS, Candidate, EntryKind, Finding, GitPlaces, findings, git_places, matching
 from aileron.cell.listing import Change, Listing, What
 from aileron.cell.start import GIT_OBJECTS, MAX_ENTRIES, Start, is_since
-from aileron.cell.tree import MAX_DEPTH, Folder, child, kind_of, opened
+from aileron.cell.tree import MAX_DEPTH, Folder, child, kind_of, opened, opened_root
 from aileron.model.visible import visible
 
 __all__ = ["compare", "is_git_data", "leads_out_of"]
@@ -51,17 +51,17 @@ def compare(start: Start, listing: Listing) -> None:
         kind = kind_of(status.st_mode)
         if kind == "directory":
             known = start.names.get("") if start.kind == "directory" else None
-            with opened(root) as descriptor:
+            with opened_root(root) as descriptor:
                 inode = os.fstat(descriptor).st_ino
                 tree.compare(descriptor, "", known, inode, GitPlaces(), is_replaced=False, depth=0)
             return
-        with opened(os.path.dirname(root)) as parent:
+        with opened_root(os.path.dirname(root)) as parent:
             tree.root_file(os.path.basename(root), parent, status)
     except FileNotFoundError:
         if start.kind is not None:
             listing.add(Change(root, "", "removed", start.kind))
     except OSError as error:
-        listing.note(f"cannot read {visible(root)}: {os.strerror(error.errno or 0)}")
+        listing.note(f"cannot read {visible(root)}: {error.strerror}")
 
 
 class _Tree:

@@ -34,7 +34,7 @@ from aileron.cell.executes import Candidate, EntryKind, Finding, GitPlaces, find
 from aileron.cell.kept import Kept
 from aileron.cell.listing import Change, Listing, What
 from aileron.cell.start import Start
-from aileron.cell.tree import MAX_DEPTH, Bytes, child, kind_of, opened, remove_tree
+from aileron.cell.tree import MAX_DEPTH, Bytes, child, kind_of, opened, opened_root, remove_tree
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.visible import visible
 from aileron_sandbox.cell.policy import Overlay
@@ -147,7 +147,7 @@ class Difference:
 
 def differences(upper: Path, lower: str) -> Iterator[Difference]:
     """All of them: a folder before what is in it where it is made, and after where it is removed. OSError at the two folders."""
-    with opened(str(upper)) as above, opened(lower) as below:
+    with opened(str(upper)) as above, opened_root(lower) as below:
         yield from _Pair(os.path.realpath(lower)).compared(above, below, "", GitPlaces(), 0)
 
 
@@ -358,7 +358,7 @@ def list_aside(start: Start, kept: Kept, listing: Listing) -> None:
     except FileNotFoundError:
         return  # all of it was decided
     except OSError as error:
-        listing.note(f"cannot read what is kept aside: {os.strerror(error.errno or 0)}")
+        listing.note(f"cannot read what is kept aside: {error.strerror}")
 
 
 def _add(one: Difference, root: str, listing: Listing) -> None:

@@ -147,7 +147,7 @@ class Start:
         except FileNotFoundError:
             return cls(root, moment, None, {})
         except OSError as error:
-            why = f"{root.path} cannot be read: {os.strerror(error.errno or 0)}"
+            why = f"{root.path} cannot be read: {error.strerror}"
             raise AileronError(FailureClass.INVALID_REQUEST, why) from error
         return cls(root, moment, kind, names)
 

@@ -6,21 +6,26 @@ names are for says changes.py.
 Runs in the command. The tree is hostile: it can be changed while it is read.
 
 Rules
-- A folder is opened below its parent's descriptor and never by way of a symbolic link. A path is never walked twice.
+- A folder is opened below its parent's descriptor and never by way of a symbolic link, the first one by a path without any. A
+  path is never walked twice.
 - Depth, entries and bytes are bounded. What lies beyond is said to be unknown, and not taken to be absent.
 
-Source: openat(2), getdents(2), readdir(3) on d_type. Not here: what changed (changes.py), what is in an overlay (overlay.py).
+Source: openat(2), openat2(2), getdents(2), readdir(3) on d_type. Not here: what changed (changes.py), what is in an overlay
+(overlay.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
+
+from aileron_sandbox import kernel
 
 if TYPE_CHECKING:  # what executes is looked at when the agent has ended, and takes 5 ms to import
     from aileron.cell.executes import EntryKind
@@ -37,6 +42,7 @@ __all__ = [
     "names_from",
     "names_to",
     "opened",
+    "opened_root",
     "read_names",
     "remove_tree",
     "under",
@@ -58,6 +64,7 @@ _LETTERS: Final[dict[EntryKind, str]] = {
     "pipe": "p",
     "device": "v",
 }
+_AT_FDCWD: Final = -100  # fcntl.h; the path is absolute
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -126,6 +133,24 @@ def opened(name: str, parent: int | None = None) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def opened_root(path: str) -> Iterator[int]:
+    """The descriptor of a folder by a path that was resolved before. OSError where any part of it is a link by now.
+
+    A cell that can write a folder on the way could put one there, to have another folder read, or written to.
+    """
+    try:
+        descriptor = kernel.open_resolved(_AT_FDCWD, path, _OPEN, kernel.RESOLVE_NO_SYMLINKS)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(errno.ELOOP, "a symbolic link has been put on the way to it", path) from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 # All names
 
 
@@ -138,7 +163,7 @@ def read_names(
     that can be read.
     """
     found: Names = {}
-    with opened(root) as descriptor:
+    with opened_root(root) as descriptor:
         _read_into(found, descriptor, "", os.fstat(descriptor).st_ino, _Budget(most), skipped, apart, 0)
     return found
 

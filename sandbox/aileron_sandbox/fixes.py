@@ -36,6 +36,10 @@ _MARKS_OF_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
 _FORBIDDEN: Final = frozenset({errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EINVAL, errno.ENOSYS})
 _NOT_SHOWN: Final = "check that it exists and that this user may read it, or leave it out of the cell"
 _BY_ITS_PATH: Final = "it is a symbolic link, or lies behind one: name the path that it leads to"
+_LINKED_SINCE: Final = (
+    "a symbolic link was put on the way to it since the path was resolved: "
+    "find out who can write there, and start again"
+)
 _NO_PLACE: Final = "create it on the host, or show it at a path that no other directory of the host covers"
 _OF_A_CELL: Final[Mapping[str, Mapping[int, str]]] = {
     "seccomp": {0: "apt-get install libseccomp2"},
@@ -43,7 +47,7 @@ _OF_A_CELL: Final[Mapping[str, Mapping[int, str]]] = {
         errno.ENOENT: _NOT_SHOWN,
         errno.EACCES: _NOT_SHOWN,
         errno.ENOTDIR: _NOT_SHOWN,
-        errno.ELOOP: _BY_ITS_PATH,
+        errno.ELOOP: _LINKED_SINCE,
     },
     "links": {errno.EEXIST: "name each link once", errno.ENOENT: _NO_PLACE, errno.ELOOP: _BY_ITS_PATH},
     "binds": {errno.ENOENT: _NO_PLACE, errno.ENOTDIR: _NO_PLACE, errno.EISDIR: _NO_PLACE, errno.ELOOP: _BY_ITS_PATH},

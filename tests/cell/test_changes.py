@@ -290,6 +290,23 @@ def test_a_link_in_the_place_of_the_hooks_is_a_hook(project: Path, cells: Path) 
     assert reasons(changed_by(agent, project, cells))[".git/hooks"] == ["git hook"]
 
 
+def test_a_project_that_a_link_leads_to_is_not_read(tmp_path: Path, cells: Path) -> None:
+    """Neither at the start nor at the end, where the rest is said to be unknown: the names of another folder are nobody's."""
+    above, moved = tmp_path / "above", tmp_path / "moved"
+    project = above / "project"
+    project.mkdir(parents=True)
+
+    def agent(_: Path) -> None:
+        above.rename(moved)
+        above.symlink_to(moved)
+
+    changes = changed_by(agent, project, cells)
+
+    assert changes.notes == (f"cannot read {project}: a symbolic link has been put on the way to it",)
+    with pytest.raises(AileronError, match="a symbolic link has been put on the way to it"):
+        starts_of([Root(str(project))], cells)
+
+
 def test_git_reads_what_the_list_names(project: Path, cells: Path) -> None:
     """The tricks are none of ours: the real git takes the key after a mark or a comment, and the transport from quotes."""
     text = '\ufeff# \\\n[core]\n\thooksPath = x\n[remote "o"]\n\turl = "e"xt::sh\n'

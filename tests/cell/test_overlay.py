@@ -524,6 +524,28 @@ def test_a_link_that_is_swapped_in_at_the_last_moment_is_refused(
     assert (aside.project / "src/aside/new").read_text() == "agent"
 
 
+def test_a_project_that_a_link_leads_to_since_is_not_written_to(tmp_path: Path) -> None:
+    """A cell that could write the folder above the project would choose where another's changes go."""
+    (tmp_path / "above").mkdir()
+    aside = Aside(tmp_path / "above")
+    aside.begin()
+    aside.agent([["write", "a", "x", 0o644]])
+    aside.finish()
+    elsewhere = tmp_path / "elsewhere" / "project"
+    elsewhere.mkdir(parents=True)
+    (tmp_path / "above").rename(tmp_path / "moved")
+    (tmp_path / "above").symlink_to(elsewhere.parent)
+    kept = Kept(tmp_path / "moved" / "home" / "cells" / SESSION)
+
+    with pytest.raises(AileronError, match="a symbolic link has been put on the way"):
+        apply(kept)
+    assert list(elsewhere.iterdir()) == []
+
+    (tmp_path / "above").unlink()
+    (tmp_path / "moved").rename(tmp_path / "above")
+    assert apply(aside.kept).applied == ("a",)
+
+
 @pytest.mark.parametrize("when", ["made", "changed"])
 def test_a_file_of_the_last_moment_is_not_overwritten(aside: Aside, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """The person saves while it is applied, after the look."""

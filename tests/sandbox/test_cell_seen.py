@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import subprocess
@@ -191,6 +192,32 @@ def test_a_symbolic_link_leads_no_mount_elsewhere(folder: Path) -> None:
             Cell.start(policy_of(folder, bind), ["true"], ENVIRONMENT, PIPES)
         assert "symbolic link" in refused.value.fix
     assert tried(policy_of(folder, Bind(str(folder / "real"), "/shown/here")), ["listed", "/shown/here"]) == [[]]
+
+
+@pytest.mark.parametrize("layer", ["bind", "lower"])
+def test_a_link_that_is_swapped_in_before_the_start_is_refused(folder: Path, layer: str) -> None:
+    """Another cell that can write the folder above chooses nothing: the path was resolved, so a link was put there since."""
+    shown = folder / "above" / "shown"
+    upper, work = folder.parent / "upper", folder.parent / "work"
+    for made in (shown, upper, work):
+        made.mkdir(parents=True)
+    (shown / "file").write_text("the person's", encoding="utf-8")
+    secret = folder.parent / "secret" / "shown"
+    secret.mkdir(parents=True)
+    (secret / "file").write_text("key", encoding="utf-8")
+    overlay = Overlay(str(shown), str(upper), str(work), "/shown")
+    policy = policy_of(folder, Bind(str(shown), "/shown"), overlay=overlay if layer == "lower" else None)
+    if layer == "lower":
+        policy = dataclasses.replace(policy, binds=tuple(one for one in policy.binds if one.source != str(shown)))
+    before = tried(policy, ["read", "/shown/file"])
+
+    (folder / "above").rename(folder / "aside")
+    (folder / "above").symlink_to(secret.parent)
+
+    assert before == ["the person's"]
+    with pytest.raises(JailUnavailable, match=f"{shown}: ") as refused:
+        Cell.start(policy, ["true"], ENVIRONMENT, PIPES)
+    assert "since the path was resolved" in refused.value.fix
 
 
 def test_nothing_is_made_in_what_a_bind_shows(folder: Path) -> None:
