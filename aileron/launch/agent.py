@@ -17,6 +17,7 @@ Source: docs/adr/0021-launching-agents.md. Not here: what each agent understands
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -30,6 +31,7 @@ __all__ = [
     "CellNeeds",
     "Executes",
     "Gateway",
+    "KeyFile",
     "LaunchRequest",
     "Setup",
     "Snippet",
@@ -37,6 +39,7 @@ __all__ = [
     "home_of",
     "is_not_through",
     "not_through",
+    "providers_of_json",
     "without_proxy",
     "xdg_directory",
 ]
@@ -108,12 +111,16 @@ class LaunchRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What the agent is started with: arguments, and how its environment differs from the user's. `notes` are for the user."""
+    """What the agent is started with: arguments, and how its environment differs from the user's. `notes` are for the user.
+
+    `from_vault` are the providers to which it gets with the vault's key: a key of its own is of no use for them.
+    """
 
     arguments: tuple[str, ...]
     variables: Mapping[str, str] = dataclasses.field(repr=False)
     unset: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    from_vault: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +142,17 @@ class Executes:
     how: str
 
 
+@dataclasses.dataclass(frozen=True)
+class KeyFile:
+    """A file with credentials of several providers. `providers` reads from its text whose: None where it is not understood.
+
+    A name that is none of the gateway's is one that only the file has a credential for. `Agent.reads` names the file too.
+    """
+
+    path: Path
+    providers: Callable[[str], frozenset[str] | None]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellNeeds:
     """What an agent needs of the person's home and environment in a cell. What is not named here is not there.
@@ -142,9 +160,9 @@ class CellNeeds:
     `directories` and `files` are its settings and state, writable, and made if they are missing. A file on its own cannot be
     replaced by a rename in a cell (EBUSY), so one is named only where the agent was seen to write it in place then. `fixed` stays
     read-only inside of them; `readable` is read-only and may be missing. `keys` are, by provider, its variables and files with a
-    credential that are not shown where the gateway has the key. `prefixes` are of variables that are its own. `arguments` and
-    `variables` turn off what cannot work in a cell, a sandbox inside of it above all, and `notes` say so. `hosts` are where it
-    goes without the gateway, to be named in messages.
+    credential that are not shown where the gateway has the key; `key_files` are shown only where they hold another. `prefixes`
+    are of variables that are its own. `arguments` and `variables` turn off what cannot work in a cell, a sandbox inside of it
+    above all, and `notes` say so. `hosts` are where it goes without the gateway, to be named in messages.
     """
 
     directories: tuple[Path, ...]
@@ -153,6 +171,7 @@ class CellNeeds:
     fixed: tuple[Path, ...] = ()
     prefixes: tuple[str, ...] = ()
     keys: Mapping[str, tuple[tuple[str, ...], tuple[Path, ...]]] = dataclasses.field(default_factory=dict)
+    key_files: tuple[KeyFile, ...] = ()
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     executes: tuple[Executes, ...] = ()
@@ -191,6 +210,15 @@ def not_through(why: str) -> str:
 def is_not_through(note: str) -> bool:
     """Whether a note is one of these."""
     return note.endswith(_NOT_THROUGH)
+
+
+def providers_of_json(text: str) -> frozenset[str] | None:
+    """For `KeyFile.providers`, of an object with the providers' names for its keys."""
+    try:
+        found = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        return None
+    return frozenset(found) if isinstance(found, dict) else None
 
 
 def home_of(environment: Mapping[str, str]) -> Path:

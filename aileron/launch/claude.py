@@ -52,11 +52,11 @@ def _setup(asked: LaunchRequest) -> Setup:
     server = _entry(asked.server, {name: f"${{{name}}}" for name in (HOME_VARIABLE, TOKEN_VARIABLE)})
     arguments = (f"--mcp-config={json.dumps(server)}", f"--allowedTools=mcp__{NAME}", *asked.arguments)
     variables, notes = base_url_of(asked, _BASE_URL)
-    unset: tuple[str, ...] = ()
-    if variables and asked.has_kept_key("anthropic"):
-        variables["ANTHROPIC_AUTH_TOKEN"] = asked.token
-        unset = ("ANTHROPIC_API_KEY",)
-    return Setup(arguments, {**variables, **without_proxy(asked)}, unset, notes)
+    if not variables or not asked.has_kept_key("anthropic"):
+        return Setup(arguments, {**variables, **without_proxy(asked)}, (), notes)
+    variables["ANTHROPIC_AUTH_TOKEN"] = asked.token
+    unset = ("ANTHROPIC_API_KEY",)
+    return Setup(arguments, {**variables, **without_proxy(asked)}, unset, notes, frozenset({"anthropic"}))
 
 
 def _snippet(server: AileronServer) -> Snippet:

@@ -61,7 +61,8 @@ def _setup(asked: LaunchRequest) -> Setup:
     server[f"mcp_servers.{NAME}.env_vars"] = [TOKEN_VARIABLE]
     keys = {**server, "features.mcp_tool_list_changed": True, **keys}
     options = [word for key, value in keys.items() for word in ("-c", f"{key}={_toml(value)}")]
-    return Setup((*options, *asked.arguments), without_proxy(asked), (), notes)
+    from_vault = frozenset({"openai"} if "model_provider" in keys else ())
+    return Setup((*options, *asked.arguments), without_proxy(asked), (), notes, from_vault)
 
 
 def _server(server: AileronServer) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from aileron.launch.agent import (
     AileronServer,
     CellNeeds,
     Executes,
+    KeyFile,
     LaunchRequest,
     Setup,
     Snippet,
@@ -47,18 +48,22 @@ _HOSTS = {
 """The variable of each provider, the one of its key, and others that say the same."""
 _OWN = re.compile(rf"^ +{NAME}:\s*$(?P<rest>(?:\n(?! {{0,2}}\S).*)*)", re.MULTILINE)
 """An extension of our name and the lines that belong to it: deeper than two spaces, as goose writes them."""
+_SECRET = re.compile(r"([A-Za-z_]\w*):(?:\s|$)", re.ASCII)
+_NO_SECRET = re.compile(r"\s|#|---\s*$|$")
+"""What follows a name, a comment, and where a document begins."""
 _IS_OFF = re.compile(r"^\s+enabled:\s*false\s*$", re.MULTILINE)
 
 
 def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
     if root := environment.get("GOOSE_PATH_ROOT"):
-        return (Path(root) / "config" / "config.yaml",)
-    config = environment.get("XDG_CONFIG_HOME") or home_of(environment) / ".config"
-    return (Path(config) / "goose" / "config.yaml",)
+        directory = Path(root) / "config"
+    else:
+        directory = Path(environment.get("XDG_CONFIG_HOME") or home_of(environment) / ".config") / "goose"
+    return (directory / "config.yaml", directory / "secrets.yaml")
 
 
 def _setup(asked: LaunchRequest) -> Setup:
-    (path,) = _reads(asked.environment)
+    path, _ = _reads(asked.environment)
     configured = asked.files.get(path, "")
     variables: dict[str, str] = {}
     notes: list[str] = []
@@ -66,8 +71,9 @@ def _setup(asked: LaunchRequest) -> Setup:
         of_one, note = _host(asked, provider, configured)
         variables |= of_one
         notes += note
+    from_vault = frozenset(provider for provider, (_, key, _) in _HOSTS.items() if key in variables)
     arguments, note = _with_extension(asked, configured)
-    return Setup(arguments, {**variables, **without_proxy(asked)}, (), (*note, *notes))
+    return Setup(arguments, {**variables, **without_proxy(asked)}, (), (*note, *notes), from_vault)
 
 
 def _with_extension(asked: LaunchRequest, configured: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -115,6 +121,20 @@ def _host(asked: LaunchRequest, provider: str, configured: str) -> tuple[dict[st
     return ({**address, key: asked.token} if address and asked.has_kept_key(provider) else address), notes
 
 
+def _providers_of_secrets(text: str) -> frozenset[str] | None:
+    """Whose keys are in secrets.yaml: names of variables, as goose writes them, each with its value on its line or below it."""
+    if text.strip() in ("", "{}"):
+        return frozenset()
+    names = set()
+    for line in text.splitlines():
+        if match := _SECRET.match(line):
+            names.add(match[1])
+        elif not _NO_SECRET.match(line):
+            return None
+    of_providers = {key: provider for provider, (_, key, _) in _HOSTS.items()}
+    return frozenset(of_providers.get(name, name) for name in names)
+
+
 def _snippet(server: AileronServer) -> Snippet:
     program, *arguments = server.command
     lines = [
@@ -145,6 +165,7 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         readable=(home_of(environment) / ".agents",),
         prefixes=("GOOSE_", "OPENAI_", "ANTHROPIC_"),
         keys={provider: ((key,), ()) for provider, (_, key, _) in _HOSTS.items()},
+        key_files=(KeyFile(_reads(environment)[1], _providers_of_secrets),),
         variables={"GOOSE_DISABLE_KEYRING": "1"},
         executes=(
             *(

@@ -23,11 +23,14 @@ from aileron.launch.agent import (
     AileronServer,
     CellNeeds,
     Executes,
+    KeyFile,
     LaunchRequest,
     Setup,
     Snippet,
     base_url_of,
     home_of,
+    not_through,
+    providers_of_json,
     without_proxy,
     xdg_directory,
 )
@@ -39,29 +42,36 @@ _CONFIGURATION = "OPENCODE_CONFIG_CONTENT"
 _BASE_URLS = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}
 
 
-def _reads(_: Mapping[str, str]) -> tuple[Path, ...]:
-    return ()
+def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    return (_data(environment) / "auth.json",)
+
+
+def _data(environment: Mapping[str, str]) -> Path:
+    return xdg_directory(environment, "XDG_DATA_HOME", ".local/share") / "opencode"
 
 
 def _setup(asked: LaunchRequest) -> Setup:
     configuration = _of_the_user(asked.environment.get(_CONFIGURATION, ""))
     variables: dict[str, str] = {}
     notes: list[str] = []
+    from_vault: set[str] = set()
     for provider, variable in _BASE_URLS.items():
         address, note = base_url_of(asked, variable, "/v1")
         notes += note
-        if address and asked.has_kept_key(provider):
-            options = _table(_table(_table(configuration, "provider"), provider), "options")
-            options.setdefault("baseURL", address[variable])
-            options.setdefault("apiKey", asked.token)
-        else:
+        if not address or not asked.has_kept_key(provider):
             variables |= address
+            continue
+        options = _table(_table(_table(configuration, "provider"), provider), "options")
+        if options.setdefault("baseURL", address[variable]) != address[variable]:
+            notes.append(not_through(f"{_CONFIGURATION} sets an address for {provider}"))
+        elif options.setdefault("apiKey", asked.token) == asked.token:
+            from_vault.add(provider)
     servers = _table(configuration, "mcp")
     if NAME in servers:
         notes.append(f"{_CONFIGURATION} already has a server {NAME!r}, which is left unchanged")
     servers.setdefault(NAME, _entry(asked.server, asked.server.environment(asked.token)))
     variables[_CONFIGURATION] = json.dumps(configuration)
-    return Setup(asked.arguments, {**variables, **without_proxy(asked)}, (), tuple(notes))
+    return Setup(asked.arguments, {**variables, **without_proxy(asked)}, (), tuple(notes), frozenset(from_vault))
 
 
 def _of_the_user(text: str) -> dict[str, Any]:
@@ -108,7 +118,7 @@ def _snippet(server: AileronServer) -> Snippet:
 
 def _cell(environment: Mapping[str, str]) -> CellNeeds:
     config = xdg_directory(environment, "XDG_CONFIG_HOME", ".config") / "opencode"
-    data = xdg_directory(environment, "XDG_DATA_HOME", ".local/share") / "opencode"
+    data = _data(environment)
     state = xdg_directory(environment, "XDG_STATE_HOME", ".local/state") / "opencode"
     named = (Path(path) for name in ("OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR") if (path := environment.get(name)))
     keys = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
@@ -118,6 +128,7 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         fixed=(data / "bin",),
         prefixes=("OPENCODE_", "ANTHROPIC_", "OPENAI_"),
         keys={provider: ((key,), ()) for provider, key in keys.items()},
+        key_files=tuple(KeyFile(path, providers_of_json) for path in _reads(environment)),
         variables={"OPENCODE_DISABLE_AUTOUPDATE": "1"},
         executes=(
             *(

@@ -28,11 +28,13 @@ from aileron.launch.agent import (
     AileronServer,
     CellNeeds,
     Executes,
+    KeyFile,
     LaunchRequest,
     Setup,
     Snippet,
     home_of,
     not_through,
+    providers_of_json,
     without_proxy,
 )
 
@@ -46,8 +48,12 @@ _PATHS = {"anthropic": "", "openai": "/v1"}
 
 
 def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    directory = environment.get("PI_CODING_AGENT_DIR") or home_of(environment) / ".pi" / "agent"
-    return (Path(directory) / "models.json",)
+    directory = _directory(environment)
+    return (directory / "models.json", directory / "auth.json")
+
+
+def _directory(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("PI_CODING_AGENT_DIR") or home_of(environment) / ".pi" / "agent")
 
 
 def _setup(asked: LaunchRequest) -> Setup:
@@ -60,13 +66,14 @@ def _setup(asked: LaunchRequest) -> Setup:
     variables = {_VARIABLE: json.dumps(told), **without_proxy(asked)}
     if "JITI_FS_CACHE" not in asked.environment:
         variables["JITI_FS_CACHE"] = "false"
-    return Setup(("-e", str(_EXTENSION), *asked.arguments), variables, (), notes)
+    from_vault = frozenset(name for name, told_of_one in providers.items() if told_of_one["keyFromToken"])
+    return Setup(("-e", str(_EXTENSION), *asked.arguments), variables, (), notes, from_vault)
 
 
 def _providers(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
     if asked.gateway is None:
         return {}, ()
-    (path,) = _reads(asked.environment)
+    path, _ = _reads(asked.environment)
     own = _with_address(asked.files.get(path, ""))
     providers = {
         provider: {"baseUrl": asked.gateway.url + behind, "keyFromToken": asked.has_kept_key(provider)}
@@ -105,7 +112,7 @@ def _snippet(server: AileronServer) -> Snippet:
 
 
 def _cell(environment: Mapping[str, str]) -> CellNeeds:
-    directory = Path(environment.get("PI_CODING_AGENT_DIR") or home_of(environment) / ".pi" / "agent")
+    directory = _directory(environment)
     keys = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_OAUTH_TOKEN"), "openai": ("OPENAI_API_KEY",)}
     return CellNeeds(
         directories=(directory,),
@@ -113,6 +120,7 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         fixed=(directory / "bin",),
         prefixes=("PI_", "ANTHROPIC_", "OPENAI_", "JITI_"),
         keys={provider: (names, ()) for provider, names in keys.items()},
+        key_files=(KeyFile(_reads(environment)[1], providers_of_json),),
         variables={"PI_SKIP_VERSION_CHECK": "1"},
         executes=(
             *(

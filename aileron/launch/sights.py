@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +54,8 @@ _UNFIT: Final = ("/proc", "/sys", "/dev", "/run", "/boot", "/nix", "/gnu", "/sna
 """Nor does it lie below these."""
 _OF_THE_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", *_UNFIT)
 """Settings of an agent lie in none of these; in the others people have homes."""
+_MAX_NAMED: Final = 5
+"""Providers in a note."""
 _EMPTY_STATE: Final = b"{}\n"
 
 
@@ -190,7 +192,8 @@ def sights(
         f"{place} belongs to Aileron or to the agent's program, and stays read-only"
         for place in shown.fixed_within(project)
     ]
-    keys = _hidden_keys(needs, asked)
+    keys = _hidden_keys(needs, asked, setup)
+    shown.notes += keys.notes
     _git(shown, project)
     binds = (*(Bind(source, target, mounts=True) for source, target in system.directories), *shown.binds())
     hidden = [(_target(path, asked.environment, machine), _EMPTY_STATE) for path in keys.files if os.path.isfile(path)]
@@ -326,6 +329,7 @@ class _Shown:
 class _Keys:
     variables: tuple[str, ...]
     files: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def _check_project(project: str, machine: Machine, agent: Agent, settings: _SettingsOf) -> None:
@@ -514,15 +518,34 @@ def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
                 shown.notes.append(f"WARNING: {path} is a place of credentials, and the agent can read all of it")
 
 
-def _hidden_keys(needs: CellNeeds, asked: LaunchRequest) -> _Keys:
+def _hidden_keys(needs: CellNeeds, asked: LaunchRequest, setup: Setup) -> _Keys:
     """What of the agent's own credentials is not shown, because the gateway adds the key."""
     variables: list[str] = []
     files: list[str] = []
+    notes: list[str] = []
     for provider, (names, paths) in needs.keys.items():
-        if asked.has_kept_key(provider):
+        if provider in setup.from_vault:
             variables += names
             files += map(str, paths)
-    return _Keys(tuple(variables), tuple(files))
+    for one in needs.key_files if setup.from_vault else ():
+        providers = one.providers(asked.files[one.path]) if one.path in asked.files else None
+        if providers is None and os.path.isfile(one.path):
+            notes.append(f"{one.path} is not understood, so it is not shown: see what is wrong with it")
+        if providers is None or (providers and providers <= setup.from_vault):
+            files.append(str(one.path))
+        elif needless := providers & setup.from_vault:
+            notes.append(
+                f"{one.path} is shown, because it logs in to {_some(providers - needless)}: remove from it what the vault has, "
+                f"the key for {_some(needless)}"
+            )
+    return _Keys(tuple(variables), tuple(files), tuple(notes))
+
+
+def _some(names: Iterable[str]) -> str:
+    """Names in a sentence: a few, as the agent can write more."""
+    found = sorted(names)
+    more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+    return ", ".join(found[:_MAX_NAMED]) + more
 
 
 def _git(shown: _Shown, project: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aileron.launch.agent import AileronServer, Gateway, LaunchRequest
 from aileron.launch.agents import AGENTS
+from aileron.launch.programs import read_files
 from aileron.launch.sights import CellOptions, Machine, Sights, server_in_cell, sights
 from aileron.launch.system_sights import SystemSights
 from aileron.model.placeholder import CELL_PLACEHOLDER
@@ -72,8 +73,10 @@ class Place:
         )
         server = server_in_cell(AileronServer(("/opt/aileron/bin/aileron-mcp",), str(self.aileron)))
         gateway = Gateway("http://localhost:8721", kept)
-        asked = LaunchRequest(server, CELL_PLACEHOLDER, gateway, {**self.environment, **environment}, ("run",))
         found = AGENTS[agent]
+        variables = {**self.environment, **environment}
+        files = read_files(found, variables)
+        asked = LaunchRequest(server, CELL_PLACEHOLDER, gateway, variables, ("run",), files)
         where = str(folder or self.project)
         return sights(
             found, str(program or self.bin / agent), asked, found.setup(asked), where, options or CellOptions(), machine

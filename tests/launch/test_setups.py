@@ -296,13 +296,14 @@ def test_opencode_gets_a_server_beside_what_the_user_has_there() -> None:
 
 
 def test_opencode_has_providers_where_the_vault_has_their_keys() -> None:
-    """And an address there that is the user's stays."""
+    """And an address there that is the user's stays: the session's token is not sent there."""
     own = {"provider": {"openai": {"options": {"baseURL": "https://proxy.example.com"}}}}
     of = setup("opencode", gateway=KEPT, OPENCODE_CONFIG_CONTENT=json.dumps(own))
     providers = json.loads(of.variables["OPENCODE_CONFIG_CONTENT"])["provider"]
 
     assert providers["anthropic"]["options"] == {"baseURL": f"{URL}/v1", "apiKey": TOKEN}
-    assert providers["openai"]["options"]["baseURL"] == "https://proxy.example.com"
+    assert providers["openai"]["options"] == {"baseURL": "https://proxy.example.com"}
+    assert any("OPENCODE_CONFIG_CONTENT sets an address for openai" in note for note in of.notes)
     assert "ANTHROPIC_BASE_URL" not in of.variables
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -255,6 +256,81 @@ def test_a_key_that_the_gateway_has_is_not_in_the_cell(place: Place) -> None:
     assert "sk-mine" not in str(dict(kept.environment))
     assert place.shows(own, file) == "writable"
     assert own.environment["OPENAI_API_KEY"] == "sk-mine"
+
+
+KEY_FILES = {
+    "opencode": (
+        ".local/share/opencode/auth.json",
+        lambda names: json.dumps({name: {"type": "api", "key": f"sk-{name}"} for name in names}),
+    ),
+    "pi": (
+        ".pi/agent/auth.json",
+        lambda names: json.dumps({name: {"type": "api_key", "key": f"sk-{name}"} for name in names}),
+    ),
+    "goose": (
+        ".config/goose/secrets.yaml",
+        lambda names: "".join(f"{name.upper()}_API_KEY: sk-{name}\n" for name in names),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEY_FILES)
+def test_a_file_of_keys_that_the_gateway_has_is_not_in_the_cell(place: Place, name: str) -> None:
+    """Where it has all of them. With one more it is there, and it is said; where the gateway has none of them, it is needed."""
+    path, written = KEY_FILES[name]
+    both = frozenset({"anthropic", "openai"})
+
+    def seen(names: list[str], kept: frozenset[str]) -> tuple[str, list[str]]:
+        file = place.file(path, written(names))
+        cell = place.cell(name, kept=kept)
+        return place.shows(cell, file), [note for note in cell.notes if note.startswith(str(file))]
+
+    assert seen(["anthropic", "openai"], both) == ("made", [])
+    assert seen(["anthropic"], frozenset({"anthropic"})) == ("made", [])
+    assert seen(["openai"], frozenset({"anthropic"})) == ("writable", [])
+    assert seen(["anthropic", "openai"], frozenset()) == ("writable", [])
+    assert seen([], both) == ("writable", [])
+    shown, (note,) = seen(["anthropic", "mistral"], both)
+    assert shown == "writable"
+    assert "mistral" in note.lower()
+    assert "the key for anthropic" in note
+
+
+@pytest.mark.parametrize("name", KEY_FILES)
+@pytest.mark.parametrize("text", ["{", "- sk-anthropic", "&a {x: *a}"])
+def test_a_file_of_keys_that_is_not_understood_is_not_in_the_cell(place: Place, name: str, text: str) -> None:
+    """What cannot be read may hold a key that the vault has. Without a key in the vault the file is the agent's."""
+    file = place.file(KEY_FILES[name][0], text)
+    kept = place.cell(name, kept=frozenset({"anthropic"}))
+
+    assert place.shows(kept, file) == "made"
+    assert f"{file} is not understood, so it is not shown: see what is wrong with it" in kept.notes
+    assert place.shows(place.cell(name), file) == "writable"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "variables"),
+    [
+        ("claude", ".claude/.credentials.json", {"ANTHROPIC_BASE_URL": "https://p.example.com"}),
+        ("codex", ".codex/auth.json", {}),
+        ("goose", ".config/goose/secrets.yaml", {"ANTHROPIC_HOST": "https://p.example.com"}),
+        ("pi", ".pi/agent/auth.json", {}),
+        ("opencode", ".local/share/opencode/auth.json", {"ANTHROPIC_BASE_URL": "https://p.example.com"}),
+    ],
+)
+def test_a_key_for_another_address_is_the_agents(place: Place, name: str, file: str, variables: dict[str, str]) -> None:
+    """The gateway adds its key to what goes through it. What goes elsewhere, as a person chose, needs the agent's own."""
+    path = place.file(file, "{}" if name == "codex" else KEY_FILES.get(name, KEY_FILES["pi"])[1](["anthropic"]))
+    kept = frozenset({"openai" if name == "codex" else "anthropic"})
+    key = "OPENAI_API_KEY" if name == "codex" else "ANTHROPIC_API_KEY"
+    through = place.cell(name, kept=kept, **{key: "sk-mine"})
+    place.file(".codex/config.toml", 'model_provider = "azure"\n')
+    place.file(".pi/agent/models.json", '{"providers": {"anthropic": {"baseUrl": "https://p.example.com"}}}')
+    around = place.cell(name, kept=kept, **{key: "sk-mine"}, **variables)
+
+    assert (place.shows(through, path), place.shows(around, path)) == ("made", "writable")
+    assert through.environment.get(key) != "sk-mine"
+    assert around.environment[key] == "sk-mine"
 
 
 @pytest.mark.parametrize("name", NAMES)
