@@ -15,6 +15,7 @@ from aileron import UNSUPPORTED
 from aileron.cli import output
 from aileron.cli.problem import FAILED, INTERRUPTED, Problem
 from aileron.cli.prompts import take_passphrase
+from aileron.client import is_in_cell
 
 __all__ = ["main"]
 
@@ -56,7 +57,7 @@ def _dispatch(words: list[str]) -> int:
         from aileron.cli.run import main as run
 
         return run(words[1:])
-    if words[:1] == ["console"] and (code := _console(words[1:])) is not None:
+    if words[:1] == ["console"] and not is_in_cell() and (code := _console(words[1:])) is not None:
         return code
     if words == ["--version"]:
         from aileron import __version__

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
+from aileron.model.placeholder import CELL_PLACEHOLDER
 from aileron.unix_http import UnixExchange, request_bytes
 
 if TYPE_CHECKING:  # 30 ms, and only where a daemon is elsewhere
@@ -40,6 +41,7 @@ __all__ = [
     "Elsewhere",
     "StartedDaemon",
     "home_directory",
+    "is_in_cell",
     "path_of",
 ]
 
@@ -126,7 +128,9 @@ class Client:
         """One request to a daemon that is started if need be. DaemonUnreachable."""
         try:
             return self.ask(method, path, body, wait_s=wait_s, headers=headers)
-        except _NOBODY:
+        except _NOBODY as error:
+            if is_in_cell():
+                raise DaemonUnreachable(f"this cell has no way to the daemon: {error}") from error
             self.start()
         until = time.monotonic() + START_DEADLINE_S
         while True:
@@ -302,6 +306,11 @@ def home_directory() -> Path:
     """`$AILERON_HOME`, else `~/.aileron`. The same rule as home.Home, without its imports."""
     configured = os.environ.get("AILERON_HOME")
     return Path(configured).absolute() if configured else Path.home() / ".aileron"
+
+
+def is_in_cell() -> bool:
+    """Whether this is a cell: nothing of the home is here but sockets for agents, and whoever types may be one."""
+    return os.environ.get("AILERON_SESSION_TOKEN") == CELL_PLACEHOLDER
 
 
 def path_of(*segments: str) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 import typer.core
@@ -28,6 +28,7 @@ from aileron.cli.commands.options import AsJson
 from aileron.cli.completing import COMPLETING
 from aileron.cli.problem import INTERRUPTED, Problem, report
 from aileron.cli.run import OPTIONS, RunCommand, build, perform
+from aileron.client import is_in_cell
 
 __all__ = ["app", "main"]
 
@@ -43,6 +44,13 @@ _EXITS = (
     "a person, 6 refused, 7 service or network error, 8 outcome unknown, 9 integrity check failed, 69 "
     "no daemon, 75 waiting or not finished, 130 interrupted."
 )
+_IN_A_CELL: Final = frozenset(
+    {
+        "run", "status", "completion", "action new", "action schema", "action validate", "action list", "action show",
+        "connector new", "connector check-manifest",
+    }
+)  # fmt: skip
+"""What an agent in a cell can ask of the daemon, or what needs neither it nor the home nor a jail."""
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # UsageError and its parent are click's or, by version, typer's own copy of click; BadParameter is public in both.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -282,9 +290,27 @@ def _run(words: list[str]) -> Any:
     """
     name = words[0] if words else ""
     if name in _COMMANDS and COMPLETING not in os.environ:
+        _check_in_cell(words)
         command = _Commands()[name]
         return command.main(args=words[1:], prog_name=f"aileron {name}", standalone_mode=False, **_HELP)
     return _all().main(args=words, prog_name="aileron", standalone_mode=False)
+
+
+def _check_in_cell(words: list[str]) -> None:
+    """Return if this works where it is typed. Problem in a cell, before anything is asked or read there."""
+    is_group = isinstance(_COMMANDS[words[0]], _Group)
+    if is_group and (len(words) == 1 or words[1].startswith("-")):
+        return  # its help
+    command = " ".join(words[:2] if is_group else words[:1])
+    if not is_in_cell() or command in _IN_A_CELL or not {"-h", "--help"}.isdisjoint(words):
+        return
+    raise Problem(
+        f"`aileron {command}` does not work in a cell, as it is for the person who started the agent",
+        exit_code=6,
+        name="unauthorized",
+        why="an agent in a cell has the tools of its session (MCP), `aileron run`, `aileron action list` and `aileron status`",
+        fix=f"run `aileron {command}` in a terminal outside the cell",
+    )
 
 
 def _all() -> Any:

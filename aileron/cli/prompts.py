@@ -1,7 +1,7 @@
 """What a person types, or gives in place of typing: answers, secrets and passphrases.
 
-Runs in commands. Nothing is asked without a terminal on both standard input and standard error, nor in the background of a shell:
-a script that lacks something is told which option it lacks.
+Runs in commands. Nothing is asked without a terminal on both standard input and standard error, in the background of a shell, or
+in a cell: a script that lacks something is told which option it lacks.
 
 Rules
 - AILERON_VAULT_PASSPHRASE and AILERON_NEW_VAULT_PASSPHRASE leave the environment as soon as a command starts, so that no process
@@ -25,6 +25,7 @@ from pathlib import Path
 
 from aileron.cli.output import is_terminal, note
 from aileron.cli.problem import Problem
+from aileron.client import is_in_cell
 
 __all__ = [
     "MAX_SECRET_BYTES",
@@ -87,8 +88,8 @@ def new_passphrase_from(file: str | None) -> Passphrase:
 
 
 def can_ask() -> bool:
-    """Whether there is a person at a terminal, and what they type is for us."""
-    return is_terminal("stdin") and is_terminal("stderr") and _is_in_foreground()
+    """Whether there is a person at a terminal, and what they type is for us. In a cell an agent would see it, or type it."""
+    return not is_in_cell() and is_terminal("stdin") and is_terminal("stderr") and _is_in_foreground()
 
 
 def ask(question: str, default: str | None = None) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aileron.cli.output import note
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, passphrase_from
-from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, path_of
+from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, is_in_cell, path_of
 
 if TYPE_CHECKING:
     from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
@@ -42,14 +42,15 @@ _LOOK: Final = "aileron audit list"
 
 
 class Supervisor:
-    """The daemon of one home, as `operator` or, as for `run`, through the socket that agents use."""
+    """The daemon of one home, as `operator` or, as for `run` and in a cell, through the socket that agents use."""
 
     def __init__(
         self, *, operator: bool = True, passphrase: Passphrase | None = None, home: Path | None = None
     ) -> None:
         self.home = home or home_directory()
-        self._client = Client(self.home, operator=operator)
-        self._operator = self._client if operator else Client(self.home)
+        is_agents = is_in_cell()
+        self._client = Client(self.home, operator=operator and not is_agents)
+        self._operator = self._client if operator or is_agents else Client(self.home)
         self._passphrase = passphrase or passphrase_from(None)
 
     def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, look: str = _LOOK) -> Any:
@@ -242,6 +243,8 @@ def _is_locked(answer: Answer) -> bool:
 
 def _unreachable(error: Exception) -> Problem:
     why = str(error) or type(error).__name__
+    if is_in_cell():
+        return Problem.unreachable(why, fix="run `aileron status` in a terminal outside the cell")
     if os.environ.get("AILERON_URL"):  # its log is not here
         return Problem.unreachable(why, fix="aileron status, on the daemon host")
     return Problem.unreachable(why)

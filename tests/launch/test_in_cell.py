@@ -217,6 +217,64 @@ def test_an_action_is_run_by_command_in_a_cell(desk: Desk) -> None:
     assert desk.sessions()[0]["runs"] == 1
 
 
+def test_what_an_agent_can_ask_works_by_command_in_a_cell(desk: Desk) -> None:
+    """The session's actions and the state, with what is typed outside as the control: there `action list` has all of them."""
+    desk.daemon.install_probe()
+    for name in ("give-back", "not-selected"):
+        desk.daemon.add_probe_action("give_back", "text:string", name=name)
+    command = f"{sys.executable} -m aileron"
+    script = f"{command} action list && {command} action show give-back --json && {command} status --json"
+    found = look(desk, script, "--only", "give-*")
+    listed, _, rest = found.partition("{")
+    shown, end = json.JSONDecoder().raw_decode("{" + rest)
+    status = json.loads(("{" + rest)[end:])
+
+    assert "give-back" in listed
+    assert "not-selected" not in listed
+    assert "not-selected" in desk.aileron("action", "list").out
+    assert shown["name"] == "give-back"
+    assert status["pid"] == desk.daemon.daemon_pid
+
+
+@pytest.mark.parametrize(
+    ("named", "more"),
+    [
+        ("vault unlock", ""),
+        ("action add", "FILE"),
+        ("sessions list", ""),
+        ("console", ""),
+        ("launch", "claude"),
+        ("doctor", ""),
+        ("config get", ""),
+        ("approve", "x"),
+    ],
+)
+def test_what_is_the_persons_is_refused_in_a_cell(desk: Desk, named: str, more: str) -> None:
+    """In one line with the way out, before anything is asked, read or started; its help is there."""
+    command = f"{sys.executable} -m aileron {named} {more}"
+    found = look(desk, f"{command} 2>&1; echo code $?; {command} --help")
+    error, why, fix, code, *usage = found.strip().splitlines()
+
+    assert error == f"error: `aileron {named}` does not work in a cell, as it is for the person who started the agent"
+    assert "aileron action list" in why
+    assert fix == f"  fix: run `aileron {named}` in a terminal outside the cell"
+    assert code == "code 6"
+    assert any(line.strip().startswith(f"Usage: aileron {named}") for line in usage)
+
+
+def test_nobody_is_asked_at_a_terminal_in_a_cell(desk: Desk) -> None:
+    """A person who typed a passphrase there would type it to the agent: a run that waits says so, and where to decide."""
+    desk.daemon.install_probe()
+    desk.daemon.add_probe_action("give_back", "text:string", name="gated", gated=True)
+    command = f"{sys.executable} -m aileron run gated text=x"
+    outside = desk.at_terminal("run", "gated", "text=x", answers=[("?", "\x03")])
+    inside = desk.at_terminal("launch", "claude", "--jail", "--program", _shell(desk, f"{command}; echo code $?"))
+
+    assert "code 75" in inside.out
+    assert "aileron approve act-" in inside.out
+    assert ("from the agent, not checked" in outside.out, "from the agent, not checked" in inside.out) == (True, False)
+
+
 def test_settings_count_for_every_cell(tmp_path: Path) -> None:
     """What the person allows for all of them, and that there is one where the command does not say."""
     shown = tmp_path / "shown"

@@ -21,6 +21,7 @@ from aileron.api.connectors import ConnectorEntry, ConnectorList
 from aileron.cli import output
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
+from aileron.client import is_in_cell
 from aileron.model.manifest import Effect
 from aileron.model.visible import visible
 
@@ -216,7 +217,7 @@ def _named(connector: str | None) -> tuple[Fqn | None, str | None]:
 
 def _installed(name: Fqn | None, version: str | None, op: str) -> ConnectorEntry | None:
     """The one that is meant, by its name or its operation, where a daemon runs and has just one such; None otherwise."""
-    answer = Supervisor().maybe_fetch(ConnectorList, "/v1/connectors")
+    answer = None if is_in_cell() else Supervisor().maybe_fetch(ConnectorList, "/v1/connectors")
     every = [] if answer is None else answer.connectors
     if name is None:
         found = [entry for entry in every if op in _operations(entry)]

@@ -28,6 +28,7 @@ from aileron.cli.narrowing import Narrow, NotNarrowed, narrow, wide
 from aileron.cli.problem import FAILED, Problem
 from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.supervisor import Supervisor
+from aileron.client import is_in_cell
 from aileron.files import OTHERS_MAY_USE
 from aileron.model.visible import visible
 from aileron.review.question import agent_of, row_of, tags_of, waits
@@ -380,7 +381,9 @@ def _kept_back(running: Status) -> str | None:
 
 def _waiting(supervisor: Supervisor, running: Status) -> list[str]:
     """How much is waiting for approval, and the first of it, as lists say it."""
-    listed = supervisor.maybe_fetch(ApprovalList, "/v1/action-approvals") if running.pending else None
+    listed = (
+        supervisor.maybe_fetch(ApprovalList, "/v1/action-approvals") if running.pending and not is_in_cell() else None
+    )
     if listed is None:
         return [f"{running.pending} for approval"]
     waiting = [entry for entry in listed.approvals if waits(entry)]
