@@ -20,6 +20,7 @@ from typing import Final
 from aileron.cell.executes import KINDS, Candidate, EntryKind, Finding, GitPlaces, findings, git_places, matching
 from aileron.cell.listing import Change, Listing, What
 from aileron.cell.start import GIT_OBJECTS, MAX_ENTRIES, Start, is_since
+from aileron.cell.state_files import obeyed_at
 from aileron.cell.tree import MAX_DEPTH, Folder, child, kind_of, opened, opened_root
 from aileron.model.visible import visible
 
@@ -236,12 +237,23 @@ class _Tree:
         if kind == "file" and status.st_nlink > 1 and not is_git_data(path):
             found = (*found, Finding("hard link", f"{status.st_nlink} names"))
         if self._only is not None:
+            if (
+                kind == was == "file"
+                and all(one.kind == "agents" for one in found)
+                and self._is_memory(path, name, parent)
+            ):
+                return
             if path != "" and not self._only(path):
                 if not any(one.kind in _IN_SETTINGS for one in found):
                     return
             elif not found and kind != "directory":
                 found = (Finding("agents"),)
         self._listing.add(Change(self._root, path, what, kind, was if was != kind else None, notes, found))
+
+    def _is_memory(self, path: str, name: str, parent: int) -> bool:
+        """Whether this is an agent's state file in which it obeys what it did."""
+        before = self._start.obeyed.get(path)
+        return before is not None and obeyed_at(name, parent, self._listing.contents) == before
 
 
 def leads_out_of(root: str, path: str, name: str, parent: int) -> str | None:

@@ -1,6 +1,7 @@
 """Which names were in a folder before an agent started, and when that was by the file system's own clock.
 
-Runs in the command, before the agent starts, and reads nothing but names and what each is.
+Runs in the command, before the agent starts, and reads nothing but names and what each is, and of an agent's own state files what
+it obeys (state_files.py).
 
 Rules
 - No program can set a ctime (utimensat(2) sets the two others), so a ctime of the start or later is a change. Rather one too many
@@ -17,10 +18,11 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from aileron.cell.tree import Names, kind_of, names_from, names_to, read_names
+from aileron.cell.state_files import STATE_FILES, obeyed_at
+from aileron.cell.tree import Bytes, Names, kind_of, names_from, names_to, opened_root, read_names
 from aileron.model.failure import AileronError, FailureClass
 
 if TYPE_CHECKING:
@@ -136,6 +138,8 @@ class Start:
     kind: EntryKind | None
     """None: it was not there."""
     names: Names
+    obeyed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Path → what an agent obeys in its state file there."""
 
     @classmethod
     def of(cls, root: Root, most: int = MAX_ENTRIES) -> Start:
@@ -149,7 +153,7 @@ class Start:
         except OSError as error:
             why = f"{root.path} cannot be read: {error.strerror}"
             raise AileronError(FailureClass.INVALID_REQUEST, why) from error
-        return cls(root, moment, kind, names)
+        return cls(root, moment, kind, names, _obeyed_at(root, kind) if root.only else {})
 
     def sockets(self) -> Iterator[str]:
         """The paths of the sockets in it, as far as its names were read."""
@@ -168,10 +172,23 @@ class Start:
             "moment": dataclasses.astuple(self.moment),
             "kind": self.kind,
             "names": names_to(self.names),
+            "obeyed": dict(self.obeyed),
         }
 
     @classmethod
     def from_json(cls, value: Any) -> Start:
         """The other way. ValueError, TypeError or KeyError for anything else."""
         root = Root(value["path"], tuple(value["only"]), tuple(value["apart"]))
-        return cls(root, Moment(*value["moment"]), value["kind"], names_from(value["names"]))
+        return cls(root, Moment(*value["moment"]), value["kind"], names_from(value["names"]), value["obeyed"])
+
+
+def _obeyed_at(root: Root, kind: EntryKind | None) -> dict[str, str]:
+    """Of the state files in a root, or of the one that it is."""
+    folder, own = (root.path, None) if kind == "directory" else os.path.split(root.path)
+    contents = Bytes()
+    found = {}
+    with contextlib.suppress(OSError), opened_root(folder) as parent:
+        for name in STATE_FILES if own is None else STATE_FILES & {own}:
+            if (digest := obeyed_at(name, parent, contents)) is not None:
+                found[name if own is None else ""] = digest
+    return found

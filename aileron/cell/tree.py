@@ -298,21 +298,21 @@ class Bytes:
     def __init__(self) -> None:
         self._left = _MAX_ALL_CONTENT
 
-    def read(self, name: str, parent: int) -> bytes | None:
-        """A regular file's bytes; None where it is none, is longer than `MAX_CONTENT`, or cannot be read."""
+    def read(self, name: str, parent: int, most: int = MAX_CONTENT) -> bytes | None:
+        """A regular file's bytes; None where it is none, is longer than `most`, or cannot be read."""
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
         except OSError:
             return None
         try:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > min(MAX_CONTENT, self._left):
+            if not stat.S_ISREG(status.st_mode) or status.st_size > min(most, self._left):
                 return None
             pieces, size = [], 0
-            while piece := os.read(descriptor, MAX_CONTENT + 1 - size):
+            while piece := os.read(descriptor, most + 1 - size):
                 pieces.append(piece)
                 size += len(piece)
-                if size > MAX_CONTENT:
+                if size > most:
                     return None
             self._left -= size
             return b"".join(pieces)

@@ -5,6 +5,7 @@ The agent here is the test itself, between `begin` and `finish`: what is compare
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -305,6 +306,100 @@ def test_a_project_that_a_link_leads_to_is_not_read(tmp_path: Path, cells: Path)
     assert changes.notes == (f"cannot read {project}: a symbolic link has been put on the way to it",)
     with pytest.raises(AileronError, match="a symbolic link has been put on the way to it"):
         starts_of([Root(str(project))], cells)
+
+
+STATE = {
+    "numStartups": 1,
+    "mcpServers": {"a": {"command": "a"}},
+    "projects": {"/p": {"allowedTools": [], "hasTrustDialogAccepted": True, "lastCost": 1, "lastSessionId": "one"}},
+}
+"""As Claude Code writes it, in short."""
+
+
+def written(path: Path, document: object, mode: int = 0o600) -> None:
+    """A state file in place, as an agent in a cell writes it."""
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    path.chmod(mode)
+
+
+@pytest.mark.parametrize("is_in_folder", [False, True])
+@pytest.mark.parametrize(
+    ("change", "is_listed"),
+    [
+        ({"numStartups": 2, "tipsHistory": {"x": 2}}, False),
+        (
+            {"projects": {"/p": {**STATE["projects"]["/p"], "lastCost": 2, "lastSessionId": "two", "lastDuration": 1}}},
+            False,
+        ),
+        ({"mcpServers": {"a": {"command": "b"}}}, True),
+        ({"apiKeyHelper": "x"}, True),
+        ({"a key of a later version": 1}, True),
+        ({"projects": {"/p": {**STATE["projects"]["/p"], "allowedTools": ["Bash"]}}}, True),
+        ({"projects": {"/p": {**STATE["projects"]["/p"], "hooks": {}}}}, True),
+        ({"projects": {**STATE["projects"], "/other": {"lastCost": 1}}}, True),
+        ({"projects": []}, True),
+    ],
+)
+def test_a_state_file_is_listed_if_what_is_obeyed_differs(
+    project: Path, cells: Path, tmp_path: Path, change: dict[str, object], is_listed: bool, is_in_folder: bool
+) -> None:
+    """What an agent only remembers changes in every session; every key that is not known to be that counts as obeyed."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    state = folder / ".claude.json"
+    written(state, STATE)
+    root = (
+        Root(str(folder), ("settings*.json", ".claude.json")) if is_in_folder else Root(str(state), (".claude.json",))
+    )
+    changes = changed_by(lambda _: written(state, {**STATE, **change}), project, cells, root)
+
+    assert [one.what for one in changes.entries] == (["changed"] if is_listed else [])
+    assert changes.executing == int(is_listed)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("{", 0o600),
+        ("[]", 0o600),
+        (json.dumps(STATE)[:-1] + ', "lastPlanModeUse": NaN}', 0o600),
+        ("\ufeff" + json.dumps(STATE), 0o600),
+        ('{"projects": ' + "[" * 100_000, 0o600),
+        (json.dumps(STATE)[:-1] + ', "mcpServers": {"a": {"command": "evil"}}}', 0o600),
+        (json.dumps({**STATE, "tipsHistory": "x" * (9 << 20)}), 0o600),
+        (json.dumps(STATE), 0o644),
+    ],
+    ids=["cut", "array", "NaN", "BOM", "deep", "twice", "long", "mode"],
+)
+def test_a_state_file_that_is_not_understood_is_listed(
+    project: Path, cells: Path, tmp_path: Path, text: str, mode: int
+) -> None:
+    """Also one that others can read now. The control is the test above: the same file, with other memories, is not."""
+    state = tmp_path / ".claude.json"
+    written(state, STATE)
+    changes = changed_by(lambda _: written(state, text, mode), project, cells, Root(str(state), (".claude.json",)))
+
+    assert [found.kind for found in changes.entries[0].executes] == ["agents"]
+
+
+def test_a_state_file_of_another_kind_is_listed(project: Path, cells: Path, tmp_path: Path) -> None:
+    """Removed, a link to one like it, or with another name; and one in the project is a file as any other."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    state, beside = folder / ".claude.json", folder / "beside"
+    for path in (state, beside, project / ".claude.json"):
+        written(path, STATE)
+    root = Root(str(folder), (".claude.json",))
+
+    def link(_: Path) -> None:
+        state.unlink()
+        state.symlink_to(beside)
+        written(project / ".claude.json", STATE)
+
+    assert [(one.path, one.kind) for one in changed_by(link, project, cells, root).entries] == [
+        (".claude.json", "link"),
+        (".claude.json", "file"),
+    ]
 
 
 def test_git_reads_what_the_list_names(project: Path, cells: Path) -> None:
