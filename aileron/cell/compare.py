@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Final
+from typing import Final, NamedTuple
 
 from aileron.cell.executes import KINDS, Candidate, EntryKind, Finding, GitPlaces, findings, git_places, matching
 from aileron.cell.listing import Change, Listing, What
@@ -65,6 +65,22 @@ def compare(start: Start, listing: Listing) -> None:
         listing.note(f"cannot read {visible(root)}: {error.strerror}")
 
 
+class _Entry(NamedTuple):
+    """Something that is there now: `name` in the open folder `parent`, and what git takes it for."""
+
+    parent: int
+    name: str
+    path: str
+    status: os.stat_result
+    inode: int = 0
+    """As its folder lists it, and as the start has it: that of what is mounted there is another."""
+    places: GitPlaces = GitPlaces()
+
+    @property
+    def kind(self) -> EntryKind:
+        return kind_of(self.status.st_mode)
+
+
 class _Tree:
     """One root compared with its start."""
 
@@ -88,9 +104,9 @@ class _Tree:
 
     def root_file(self, name: str, parent: int, status: os.stat_result) -> None:
         """A root that is a file."""
-        if self._start.kind is None or is_since(status.st_ctime_ns, self._since):
+        if self._start.kind is None or self._is_of_now(status):
             what: What = "made" if self._start.kind is None else "changed"
-            self._add("", name, parent, what, status, self._start.kind)
+            self._add(_Entry(parent, name, "", status), what, self._start.kind)
 
     def compare(
         self,
@@ -105,7 +121,7 @@ class _Tree:
     ) -> None:
         """What is in an open folder. `known` is what was in it: None, if there was no such folder."""
         is_replaced = is_replaced or (known is not None and known.inode != inode)
-        entries: dict[str, tuple[os.stat_result, int]] = {}
+        names: dict[str, int] = {}  # a fifth of what stat(2) tells: one folder may have all that are looked at
         with os.scandir(descriptor) as found:
             for entry in found:
                 self._left -= 1
@@ -114,76 +130,60 @@ class _Tree:
                         f"more than {_MAX_LOOKED} entries in {visible(self._root)}: the rest was not looked at"
                     )
                     return
-                try:
-                    entries[entry.name] = entry.stat(follow_symlinks=False), entry.inode()
-                except FileNotFoundError:  # gone meanwhile
-                    continue
-        places = git_places(places, entries.__contains__)
-        for name, (status, listed) in entries.items():
-            self._one(descriptor, child(path, name), name, status, listed, known, is_replaced, places.of(name), depth)
+                names[entry.name] = entry.inode()
+        places = git_places(places, names.__contains__)
         if known is not None and known.is_known:
-            for name in known.names.keys() - entries.keys():
+            for name in known.names.keys() - names.keys():
                 self._removed(child(path, name), known.names[name])
+        for name, listed in names.items():
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError:  # gone meanwhile
+                continue
+            there = _Entry(descriptor, name, child(path, name), status, listed, places.of(name))
+            self._one(there, known, is_replaced, depth)
 
-    def _one(
-        self,
-        parent: int,
-        path: str,
-        name: str,
-        status: os.stat_result,
-        inode: int,
-        known: Folder | None,
-        is_replaced: bool,
-        places: GitPlaces,
-        depth: int,
-    ) -> None:
-        if path in self._apart:
+    def _one(self, entry: _Entry, known: Folder | None, is_replaced: bool, depth: int) -> None:
+        if entry.path in self._apart:
             return
-        was = None if known is None else known.names.get(name)
+        was = None if known is None else known.names.get(entry.name)
         is_new = was is None and (known is None or known.is_known)
-        is_changed = is_replaced or is_since(status.st_ctime_ns, self._since)
-        kind = kind_of(status.st_mode)
-        if kind != "directory":
-            if is_new or is_changed or (was is not None and was != kind):
-                self._add(path, name, parent, "made" if is_new else "changed", status, was, git_kind=places.kind)
-        else:
-            self._folder(parent, path, name, status, inode, was, is_new, is_replaced, places, depth)
-        if was == "directory" and kind != "directory":
-            self._removed_in(path)
+        if entry.kind == "directory":
+            self._folder(entry, was, is_new, is_replaced, depth)
+            return
+        if is_new or is_replaced or self._is_of_now(entry.status) or was not in (None, entry.kind):
+            self._add(entry, "made" if is_new else "changed", was)
+        if was == "directory":
+            self._removed_in(entry.path)
 
-    def _folder(
-        self,
-        parent: int,
-        path: str,
-        name: str,
-        status: os.stat_result,
-        inode: int,
-        was: EntryKind | None,
-        is_new: bool,
-        is_replaced: bool,
-        places: GitPlaces,
-        depth: int,
-    ) -> None:
-        before = self._start.names.get(path) if was == "directory" else None
-        if before is None and not is_new:
-            before = Folder(inode, {}, is_known=False) if was is None else None
-        is_other = before is not None and before.is_known and before.inode != inode
+    def _folder(self, entry: _Entry, was: EntryKind | None, is_new: bool, is_replaced: bool, depth: int) -> None:
+        before = self._start.names.get(entry.path) if was == "directory" else None
+        if before is None and was is None and not is_new:
+            before = Folder(entry.inode, {}, is_known=False)
+        is_other = before is not None and before.is_known and before.inode != entry.inode
+        what: What = "made" if is_new else "changed"
         try:
-            with opened(name, parent) as descriptor:
+            with opened(entry.name, entry.parent) as descriptor:
                 if is_new or is_other or was not in (None, "directory"):
-                    what: What = "made" if is_new else "changed"
                     notes = ("another folder took its place",) if is_other and not is_replaced else ()
-                    self._add(path, name, parent, what, status, was, notes=notes)
+                    self._add(entry, what, was, notes)
                 if depth >= MAX_DEPTH:
                     self._listing.note(f"more than {MAX_DEPTH} folders deep in {visible(self._root)}: not looked at")
-                elif _is_objects(path):
-                    self._count_objects(descriptor, path, depth)
+                elif _is_objects(entry.path):
+                    self._count_objects(descriptor, entry.path, depth)
                 else:
-                    self.compare(descriptor, path, before, inode, places, is_replaced=is_replaced, depth=depth + 1)
+                    self.compare(
+                        descriptor,
+                        entry.path,
+                        before,
+                        entry.inode,
+                        entry.places,
+                        is_replaced=is_replaced,
+                        depth=depth + 1,
+                    )
         except OSError as error:
-            if is_new or is_replaced or is_since(status.st_ctime_ns, self._since):
-                why = f"cannot be read: {os.strerror(error.errno or 0)}"
-                self._add(path, name, parent, "made" if is_new else "changed", status, was, notes=(why,))
+            if is_new or is_replaced or self._is_of_now(entry.status):
+                self._add(entry, what, was, (f"cannot be read: {os.strerror(error.errno or 0)}",))
 
     def _count_objects(self, descriptor: int, path: str, depth: int) -> None:
         """In a folder of which no names were read: how much in it is of now. What could lead elsewhere is listed."""
@@ -198,8 +198,11 @@ class _Tree:
                     if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
                         with opened(entry.name, descriptor) as inner:
                             self._count_objects(inner, below, depth + 1)
-                    elif is_since(status.st_ctime_ns, self._since):
-                        self._add(below, entry.name, descriptor, "changed", status, kind_of(status.st_mode))
+                    elif self._is_of_now(status):
+                        self._add(_Entry(descriptor, entry.name, below, status), "changed", kind_of(status.st_mode))
+
+    def _is_of_now(self, status: os.stat_result) -> bool:
+        return is_since(status.st_ctime_ns, self._since)
 
     def _removed(self, path: str, kind: EntryKind) -> None:
         if is_git_data(path) and kind != "directory":
@@ -213,35 +216,21 @@ class _Tree:
         for name, kind in self._start.names.get(path, Folder(0, {})).names.items():
             self._removed(child(path, name), kind)
 
-    def _add(
-        self,
-        path: str,
-        name: str,
-        parent: int,
-        what: What,
-        status: os.stat_result,
-        was: EntryKind | None,
-        *,
-        git_kind: str | None = None,
-        notes: tuple[str, ...] = (),
-    ) -> None:
-        kind = kind_of(status.st_mode)
+    def _add(self, entry: _Entry, what: What, was: EntryKind | None, notes: tuple[str, ...] = ()) -> None:
+        parent, name, path, status, _, places = entry
+        kind = entry.kind
         is_runnable = kind == "file" and status.st_mode & 0o111
         if is_git_data(path) and kind in ("file", "directory") and not is_runnable and not notes:
             self._listing.git_data += kind == "file"
             return
         leads_out = leads_out_of(self._real_root, path, name, parent) if kind == "link" else None
         contents = self._listing.contents
-        candidate = Candidate(path, kind, status.st_mode, lambda: contents.read(name, parent), leads_out, git_kind)
+        candidate = Candidate(path, kind, status.st_mode, lambda: contents.read(name, parent), leads_out, places.kind)
         found = findings(candidate)
         if kind == "file" and status.st_nlink > 1 and not is_git_data(path):
             found = (*found, Finding("hard link", f"{status.st_nlink} names"))
         if self._only is not None:
-            if (
-                kind == was == "file"
-                and all(one.kind == "agents" for one in found)
-                and self._is_memory(path, name, parent)
-            ):
+            if kind == was == "file" and {one.kind for one in found} <= {"agents"} and self._is_memory(entry):
                 return
             if path != "" and not self._only(path):
                 if not any(one.kind in _IN_SETTINGS for one in found):
@@ -250,10 +239,10 @@ class _Tree:
                 found = (Finding("agents"),)
         self._listing.add(Change(self._root, path, what, kind, was if was != kind else None, notes, found))
 
-    def _is_memory(self, path: str, name: str, parent: int) -> bool:
+    def _is_memory(self, entry: _Entry) -> bool:
         """Whether this is an agent's state file in which it obeys what it did."""
-        before = self._start.obeyed.get(path)
-        return before is not None and obeyed_at(name, parent, self._listing.contents) == before
+        before = self._start.obeyed.get(entry.path)
+        return before is not None and obeyed_at(entry.name, entry.parent, self._listing.contents) == before
 
 
 def leads_out_of(root: str, path: str, name: str, parent: int) -> str | None:

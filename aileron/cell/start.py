@@ -34,6 +34,7 @@ MAX_ENTRIES: Final = 500_000
 """Names that are read of one root before the agent starts: about a second, and 50 MiB."""
 GIT_OBJECTS: Final = frozenset({".git/objects", ".git/lfs"})
 """Folders of which no names are read: what git adds to them is counted."""
+_SECOND: Final = 1_000_000_000
 _GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100)
 """Steps in ns that file systems count in: FAT in 2 s, HFS+ and ext3 in seconds, NTFS in 100 ns."""
 
@@ -124,9 +125,7 @@ def is_since(ctime_ns: int, start_ns: int) -> bool:
         return True
     if ctime_ns < start_ns - _GRAINS[0]:
         return False
-    return any(
-        ctime_ns % grain == 0 and ctime_ns + grain > start_ns for grain in _GRAINS if grain != 2_000_000_000
-    ) or (ctime_ns % 1_000_000_000 == 0 and ctime_ns + 2_000_000_000 > start_ns)
+    return any(ctime_ns % min(grain, _SECOND) == 0 and ctime_ns + grain > start_ns for grain in _GRAINS)
 
 
 @dataclasses.dataclass(frozen=True)
