@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ _NO_UPPER: Final = frozenset(
 _CHUNK: Final = 1 << 20
 """Bytes of two files that are compared at a time."""
 _MAX_DIFFERENCES: Final = 1_000_000
-"""More than this is not decided file by file."""
+"""More than this is not decided file by file, and a folder with so many names is not read: 100 MB."""
 
 
 def prepare_overlay(kept_in: Path, lower: str, target: str | None = None) -> Overlay:
@@ -145,28 +146,39 @@ class Difference:
     executes: tuple[Finding, ...] = ()
 
 
-def differences(upper: Path, lower: str) -> Iterator[Difference]:
-    """All of them: a folder before what is in it where it is made, and after where it is removed. OSError at the two folders."""
+def differences(upper: Path, lower: str, most: int = _MAX_DIFFERENCES) -> Iterator[Difference]:
+    """All of them: a folder before what is in it where it is made, and after where it is removed. OSError at the two folders.
+
+    A folder of the upper one with more than `most` names is one that cannot be read.
+    """
     with opened(str(upper)) as above, opened_root(lower) as below:
-        yield from _Pair(os.path.realpath(lower)).compared(above, below, "", GitPlaces(), 0)
+        yield from _Pair(os.path.realpath(lower), most).compared(above, below, "", GitPlaces(), 0)
 
 
 class _Pair:
     """An upper folder and the project, walked together by descriptors."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, most: int) -> None:
         self._root = root
+        self._most = most
         self._contents = Bytes()
 
     def compared(self, above: int, below: int | None, path: str, places: GitPlaces, depth: int) -> Iterator[Difference]:
         is_opaque = _is_opaque(above)
         places = git_places(places, lambda name: _has(above, None if is_opaque else below, name))
-        names = sorted(os.listdir(above))
+        names = self._names(above)
         for name in names:
             yield from self._one(above, below, name, child(path, name), places.of(name), depth)
         if is_opaque and below is not None:
             for name in sorted(set(os.listdir(below)) - set(names)):
                 yield from self._removed(below, name, child(path, name), depth)
+
+    def _names(self, above: int) -> list[str]:
+        with os.scandir(above) as entries:
+            names = [entry.name for entry in itertools.islice(entries, self._most + 1)]
+        if len(names) > self._most:
+            raise OSError(errno.EFBIG, f"more than {self._most} entries in one folder")
+        return sorted(names)
 
     def _one(
         self, above: int, below: int | None, name: str, path: str, places: GitPlaces, depth: int
@@ -212,7 +224,7 @@ class _Pair:
                 with _opened_below(below, name, was) as lower:
                     yield from self.compared(inner, lower, path, places, depth + 1)
         except OSError as error:
-            why = f"cannot be read: {os.strerror(error.errno or 0)}"
+            why = f"cannot be read: {error.strerror}"
             yield self._different(above, name, path, "directory", was, status, why)
 
     def _removed(self, below: int, name: str, path: str, depth: int) -> Iterator[Difference]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import itertools
 import os
 import secrets
 import stat
@@ -52,8 +53,8 @@ MAX_CONTENT: Final = 1 << 20
 """Bytes that are read of a file to find out what it executes: a package.json has a hundredth of it."""
 MAX_DEPTH: Final = 128
 """Folders in one another, each of which takes a descriptor while it is read; a process has 1024, and projects 20."""
-_MAX_ROUNDS: Final = 1 << 16
-"""Times that what was too deep is moved up: a folder that is eight million deep."""
+_REMOVED: Final = 4096
+"""Names of a folder that are removed before more are read: a MiB."""
 _MAX_ALL_CONTENT: Final = 256 << 20
 """Bytes read of all files together to find out what they execute: about a quarter of a second."""
 _LETTERS: Final[dict[EntryKind, str]] = {
@@ -244,29 +245,29 @@ def remove_tree(path: str) -> None:
     above, name = os.path.split(path)
     with contextlib.suppress(FileNotFoundError), opened(above) as parent:
         with _opened_anyhow(name, parent) as top:
-            for _ in range(_MAX_ROUNDS):
-                if not _clear(top, top, secrets.token_hex(8), 0):
-                    break
+            _clear(top, top, secrets.token_hex(8), 0)
         os.rmdir(name, dir_fd=parent)
 
 
-def _clear(descriptor: int, top: int, unused: str, depth: int) -> bool:
-    """Empty a folder. What lies too deep for our descriptors is moved to the top, for the next round: whether anything was."""
-    is_left = False
-    with os.scandir(descriptor) as entries:
-        names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for number, (name, is_folder) in enumerate(names):
-        if not is_folder:
-            os.unlink(name, dir_fd=descriptor)
-            continue
-        with _opened_anyhow(name, descriptor) as inner:
-            if depth >= MAX_DEPTH:
-                os.rename(name, f"{unused}.{os.fstat(inner).st_ino}.{number}", src_dir_fd=descriptor, dst_dir_fd=top)
-                is_left = True
+def _clear(descriptor: int, top: int, unused: str, depth: int) -> None:
+    """Empty a folder. What lies too deep for our descriptors is moved to the top, which is emptied last."""
+    while names := _some_names(descriptor):
+        for name, is_folder in names:
+            if not is_folder:
+                os.unlink(name, dir_fd=descriptor)
                 continue
-            is_left |= _clear(inner, top, unused, depth + 1)
-        os.rmdir(name, dir_fd=descriptor)
-    return is_left
+            with _opened_anyhow(name, descriptor) as inner:
+                if depth >= MAX_DEPTH:
+                    os.rename(name, f"{unused}.{os.fstat(inner).st_ino}", src_dir_fd=descriptor, dst_dir_fd=top)
+                    continue
+                _clear(inner, top, unused, depth + 1)
+            os.rmdir(name, dir_fd=descriptor)
+
+
+def _some_names(descriptor: int) -> list[tuple[str, bool]]:
+    """The first names in a folder, each with whether it is one. An agent may have made more than memory holds."""
+    with os.scandir(descriptor) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in itertools.islice(entries, _REMOVED)]
 
 
 @contextlib.contextmanager

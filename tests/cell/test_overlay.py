@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from aileron.cell.apply import apply, discard, has_aside, pending
 from aileron.cell.changes import look, starts_of, summary
 from aileron.cell.kept import Kept, prune
-from aileron.cell.overlay import prepare_overlay
+from aileron.cell.overlay import differences, prepare_overlay
 from aileron.cell.tree import remove_tree
 from aileron.model.failure import AileronError, FailureClass
 from tests.cell.overlays import SESSION, Aside, snapshot
@@ -624,6 +624,24 @@ def test_a_tree_that_is_too_deep_is_refused_and_can_be_discarded(aside: Aside) -
 
     assert any("folders deep" in note for change in changes.entries for note in change.notes)
     assert any("folders deep" in why for _, why in done.refused)
+    assert not has_aside(aside.kept)
+
+
+def test_a_folder_with_too_many_names_is_said_and_can_be_discarded(aside: Aside) -> None:
+    """A command must not hold them all in memory; what is beside that folder is read as ever."""
+    aside.agent(
+        [["folder", "many"], *(["write", f"many/{number}", "", 0o644] for number in range(5000)), ["remove", "a"]]
+    )
+    aside.finish()
+    few = list(differences(aside.kept.upper, str(aside.project), most=1000))
+    every = list(differences(aside.kept.upper, str(aside.project)))
+    discard(aside.kept)
+
+    assert [(one.path, one.problem) for one in few if one.problem is not None] == [
+        ("many", "cannot be read: more than 1000 entries in one folder")
+    ]
+    assert [one.path for one in few] == ["a", "many", "many"]
+    assert len(every) == 5002
     assert not has_aside(aside.kept)
 
 
