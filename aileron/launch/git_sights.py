@@ -13,12 +13,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from aileron.launch.places import is_within
 from aileron.launch.ways import read_regular
 
-__all__ = ["cleaned_settings", "outside_of_project", "person_settings"]
+__all__ = ["Outside", "cleaned_settings", "outside_of_project", "person_settings"]
 
 _HARMLESS: Final = frozenset(
     {
@@ -36,6 +36,7 @@ _ANSWER_S: Final = 5.0
 _MAX_FILE: Final = 4096
 """Of a file that names a directory: PATH_MAX, limits.h."""
 _MAX_UP: Final = 64
+_WORKTREE: Final = re.compile(r"^\s*worktree\s*=(.*)$", re.MULTILINE)
 
 
 def person_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -74,17 +75,29 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def outside_of_project(folder: str) -> tuple[str, str] | None:
-    """What of the folder's repository lies outside of it, as (path, why): where it is a worktree, or below the top."""
+class Outside(NamedTuple):
+    """What of a folder's repository lies outside of it.
+
+    `leads_back`: it says so itself. Else only a file in the folder says that it belongs to it, which an agent may have written.
+    """
+
+    path: str
+    why: str
+    leads_back: bool
+
+
+def outside_of_project(folder: str) -> Outside | None:
+    """Where the folder is a worktree or a submodule, or below the top of a repository."""
     above = folder
     for _ in range(_MAX_UP):
         found = f"{above}/.git"
         if os.path.isfile(found):
-            directory = _common_directory(_named_in(found, above))
+            own = _named_in(found, above)
+            directory = _common_directory(own)
             if directory and not is_within(directory, folder):
-                return directory, "the git repository of this folder is elsewhere"
+                return Outside(directory, "the git repository of this folder is elsewhere", _leads_back(own, above))
         if os.path.isdir(found) or os.path.isfile(found):
-            return None if above == folder else (above, "this folder is a part of a git repository")
+            return None if above == folder else Outside(above, "this folder is a part of a git repository", True)
         if above == "/":
             break
         above = os.path.dirname(above)
@@ -102,6 +115,13 @@ def _common_directory(directory: str) -> str:
     """Of a worktree, the repository that it belongs to."""
     common = _read(f"{directory}/commondir").strip() if directory else ""
     return os.path.realpath(os.path.join(directory, common)) if common else directory
+
+
+def _leads_back(directory: str, folder: str) -> bool:
+    """Whether a repository names this folder: that of a worktree in its `gitdir`, that of a submodule in its configuration."""
+    worktree = _WORKTREE.search(_read(f"{directory}/config"))
+    named = (_read(f"{directory}/gitdir").strip().removesuffix("/.git"), worktree[1].strip() if worktree else "")
+    return any(one and os.path.realpath(os.path.join(directory, one)) == os.path.realpath(folder) for one in named)
 
 
 def _read(file: str) -> str:

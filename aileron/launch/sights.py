@@ -550,9 +550,15 @@ def _some(names: Iterable[str]) -> str:
 
 def _git(shown: _Shown, project: str) -> None:
     outside = git_sights.outside_of_project(project)
-    if outside is not None and not shown.has(outside[0]):
-        path, why = outside
-        shown.notes.append(f"{why} and not shown, so git does not work: --allow-write {path}")
+    if outside is None or shown.has(outside.path):
+        return
+    if outside.leads_back:
+        shown.notes.append(f"{outside.why} and not shown, so git does not work: --allow-write {outside.path}")
+    else:
+        shown.notes.append(
+            f"the file .git of this folder names {outside.path}, which does not name this folder and is not shown; "
+            f"if it is the repository of this folder: --allow-write {outside.path}"
+        )
 
 
 def _git_file(machine: Machine, shown: _Shown) -> tuple[tuple[str, bytes], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -586,18 +587,47 @@ def test_a_repository_that_begins_above_the_folder_is_named(place: Place) -> Non
     assert [note for note in allowed.notes if "git" in note] == []
 
 
-def test_a_worktree_names_its_repository(place: Place) -> None:
-    """The common directory: its own one is in that."""
-    common = place.home / "main" / ".git"
-    own = common / "worktrees" / "app"
-    own.mkdir(parents=True)
-    (own / "commondir").write_text("../..\n")
-    (place.project / ".git").write_text(f"gitdir: {own}\n")
+def git(*words: str, folder: Path) -> None:
+    """The real one, with nobody's settings."""
+    nobody = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "PATH": os.environ["PATH"]}
+    said = ["-c", "user.name=m", "-c", "user.email=m@example.com", "-c", "protocol.file.allow=always"]
+    subprocess.run(["git", *said, *words], cwd=folder, check=True, env=nobody, capture_output=True, timeout=60)
 
-    assert [note for note in place.cell().notes if note.endswith(f"--allow-write {common}")]
-    (place.project / ".git").unlink()
-    (place.project / ".git").mkdir()
-    assert [note for note in place.cell().notes if "git" in note] == []
+
+@pytest.mark.parametrize("kind", ["worktree", "submodule"])
+def test_a_worktree_names_its_repository(place: Place, kind: str) -> None:
+    """And that of a submodule, as git makes them: the common directory, of which its own one is a part."""
+    main, module = place.home / "main", place.home / "module"
+    for made in (main, module):
+        made.mkdir()
+        git("init", "-q", folder=made)
+        git("commit", "-q", "--allow-empty", "-m", "x", folder=made)
+    place.project.rmdir()
+    if kind == "worktree":
+        git("worktree", "add", "-q", str(place.project), folder=main)
+        folder, outside = place.project, main / ".git"
+    else:
+        git("submodule", "add", "-q", str(module), "part", folder=main)
+        folder, outside = main / "part", main / ".git" / "modules" / "part"
+        place.project.mkdir()
+
+    option = f"so git does not work: --allow-write {outside}"
+    assert [note for note in place.cell(folder=folder).notes if note.endswith(option)]
+    (folder / ".git").unlink()
+    (folder / ".git").mkdir()
+    assert [note for note in place.cell(folder=folder).notes if "git" in note] == []
+
+
+def test_a_repository_that_only_the_project_names_is_doubted(place: Place) -> None:
+    """An agent can write the file, to have a person show another repository of theirs: that one would name the folder."""
+    other = place.home / "other"
+    other.mkdir()
+    git("init", "-q", folder=other)
+    (place.project / ".git").write_text(f"gitdir: {other}/.git\n")
+    (note,) = (note for note in place.cell().notes if "git" in note)
+
+    assert note.startswith(f"the file .git of this folder names {other}/.git, which does not name this folder")
+    assert note.endswith(f"if it is the repository of this folder: --allow-write {other}/.git")
 
 
 # What a person allows
