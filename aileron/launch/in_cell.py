@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Final
 from aileron.cell.changes import Watch, starts_of, summary
 from aileron.cell.start import Root
 from aileron.cell.terminal import streams_of_ours
+from aileron.cell.tree import opened, opened_root
 from aileron.home import Home
-from aileron.launch.sights import Missing, Sights
+from aileron.launch.sights import EMPTY_STATE, Missing, Sights
 from aileron_sandbox.cell.door import Cell
 from aileron_sandbox.cell.policy import MAX_MASKED, CellPolicy
 from aileron_sandbox.cell.stub import Stub
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CellLaunch", "LaunchSession", "make_missing", "run_in_cell"]
 
-_EMPTY_OBJECT: Final = b"{}\n"
 _TICK_S: Final = 0.02
 """Twice the longest step of the clock that file systems stamp by (CONFIG_HZ=100)."""
 
@@ -117,17 +117,37 @@ def _without_sockets(policy: CellPolicy, sockets: list[str]) -> CellPolicy:
 
 
 def make_missing(missing: tuple[Missing, ...]) -> bool:
-    """What the agent would make itself outside of a cell, for nobody else. Whether a file was made."""
+    """What the agent would make itself outside of a cell, for nobody else. Whether a file was made. OSError.
+
+    Paths were resolved before, so a link on the way is one that somebody put there since: it is not followed.
+    """
     has_made = False
     for one in missing:
-        os.makedirs(one.path if one.is_directory else os.path.dirname(one.path), mode=0o700, exist_ok=True)
-        if not one.is_directory:
-            with contextlib.suppress(FileExistsError):
-                descriptor = os.open(one.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-                with open(descriptor, "wb") as made:
-                    made.write(_EMPTY_OBJECT)
-                has_made = True
+        with _made_directory(one.path if one.is_directory else os.path.dirname(one.path)) as directory:
+            if not one.is_directory:
+                with contextlib.suppress(FileExistsError):
+                    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+                    descriptor = os.open(os.path.basename(one.path), flags, 0o600, dir_fd=directory)
+                    with open(descriptor, "wb") as made:
+                        made.write(EMPTY_STATE)
+                    has_made = True
     return has_made
+
+
+@contextlib.contextmanager
+def _made_directory(path: str) -> Iterator[int]:
+    """Its descriptor; what is missing of it is made, each below the one before."""
+    there, names = path, list[str]()
+    while not os.path.lexists(there):
+        there, name = os.path.split(there)
+        names.append(name)
+    with contextlib.ExitStack() as folders:
+        directory = folders.enter_context(opened_root(there))
+        for name in reversed(names):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=directory)
+            directory = folders.enter_context(opened(name, directory))
+        yield directory
 
 
 def _doors(home: Home, session: LaunchSession) -> list[Door]:

@@ -42,7 +42,17 @@ from aileron.launch.ways import leads_away, way_of
 from aileron.model.placeholder import CELL_PLACEHOLDER
 from aileron_sandbox.cell.policy import Bind, CellPolicy
 
-__all__ = ["CellLimits", "CellOptions", "CellRefused", "Machine", "Missing", "Sights", "server_in_cell", "sights"]
+__all__ = [
+    "EMPTY_STATE",
+    "CellLimits",
+    "CellOptions",
+    "CellRefused",
+    "Machine",
+    "Missing",
+    "Sights",
+    "server_in_cell",
+    "sights",
+]
 
 _MAX_BINDS: Final = 200
 """Places that are shown: a person with every toolchain has sixty. CellPolicy takes 256."""
@@ -56,7 +66,8 @@ _OF_THE_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", *_UN
 """Settings of an agent lie in none of these; in the others people have homes."""
 _MAX_NAMED: Final = 5
 """Providers in a note."""
-_EMPTY_STATE: Final = b"{}\n"
+EMPTY_STATE: Final = b"{}\n"
+"""Of a file that an agent keeps its state in, as JSON, before it has any."""
 
 
 class CellRefused(Exception):
@@ -196,7 +207,7 @@ def sights(
     shown.notes += keys.notes
     _git(shown, project)
     binds = (*(Bind(source, target, mounts=True) for source, target in system.directories), *shown.binds())
-    hidden = [(_target(path, asked.environment, machine), _EMPTY_STATE) for path in keys.files if os.path.isfile(path)]
+    hidden = [(_target(path, asked.environment, machine), EMPTY_STATE) for path in keys.files if os.path.isfile(path)]
     masked = [place for place in system.masked if not shown.is_named(place)]
     policy = CellPolicy(
         folder=project,

@@ -1,0 +1,39 @@
+"""What is missing of an agent's files is made before its cell is: for nobody else, and by no link that was put on the way since."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from pathlib import Path
+
+import pytest
+
+from aileron.launch.in_cell import make_missing
+from aileron.launch.sights import Missing
+
+
+def test_folders_and_files_are_made_for_nobody_else(tmp_path: Path) -> None:
+    """Each once, with what leads to it; a second time, nothing is made and nothing changed."""
+    folder, file = tmp_path / "a" / "b", tmp_path / "c" / "state.json"
+    missing = (Missing(str(folder), is_directory=True), Missing(str(file), is_directory=False))
+
+    assert make_missing(missing)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent, file.parent)] == [0o700] * 3
+    assert (file.read_text(encoding="ascii"), stat.S_IMODE(file.stat().st_mode)) == ("{}\n", 0o600)
+
+    file.write_text('{"a": 1}', encoding="ascii")
+    assert not make_missing(missing)
+    assert file.read_text(encoding="ascii") == '{"a": 1}'
+
+
+@pytest.mark.parametrize("is_directory", [True, False])
+def test_a_link_that_was_put_on_the_way_is_not_followed(tmp_path: Path, is_directory: bool) -> None:
+    """A cell that runs beside this start could have put it there, to have something made elsewhere."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "config").symlink_to("elsewhere")
+
+    with pytest.raises(OSError) as refused:
+        make_missing((Missing(str(tmp_path / "config" / "agent" / "state"), is_directory=is_directory),))
+
+    assert refused.value.errno == errno.ELOOP
+    assert list((tmp_path / "elsewhere").iterdir()) == []
