@@ -78,7 +78,7 @@ KNOWN = {
         "aileron/gateway/upstreams.py",
         "urlsplit",
     ): "the gateway's settings, whose grammar config.py checked; no agent's word",
-    ("aileron/gateway/proxy.py", "URL"): "httpcore2's, made of parts",
+    ("aileron/gateway/sides.py", "URL"): "httpcore2's, made of parts",
     ("aileron/egress/reserved.py", "parse_url"): "the provider's addresses, to compare: the same parser",
     ("aileron/egress/reserved.py", "Url"): "a type in signatures",
     ("aileron/oauth/request.py", "parse_url"): "the provider's addresses, before they are asked: the same parser",

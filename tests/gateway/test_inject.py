@@ -19,8 +19,7 @@ import httpx2
 import openai
 import pytest
 
-from aileron.gateway import proxy
-from aileron.gateway.inject import exchange
+from aileron.gateway.inject import exchange, rounds
 from aileron.gateway.inject.document import MAX_PARTS
 from aileron.gateway.inject.exchange import Injection
 from aileron.gateway.inject.wire import Tool, Wire
@@ -703,7 +702,7 @@ def test_a_sessions_name_leaves_in_nothing_else(provider: Provider, where: str) 
 
 def test_a_long_request_goes_on_as_it_is(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """One byte more than is read for tools: all of it arrives, and the reason is on record."""
-    monkeypatch.setattr(proxy, "MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr(rounds, "MAX_BODY_BYTES", 1000)
     tools = ScriptedTools()
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 100_000}]}).encode()
     with gateway(provider.settings(), injection=Injection(tools)) as port, Line.to(port) as client:

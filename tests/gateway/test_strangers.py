@@ -63,8 +63,8 @@ def test_a_stranger_who_stops_in_an_upload_is_given_up_soon(
     world: tuple[Provider, Provider, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever shows a session has as long as ever."""
-    monkeypatch.setattr("aileron.gateway.proxy.STRANGER_IDLE_S", 0.3)
-    monkeypatch.setattr("aileron.gateway.proxy.DRAIN_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.sides.STRANGER_IDLE_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
     ours, anybodys, port = world
     with Line.to(port) as agent, Line.to(port) as stranger:
         agent.say(UPLOAD % (b"/v1/messages", TOKEN.encode()))

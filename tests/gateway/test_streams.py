@@ -295,7 +295,7 @@ def test_who_is_refused_may_finish_speaking(provider: Provider) -> None:
 
 def test_who_never_stops_speaking_is_hung_up_on(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal waits for the end of what is sent, but not for ever."""
-    monkeypatch.setattr("aileron.gateway.proxy.DRAIN_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
     with gateway(provider.settings(), ScriptedKeys(locked=True)) as port, Line.to(port) as client:
         client.say(POST)
         with pytest.raises(ConnectionError):
@@ -332,7 +332,7 @@ def provider_in_a_burst(provider: Provider, port: int) -> Iterator[tuple[Line, L
 
 def test_a_provider_that_stays_silent_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its answer: 502. In it: it breaks off. One that speaks in time is waited for, however long it takes in all."""
-    monkeypatch.setattr("aileron.gateway.proxy.IDLE_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     with gateway(provider.settings()) as port, Line.to(port) as client:
         client.say(GET)
         with provider.answering() as upstream:
@@ -353,8 +353,8 @@ def test_a_provider_that_stays_silent_is_given_up(provider: Provider, monkeypatc
 
 def test_a_client_that_stops_in_its_upload_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a word why, and the provider is let go."""
-    monkeypatch.setattr("aileron.gateway.proxy.IDLE_S", 0.3)
-    monkeypatch.setattr("aileron.gateway.proxy.DRAIN_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.sides.DRAIN_S", 0.3)
     with gateway(provider.settings()) as port, Line.to(port) as client:
         client.say(POST + in_chunk(b"half"))
         with provider.answering() as upstream:
@@ -366,7 +366,7 @@ def test_a_client_that_stops_in_its_upload_is_given_up(provider: Provider, monke
 
 def test_a_client_that_takes_nothing_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would hold a place for ever; one that reads gets on."""
-    monkeypatch.setattr("aileron.gateway.proxy.IDLE_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
     with gateway(provider.settings()) as port, Line.to(port, receive_buffer=4096) as client:
         client.say(GET)
         with provider.answering() as upstream:

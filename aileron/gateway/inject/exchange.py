@@ -42,7 +42,6 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 __all__ = [
     "KEEP_ALIVE_S",
     "MAX_ASKED",
-    "MAX_BODY_BYTES",
     "MAX_CALLS",
     "MAX_ROUNDS",
     "MAX_TOOLS",
@@ -64,8 +63,6 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
     b"/v1/responses": ResponsesAsk,
 }
 """Exactly these paths: what is below them asks for no words of a model."""
-MAX_BODY_BYTES: Final = 32 << 20
-"""Of a request: what the Messages API takes. A longer one goes on as it is."""
 IN_THREAD_BYTES: Final = 256 << 10
 """A longer request is read beside the loop: it takes a millisecond for each 50 KiB, where it has many small values."""
 MAX_HELD_BYTES: Final = 64 << 20

@@ -1,0 +1,284 @@
+"""The two sides of one exchange, the agent and the API, and how long each is waited for.
+
+Runs in the daemon, for a plain request (proxy.py) as for one with rounds (inject/rounds.py). It trusts neither side for the end
+of what it says.
+
+Rules
+- One piece of a body is held at a time.
+- An agent that goes away cancels the exchange.
+- What a library or a peer said is in no message.
+
+Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: sockets (dial.py), fields
+(upstreams.py), who may ask (proxy.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Final, Literal
+
+import anyio
+import anyio.lowlevel
+import httpcore2
+import msgspec
+from starlette.types import Message, Receive, Send
+
+from aileron.api.failures import ErrorAnswer, ErrorBody
+from aileron.gateway.upstreams import Destination, Fields
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+
+__all__ = [
+    "DRAIN_S",
+    "IDLE_S",
+    "STRANGER_IDLE_S",
+    "Answer",
+    "Patience",
+    "Sides",
+    "Upload",
+    "Upstream",
+    "busy",
+    "refusal",
+]
+
+CONNECT_S: Final = 15.0
+"""TCP and TLS together, a lost packet or two included."""
+IDLE_S: Final = 660.0
+"""Of silence, on either side. A model that thinks says nothing for minutes, and the providers' own clients wait 600 s by default:
+theirs is to end first, so that an agent reads what it would read without a gateway.
+"""
+STRANGER_IDLE_S: Final = 15.0
+"""For the next piece of a stranger's body. Ingress shares 8 MiB a second among all of theirs: a piece of 8 KiB has its turn
+within a second; over a network, two packets may be lost."""
+WRITE_S: Final = 60.0
+"""An upstream that takes not a byte for that long is gone. While it does not, an agent that left is not noticed either."""
+DRAIN_S: Final = 10.0
+"""For the rest of a body nobody wants: who still writes when they are refused hears of a broken pipe, not of the refusal."""
+_TURN: Final = 4
+"""Pieces of an answer after which others have their turn, if they all came in one packet. Among them is who notices that the
+agent has gone: asyncio logs each write from the sixth after that.
+"""
+_JSON: Final = msgspec.json.Encoder()
+_UNKEPT: Final = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+"""Of an answer of our own; a provider's has what the provider gave it."""
+
+
+class Patience:
+    """How long an exchange waits for whoever is next: cancels `scope` when it is used up.
+
+    One deadline, moved seldom: a scope for each of ten thousand chunks would be a tenth of what the gateway costs.
+    """
+
+    def __init__(self) -> None:
+        self.scope: Final = anyio.CancelScope()
+        self._who: Literal["provider", "agent", "us"] = "provider"
+        self._limit_s = 0.0
+        self._since = 0.0
+
+    def wait_for(self, who: Literal["provider", "agent", "us"], limit_s: float | None = None) -> None:
+        """From now on they have that long, IDLE_S where nothing is said, or up to a hundredth less."""
+        limit_s = IDLE_S if limit_s is None else limit_s
+        self._who = who
+        now = time.monotonic()  # twice for each piece; the event loop's own clock is found anew each time it is asked
+        if limit_s != self._limit_s or now - self._since > limit_s / 100:
+            self._limit_s, self._since = limit_s, now
+            self.scope.deadline = anyio.current_time() + limit_s
+
+    def check(self) -> None:
+        """Return if it was not used up. AileronError(network_error)."""
+        if self.scope.cancelled_caught:
+            whats = {"provider": "provider said or took", "agent": "agent sent or took", "us": "tools answered"}
+            what = whats[self._who]
+            raise AileronError(
+                FailureClass.NETWORK_ERROR,
+                f"the {what} nothing for {self._limit_s:.0f} s",
+                boundary=Boundary.EXTERNAL,
+                details={"phase": "exchange"},
+            )
+
+
+class Upload:
+    """The body of a request on its way up, and who sends it: `receive` has one caller at a time.
+
+    Iterated once, by httpcore2. When that is over, for whatever reason, `watch` takes the rest, if there is one, and waits for
+    the agent to go away.
+    """
+
+    def __init__(
+        self, receive: Receive, exchange: anyio.CancelScope, patience: Patience, *, is_strangers: bool
+    ) -> None:
+        self._receive: Final = receive
+        self._exchange: Final = exchange
+        self._patience: Final = patience
+        self._idle_s: Final = STRANGER_IDLE_S if is_strangers else IDLE_S
+        self._released: Final = anyio.Event()
+        self._whole: Final = anyio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The pieces as they come."""
+        try:
+            while not self._whole.is_set():
+                self._patience.wait_for("agent", self._idle_s)
+                if piece := await self._next():
+                    self._patience.wait_for("provider", WRITE_S)
+                    yield piece
+            self._patience.wait_for("provider")
+        finally:
+            self._released.set()
+
+    async def watch(self) -> None:
+        """Until the agent goes away: then the exchange is cancelled."""
+        await self._released.wait()
+        while True:
+            self._note(await self._receive())
+
+    async def drain(self) -> None:
+        """Let the agent finish, for DRAIN_S at most."""
+        self._released.set()
+        if not self._whole.is_set():
+            with anyio.move_on_after(DRAIN_S):
+                await self._whole.wait()
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        self._note(message)
+        if self._exchange.cancel_called:
+            await anyio.lowlevel.checkpoint()  # which does not return
+        body: bytes = message.get("body", b"")
+        return body
+
+    def _note(self, message: Message) -> None:
+        if message["type"] == "http.disconnect":
+            self._exchange.cancel()
+        elif not message.get("more_body", False):
+            self._whole.set()
+
+
+class Answer:
+    """What goes back."""
+
+    def __init__(self, send: Send, exchange: anyio.CancelScope) -> None:
+        self._send: Final = send
+        self._exchange: Final = exchange
+        self._pieces = 0
+        self.has_begun = False
+
+    async def begin(self, status: int, fields: Fields) -> None:
+        """Status and fields."""
+        self.has_begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": fields})
+
+    async def write(self, piece: bytes) -> None:
+        """One piece."""
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        self._pieces += 1
+        if self._pieces % _TURN == 0:
+            await anyio.lowlevel.checkpoint()
+            if self._exchange.cancel_called:
+                await anyio.sleep_forever()  # which ends at once
+
+    async def end(self) -> None:
+        """It was whole."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def refuse(self, failure: Failure, status: int | None = None) -> None:
+        """A failure of the gateway's own, in the form of every answer of the daemon."""
+        with anyio.move_on_after(DRAIN_S):
+            for message in refusal(failure, status or failure.failure_class.http_status):
+                await self._send(message)
+
+
+class Upstream:
+    """One request's way to its API: `fields` as they came, which go there with or without a change."""
+
+    def __init__(
+        self,
+        pool: httpcore2.AsyncConnectionPool,
+        destination: Destination,
+        method: str,
+        target: bytes,
+        fields: Fields,
+        patience: Patience,
+    ) -> None:
+        self._pool: Final = pool
+        self._to: Final = destination
+        self._method: Final = method
+        self._target: Final = target
+        self.fields: Final = fields
+        self._patience: Final = patience
+
+    @contextlib.asynccontextmanager
+    async def response(
+        self, fields: Fields, content: bytes | AsyncIterable[bytes]
+    ) -> AsyncIterator[httpcore2.Response]:
+        """What the API answers; an answer that breaks off breaks the block off. AileronError(network_error), (busy)."""
+        to = self._to
+        request = httpcore2.Request(
+            self._method,
+            httpcore2.URL(scheme=to.scheme, host=to.host, port=to.port, target=self._target),
+            headers=fields,
+            content=content,
+            extensions={"timeout": {"connect": CONNECT_S, "pool": CONNECT_S}},
+        )
+        self._patience.wait_for("provider", WRITE_S)
+        try:
+            response = await self._pool.handle_async_request(request)
+        except _HTTP_ERRORS as error:
+            raise _failed(to, error) from None
+        try:
+            if response.status < 200:
+                raise _failed(to, None)
+            yield response
+        except _HTTP_ERRORS as error:
+            raise _failed(to, error) from None
+        finally:
+            with anyio.CancelScope(shield=True):  # it never waits: dial.py
+                await response.aclose()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sides:
+    """The agent's side of one exchange, and the patience with both."""
+
+    upload: Upload
+    answer: Answer
+    patience: Patience
+
+
+def refusal(failure: Failure, status: int, more: Fields | None = None) -> list[Message]:
+    """The messages of an answer of the gateway's own."""
+    body = _JSON.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
+    fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *_UNKEPT, *(more or [])]
+    return [
+        {"type": "http.response.start", "status": status, "headers": fields},
+        {"type": "http.response.body", "body": body, "more_body": False},
+    ]
+
+
+_HTTP_ERRORS: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
+
+
+def _failed(to: Destination, error: Exception | None) -> AileronError:
+    """In words of ours: what a library says may have in it what a peer sent."""
+    match error:
+        case httpcore2.PoolTimeout():
+            return busy("no connection to the model is free: try again")
+        case httpcore2.LocalProtocolError():
+            return AileronError(FailureClass.INVALID_REQUEST, "the request's fields are none that HTTP/1.1 can carry")
+        case httpcore2.ReadError() | httpcore2.WriteError():
+            why = "broke the connection off"
+        case _:
+            why = "ended the connection before the end of its answer, or does not speak HTTP/1.1"
+    return AileronError(
+        FailureClass.NETWORK_ERROR,
+        f"{to.authority.decode()} {why}",
+        boundary=Boundary.EXTERNAL,
+        details={"phase": "exchange"},
+    )
+
+
+def busy(why: str) -> AileronError:
+    """The gateway or its pool is full; words that end in what to do."""
+    return AileronError(FailureClass.BUSY, why, retriable=True)
