@@ -120,17 +120,14 @@ class ChatAnswer(Answer):
         """The agent's, as it sees them."""
         self._hidden = False
         self._is_whole = False
-        self.begin_round()
-        self.rounds = 0
 
     @property
     def has_hidden(self) -> bool:
         """Whether a call was left out."""
         return self._hidden
 
-    def begin_round(self) -> None:
+    def _reset(self) -> None:
         """Calls are counted from 0 again, and so is the text."""
-        self.rounds += 1
         self._text: list[str] = []
         self._more: dict[str, Any] = {}
         self._grown: dict[str, list[str]] = {}

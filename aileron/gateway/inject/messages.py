@@ -115,8 +115,6 @@ class MessagesAnswer(Answer):
         self._usage: Any = {}
         self._hidden = False
         self._is_whole = False
-        self.begin_round()
-        self.rounds = 0
 
     @property
     def keep_alive(self) -> bytes:
@@ -128,9 +126,8 @@ class MessagesAnswer(Answer):
         """Whether a block was left out."""
         return self._hidden
 
-    def begin_round(self) -> None:
+    def _reset(self) -> None:
         """The blocks are counted from 0 again."""
-        self.rounds += 1
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, list[str]] = {}
         self._grown: dict[int, dict[str, list[Any]]] = {}

@@ -159,8 +159,6 @@ class ResponsesAnswer(Answer):
         """The ids of the calls that are the agent's to answer."""
         self._hidden = False
         self._is_whole = False
-        self.begin_round()
-        self.rounds = 0
 
     @property
     def has_hidden(self) -> bool:
@@ -177,9 +175,8 @@ class ResponsesAnswer(Answer):
         """Of the last round: what the provider has all of it under."""
         return str(self._last.get("id") or "")
 
-    def begin_round(self) -> None:
+    def _reset(self) -> None:
         """Items are counted from 0 again."""
-        self.rounds += 1
         self._items: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
         self._held: list[tuple[Event, dict[str, Any]]] = []

@@ -231,15 +231,21 @@ class Answer(ABC):
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools: Final = tools
         self.rounds = 0
+        self._reset()
 
     @property
     def keep_alive(self) -> bytes:
         """What a client reads past while a tool runs."""
         return b": aileron\n\n"
 
-    @abstractmethod
     def begin_round(self) -> None:
         """Another answer of the provider comes."""
+        self.rounds += 1
+        self._reset()
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """What is kept of one round is empty: nothing of the next was said yet."""
 
     @abstractmethod
     def feed(self, event: Event) -> bytes:
