@@ -6,7 +6,7 @@ Runs in ingress. It decides nothing but whether a stranger's request has to wait
     send    ◄── Head, Body, Body, last Body    ◄── daemon
 
 Rules
-- One piece is held at a time, in each direction: who does not read stops the other side.
+- One piece is held at a time, in each direction: who does not read stops the other side. After each, others have their turn.
 - A client that goes away closes the exchange. An answer that breaks off breaks off: it is never ended as if it were whole.
 
 Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the daemon's end (daemon/http/ingress.py).
@@ -133,6 +133,7 @@ async def _answer(ours: socket.socket, send: Send) -> None:
                 await send({"type": "http.response.body", "body": body.data, "more_body": body.more})
                 if not body.more:
                     return
+        await asyncio.sleep(0)  # neither waits where both are ready: a fast answer would keep the loop to itself
 
 
 async def _put(ours: socket.socket, packet: bytes) -> None:
