@@ -99,7 +99,7 @@ def parse_url(text: str, schemes: Mapping[str, str] = HTTP_SCHEMES) -> Url:
     if "#" in rest:
         raise RefusedError(Reason.URL_FRAGMENT, "the URL has a fragment; drop everything from # on")
     authority, path, query = _split(rest)
-    host, port = _parse_authority(authority, _DEFAULT_PORTS[scheme])
+    host, port = _parse_authority("URL", authority, _DEFAULT_PORTS[scheme])
     return Url(scheme, host, port, _check_path(path), _check_query(query))
 
 
@@ -129,7 +129,7 @@ def parse_connect_target(text: str) -> HostPort:
         )
     if text.startswith("["):
         raise _address()
-    destination = HostPort(*_parse_authority(text, None))
+    destination = HostPort(*_parse_authority("target", text, None))
     if destination.host.replace(".", "").isdigit():
         raise _address()
     return destination
@@ -141,25 +141,25 @@ def _address() -> RefusedError:
     )
 
 
-def _parse_authority(authority: str, default_port: int | None) -> tuple[str, int]:
-    """Host and port; without a default the port must be there."""
+def _parse_authority(of: str, authority: str, default_port: int | None) -> tuple[str, int]:
+    """Host and port; without a default the port must be there. `of` says in a refusal what they are of."""
     if "@" in authority:
         raise RefusedError(
-            Reason.URL_USERINFO, "the URL has userinfo (an @ before the path); URLs cannot carry credentials"
+            Reason.URL_USERINFO, f"the {of} has userinfo (text before an @); it cannot carry credentials"
         )
     host, colon, port = authority.partition(":")
     if "[" in host:
         raise RefusedError(
-            Reason.URL_HOST, "the URL has an IPv6 literal; a manifest can only name hosts and IPv4 addresses"
+            Reason.URL_HOST, f"the {of} has an IPv6 literal, which cannot be allowed: name the host instead"
         )
     if colon and (not _PORT.fullmatch(port) or int(port) > 65535):
-        raise RefusedError(Reason.URL_PORT, "the URL's port is not a plain number from 1 to 65535")
+        raise RefusedError(Reason.URL_PORT, f"the {of}'s port is not a plain number from 1 to 65535")
     if not colon and default_port is None:
         raise RefusedError(Reason.URL_PORT, "the port is missing; expected HOST:PORT")
     try:
         return check_host(host.lower()), int(port) if default_port is None or colon else default_port
     except ValueError as error:
-        raise RefusedError(Reason.URL_HOST, f"the URL's host: {error}") from None
+        raise RefusedError(Reason.URL_HOST, f"the {of}'s host: {error}") from None
 
 
 def _check_path(path: str) -> str:

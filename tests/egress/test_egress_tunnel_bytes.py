@@ -94,6 +94,8 @@ def test_an_end_that_is_cut_is_still_the_end() -> None:
         (b"CONNECT *.a.test:443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
         (b"CONNECT :443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
         (b"CONNECT a.test\\:443 HTTP/1.1\r\n\r\n", Reason.URL_CHARACTERS),
+        (b"CONNECT x@a.test:443 HTTP/1.1\r\n\r\n", Reason.URL_USERINFO),
+        (b"CONNECT a[::1]:443 HTTP/1.1\r\n\r\n", Reason.URL_HOST),
     ],
 )
 def test_what_no_two_readers_may_differ_about_is_refused(head: bytes, reason: Reason) -> None:
@@ -101,6 +103,7 @@ def test_what_no_two_readers_may_differ_about_is_refused(head: bytes, reason: Re
     with pytest.raises(RefusedError) as caught:
         read_head([head])
     assert caught.value.reason is reason
+    assert "URL" not in str(caught.value), "what stands behind CONNECT is called its target"
 
 
 def test_the_longest_head_is_read() -> None:

@@ -1,6 +1,7 @@
 """What a client of the proxy is told: HTTP before the tunnel stands, one alert of TLS afterwards.
 
-Pure. The text of a refusal holds the destination, which has passed a parser, or words of ours: nothing of an agent as it came.
+Pure. The text of a refusal has words of ours in it, the destination, and where that is none, what was asked for, in
+quotes: visible ASCII, said to nobody but who sent it.
 
 Rules
 - Clients show different parts of an answer, and most show one: the status, the reason phrase (pip), a field, or the body. So
