@@ -20,8 +20,10 @@ import openai
 import pytest
 
 from aileron.gateway.inject import exchange, rounds
-from aileron.gateway.inject.document import MAX_PARTS
+from aileron.gateway.inject.document import MAX_PARTS, Document
+from aileron.gateway.inject.events import Event
 from aileron.gateway.inject.exchange import Injection
+from aileron.gateway.inject.messages import MessagesAnswer, MessagesAsk
 from aileron.gateway.inject.wire import Tool, Wire
 from aileron.model.failure import AileronError, FailureClass
 from tests.gateway.conftest import DEADLINE_S, KEY, TOKEN, Line, Provider, gateway, refusal
@@ -552,6 +554,60 @@ def test_the_events_of_a_round_have_a_bound(how: str, monkeypatch: pytest.Monkey
         with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
             PROGRAMS[how](url).ask("Look.")
         assert tools.called == []
+
+
+_LONG = "word " * 200_000
+_WORK = {
+    "the request is read": (Document, "of", False),
+    "the request of a round is put together": (MessagesAsk, "body", False),
+    "an event is read": (MessagesAnswer, "feed", True),
+    "the answer is read": (MessagesAnswer, "take", False),
+    "the answer is taken apart": (MessagesAnswer, "end_round", False),
+    "the events of an answer are taken apart": (MessagesAnswer, "end_round", True),
+    "the answer is put together": (MessagesAnswer, "whole", False),
+}
+
+
+@pytest.mark.parametrize("what", _WORK)
+def test_others_are_answered_while_something_long_is_read(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work goes on only when another program has had its answer, and the loop, if it did it, would have none to give."""
+    owner, name, stream = _WORK[what]
+    reached, go = threading.Event(), threading.Event()
+    work = getattr(owner, name)
+
+    def waits(*given: Any, **named: Any) -> Any:
+        is_long = all(len(one.raw) > exchange.IN_THREAD_BYTES for one in given if isinstance(one, Event))
+        if is_long and not reached.is_set():
+            reached.set()
+            assert go.wait(DEADLINE_S), "nobody else was answered"
+        return work(*given, **named)
+
+    body = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": _LONG}]}
+    with Model([Say(_LONG), Use("aileron_look")], [Say(_LONG)]) as model, served(model, ScriptedTools()) as url:
+        with Line.to(_port_of(url)) as first, Line.to(_port_of(url)) as second:
+            monkeypatch.setattr(owner, name, waits)
+            first.say(_post(f"/inject/{NAME}/v1/messages", body))
+            assert reached.wait(DEADLINE_S)
+            second.say(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert refusal(second)[0] == 404
+            go.set()
+            answered = b"".join(first.chunks()) if first.head().all(b"transfer-encoding") else first.some()
+            assert answered
+        assert model.problems == []
+
+
+def test_an_answer_that_comes_whole_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte more than is read is none; as much as that is answered."""
+    for most, status in ((100_000, 200), (20_000, 502)):
+        monkeypatch.setattr(exchange, "MAX_WHOLE_BYTES", most)
+        turns = {"messages": [{"role": "user", "content": "Look."}]}
+        with (
+            Model([Say("a" * 20_000)]) as model,
+            served(model, ScriptedTools()) as url,
+            Line.to(_port_of(url)) as client,
+        ):
+            client.say(_post(f"/inject/{NAME}/v1/messages", {"model": "m", **turns}))
+            assert client.head().status == status
 
 
 def test_a_session_without_tools_is_untouched(provider: Provider) -> None:

@@ -21,18 +21,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from aileron.gateway.inject.chat import ChatAsk
 from aileron.gateway.inject.document import Document, TooManyError, encoded, loaded
-from aileron.gateway.inject.events import EventError, Events
+from aileron.gateway.inject.events import MAX_EVENT_BYTES, Event, EventError, Events
 from aileron.gateway.inject.memory import Entry, Memories, key_of
 from aileron.gateway.inject.messages import MessagesAsk
 from aileron.gateway.inject.responses import ResponsesAsk
@@ -56,6 +57,7 @@ __all__ = [
 ]
 
 Fields = list[tuple[bytes, bytes]]
+T = TypeVar("T")
 
 WIRES: Final[Mapping[bytes, type[Ask]]] = {
     b"/v1/messages": MessagesAsk,
@@ -64,13 +66,15 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
 }
 """Exactly these paths: what is below them asks for no words of a model."""
 IN_THREAD_BYTES: Final = 256 << 10
-"""A longer request is read beside the loop: it takes a millisecond for each 50 KiB, where it has many small values."""
+"""What has more is read and put together beside the loop: a millisecond for each 50 KiB, where it has many small values."""
+READERS: Final = 2
+"""Of those at a time. The interpreter runs one of them at once, and what each holds is many times its text."""
 MAX_HELD_BYTES: Final = 64 << 20
 """Of all requests that are held at once, and half of it for one session; a request of a long day has two or three megabytes.
 Further ones are `busy`.
 """
-MAX_WHOLE_BYTES: Final = 32 << 20
-"""Of an answer that comes whole: its words, and a few pictures in base64."""
+MAX_WHOLE_BYTES: Final = MAX_EVENT_BYTES
+"""Of an answer that comes whole: what the last event of a stream may have, which says the same."""
 MAX_ROUND_BYTES: Final = 64 << 20
 """Of the events of one round: 128,000 tokens, each in an event of its own with 350 bytes around it, are 45 MB."""
 MAX_ERROR_BYTES: Final = 1 << 20
@@ -198,6 +202,7 @@ class Injection:
         self.memories: Final = Memories()
         self.keep_alive_s: Final = keep_alive_s
         self._held: Counter[str] = Counter()
+        self._readers: Final = anyio.CapacityLimiter(READERS)
 
     @contextlib.contextmanager
     def holding(self, session: str) -> Iterator[Holding]:
@@ -209,6 +214,10 @@ class Injection:
             self._held[session] -= held.size
             if not self._held[session]:
                 del self._held[session]
+
+    async def worked(self, size: int, work: Callable[[], T]) -> T:
+        """What a pure function makes of so many bytes: beside the loop where they are many, so that others are answered."""
+        return work() if size <= IN_THREAD_BYTES else await anyio.to_thread.run_sync(work, limiter=self._readers)
 
     def hold(self, session: str, size: int) -> None:
         """So many more bytes. AileronError(busy)."""
@@ -240,9 +249,7 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
     """A request with the tools that are put into it; None for one that goes on as it is, which is on record then."""
     kind = WIRES[path]
     try:
-        text = body.decode()
-        is_long = len(body) > IN_THREAD_BYTES
-        ask = kind(await anyio.to_thread.run_sync(Document.of, text) if is_long else Document.of(text))
+        ask = await injection.worked(len(body), lambda: kind(Document.of(body.decode())))
         room = MAX_TOOLS - len(ask.document.get("tools") or ())
         tools = named(await injection.tools.offered(session, room), ask.tool_names())
         if not tools:
@@ -262,11 +269,26 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
     return Understood(session, ask, tools)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """An answer that came whole."""
+
+    provider: ProviderAnswer
+    body: bytes
+    document: dict[str, Any]
+
+    def told_as(self, answer: Answer) -> bytes:
+        """The body that the agent gets: this one, where nothing of it is another."""
+        told = answer.whole()
+        return self.body if told is self.document else encoded(told).encode()
+
+
 class Exchange:
     """One request."""
 
     def __init__(self, injection: Injection, request: Understood, upstream: Upstream, agent: Agent) -> None:
         self._tools: Final = injection.tools
+        self._worked: Final = injection.worked
         self._keep_alive_s: Final = injection.keep_alive_s
         self._memory: Final = injection.memories.of(request.session)
         self._session: Final = request.session
@@ -275,9 +297,9 @@ class Exchange:
         self._upstream: Final = upstream
         self._agent: Final = agent
         self._answer: Final[Answer] = request.ask.answer(request.tools)
+        self._size: Final = len(request.ask.document.text)
         self._unfinished: Final = key_of("unfinished", request.ask.wire, request.ask.document.text)
-        self._whole: tuple[ProviderAnswer, bytes] | None = None
-        """The last answer that came whole, and its body."""
+        self._whole: _Whole | None = None
         self._is_only = False
         """No other exchange of the same text ran when this one began: what is remembered as unfinished is its own."""
 
@@ -294,7 +316,8 @@ class Exchange:
         while True:
             number += 1
             ends = number > MAX_ROUNDS or anyio.current_time() > until
-            found = await self._round(self._ask.body(self._names, self._memory, said, ends=ends), number)
+            body = functools.partial(self._ask.body, self._names, self._memory, tuple(said), ends=ends)
+            found = await self._round(await self._worked(self._size, body), number)
             if found is None:
                 return
             if not found.calls or ends:
@@ -346,33 +369,35 @@ class Exchange:
             if size > MAX_ROUND_BYTES:
                 raise _no_answer(f"of more than {MAX_ROUND_BYTES} bytes")
             with _understanding():
-                told = b"".join([self._answer.feed(event) for event in events.feed(piece)])
+                told = await self._fed(events.feed(piece))
             if told:
                 await self._agent.write(told)
         if events.rest.strip() and number == 1 and self._answer.is_untouched():
             await self._agent.write(events.rest)
-        return self._ended()
+        return await self._ended(size)
+
+    async def _fed(self, events: Sequence[Event]) -> bytes:
+        """What the agent sees of them."""
+        size = sum(len(event.raw) for event in events)
+        return await self._worked(size, lambda: b"".join([self._answer.feed(event) for event in events]))
 
     async def _taken(self, provider: ProviderAnswer, number: int) -> Round | None:
         body = await _read(provider, MAX_WHOLE_BYTES)
         with _understanding():
-            try:
-                document = loaded(body.decode("utf-8-sig"))
-            except (json.JSONDecodeError, UnicodeDecodeError):
-                document = None
-        if not isinstance(document, dict):
+            document = await self._worked(len(body), functools.partial(_object, body))
+        if document is None:
             if number > 1:
                 raise _no_answer("that is no JSON object")
             await self._send(provider, body)
             return None
-        self._whole = provider, body
+        self._whole = _Whole(provider, body, document)
         with _understanding():
-            self._answer.take(document)
-        return self._ended()
+            await self._worked(len(body), functools.partial(self._answer.take, document))
+        return await self._ended(len(body))
 
-    def _ended(self) -> Round:
+    async def _ended(self, size: int) -> Round:
         with _understanding():
-            found = self._answer.end_round()
+            found = await self._worked(size, self._answer.end_round)
         if len(found.calls) > MAX_ASKED:
             raise _no_answer(f"with more than {MAX_ASKED} calls")
         return found
@@ -381,25 +406,23 @@ class Exchange:
         self, hidden: Sequence[str], said: Sequence[str], answered: Sequence[Answered], *, is_over: bool
     ) -> None:
         """The end of what the agent sees; and what its next requests have to have instead of it."""
+        size = sum(map(len, said))
         if is_over and (hidden or answered):
             with _understanding():
-                entries = self._ask.entry(self._answer, said, answered)
+                entries = await self._worked(size, functools.partial(self._ask.entry, self._answer, said, answered))
             for key, entry in entries.items():
                 self._memory.put(key, entry)
         if is_over and self._is_only:
             self._memory.forget(self._unfinished)
         if self._whole is None:
             with _understanding():
-                end = self._answer.end()
+                end = await self._worked(size, self._answer.end)
             await self._agent.write(end)
             await self._agent.end()
             return
-        provider, body = self._whole
         with _understanding():
-            told = self._answer.whole()
-            if told != loaded(body.decode("utf-8-sig")):
-                body = encoded(told).encode()
-        await self._send(provider, body)
+            body = await self._worked(size, functools.partial(self._whole.told_as, self._answer))
+        await self._send(self._whole.provider, body)
 
     async def _call_all(self, said: Sequence[str], found: Round, *, is_last: bool) -> list[Answered]:
         """All calls of a round at once, and the agent kept waiting meanwhile."""
@@ -478,6 +501,15 @@ class Exchange:
         await self._agent.begin(provider.status, provider.fields, len(body))
         await self._agent.write(body)
         await self._agent.end()
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    """What came whole; None where it is no object. ValueError or RecursionError where somebody else may read it otherwise."""
+    try:
+        document = loaded(body.decode("utf-8-sig"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
@@ -39,12 +40,13 @@ class Entry:
 
 
 class Memory:
-    """Of one session."""
+    """Of one session. A request is put together beside the loop, so more than one thread asks."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._bytes = 0
         self._running: set[str] = set()
+        self._lock: Final = threading.RLock()
 
     @contextlib.contextmanager
     def running(self, key: str) -> Iterator[bool]:
@@ -59,26 +61,29 @@ class Memory:
 
     def get(self, key: str) -> Entry | None:
         """What was remembered, which counts as used now."""
-        found = self._entries.get(key)
-        if found is not None:
-            self._entries.move_to_end(key)
-        return found
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+            return found
 
     def put(self, key: str, entry: Entry) -> None:
         """Remember; what is larger than the whole memory is not."""
-        self.forget(key)
-        if entry.size > MAX_BYTES:
-            return
-        self._entries[key] = entry
-        self._bytes += entry.size
-        while self._bytes > MAX_BYTES or len(self._entries) > MAX_ENTRIES:
-            _, oldest = self._entries.popitem(last=False)
-            self._bytes -= oldest.size
+        with self._lock:
+            self.forget(key)
+            if entry.size > MAX_BYTES:
+                return
+            self._entries[key] = entry
+            self._bytes += entry.size
+            while self._bytes > MAX_BYTES or len(self._entries) > MAX_ENTRIES:
+                _, oldest = self._entries.popitem(last=False)
+                self._bytes -= oldest.size
 
     def forget(self, key: str) -> None:
         """It is not needed any more."""
-        if (found := self._entries.pop(key, None)) is not None:
-            self._bytes -= found.size
+        with self._lock:
+            if (found := self._entries.pop(key, None)) is not None:
+                self._bytes -= found.size
 
 
 class Memories:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
@@ -58,7 +57,7 @@ MAX_EVENT_VALUES: Final = 1 << 17
 NO_ERROR_OF_ITS_OWN: Final = "the API answered with an error that is none of its own"
 """What an agent reads in a stream where a provider failed and said nothing in the form of its API."""
 _DIGEST: Final = 8
-_SPACES: Final = re.compile(r"\s+")
+_SPACES: Final = b" \t\n\r\v\f"
 
 
 class NotUnderstoodError(ValueError):
@@ -127,7 +126,8 @@ def _name(name: str, number: int) -> str:
 
 def text_of(parts: Iterable[str]) -> str:
     """A text as it is compared: agents trim it, and join what came in parts in ways of their own."""
-    return _SPACES.sub("", "".join(parts))
+    trimmed = "".join(part.strip() for part in parts).encode(errors="surrogatepass")
+    return trimmed.translate(None, _SPACES).decode(errors="surrogatepass")
 
 
 def added_usage(one: Any, other: Any) -> Any:
