@@ -100,7 +100,7 @@ from aileron.api.secrets import (
     VaultBackup,
     VaultState,
 )
-from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, SessionList
+from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, SessionDetails, SessionList
 from aileron.model.invocation import Scope
 
 __all__ = ["ROUTES", "RouteSpec"]
@@ -283,7 +283,7 @@ ROUTES: Final = (
     RouteSpec("DELETE", "/v1/secrets/{name}", "vault.remove_secret", _OPERATOR, Removed),
     RouteSpec("GET", "/v1/sessions", "sessions.list_sessions", _OPERATOR, SessionList, query=("pid",)),
     RouteSpec("POST", "/v1/sessions", "sessions.open_session", _OPERATOR, NewSession, body=OpenSession),
-    RouteSpec("GET", "/v1/sessions/{id}", "sessions.show_session", _OPERATOR, Session),
+    RouteSpec("GET", "/v1/sessions/{id}", "sessions.show_session", _OPERATOR, SessionDetails),
     RouteSpec("POST", "/v1/sessions/{id}/end", "sessions.end_session", _OPERATOR, Session, body=EndSession),
     RouteSpec("GET", "/v1/audit", "daemon.list_audit", _OPERATOR, EventList, query=(*AUDIT_FILTERS, "wait")),
     RouteSpec("GET", "/v1/audit/verify", "daemon.verify_audit", _OPERATOR, Verification),

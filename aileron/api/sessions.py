@@ -11,7 +11,18 @@ import msgspec
 
 from aileron.api.body import Body
 
-__all__ = ["CellFacts", "EndSession", "NewSession", "OpenSession", "Session", "SessionList"]
+__all__ = [
+    "CellConnections",
+    "CellFacts",
+    "EndSession",
+    "HostReached",
+    "HostRefused",
+    "NewSession",
+    "OpenSession",
+    "Session",
+    "SessionDetails",
+    "SessionList",
+]
 
 
 class CellFacts(Body, frozen=True, kw_only=True, omit_defaults=False):
@@ -82,6 +93,44 @@ class NewSession(Session, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"NewSession({self.id}, <token>)"
+
+
+class HostReached(msgspec.Struct, kw_only=True):
+    """One host, `NAME:PORT`, and the connections to it: how many, how many of those have no end on record (open, or cut off when
+    the daemon ended), and how many bytes of TLS those that ended carried from the agent (`bytes_up`) and to it.
+    """
+
+    host: str
+    connections: int
+    not_ended: int
+    bytes_up: int
+    bytes_down: int
+
+
+class HostRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """One host that was refused as the agent wrote it, or `unknown`; the rule (docs/reference/cell-egress.md), and how often."""
+
+    host: str
+    reason: str
+    count: int
+
+
+class CellConnections(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a cell's agent connected: the 20 hosts with the most bytes, the 20 most often refused, and how many more there
+    are of each. `is_whole` is false if only the newest 20,000 events of the session were read.
+    """
+
+    reached: list[HostReached]
+    reached_more: int
+    refused: list[HostRefused]
+    refused_more: int
+    is_whole: bool
+
+
+class SessionDetails(Session, frozen=True, kw_only=True):
+    """Response body (200): one session, and where its agent connected (`connections`), null if it is in no cell."""
+
+    connections: CellConnections | None = None
 
 
 class SessionList(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,6 +102,11 @@ def test_curl_goes_out_of_a_cell_by_its_door(
     assert min(closed["bytes_up"], closed["bytes_down"]) > len(PAGE)
     assert (denied["type"], denied["reason"], denied["count"]) == ("tunnel.refused", "host_not_listed", 1)
     assert denied["destination"] == f"example.com:{upstream.port}"
+    shown = home.must("GET", f"/v1/sessions/{session}")["connections"]
+    (reached,) = shown["reached"]
+    assert (reached["host"], reached["connections"], reached["not_ended"]) == (f"localhost:{upstream.port}", 1, 0)
+    assert (reached["bytes_up"], reached["bytes_down"]) == (closed["bytes_up"], closed["bytes_down"])
+    assert [(one["host"], one["reason"]) for one in shown["refused"]] == [(denied["destination"], "host_not_listed")]
     assert home.must("GET", "/v1/audit/verify")["ok"] is True
 
 

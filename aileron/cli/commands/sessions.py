@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from aileron.api.daemon import Status
-from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, SessionList
+from aileron.api.sessions import (
+    CellConnections,
+    EndSession,
+    HostReached,
+    NewSession,
+    OpenSession,
+    Session,
+    SessionDetails,
+    SessionList,
+)
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.launch import folder, selectors
@@ -47,9 +56,9 @@ def show(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show a session."""
+    """Show a session; for a cell also the hosts it reached."""
     supervisor = Supervisor()
-    entry = supervisor.fetch(Session, "GET", path_of("v1", "sessions", _meant(supervisor, session)))
+    entry = supervisor.fetch(SessionDetails, "GET", path_of("v1", "sessions", _meant(supervisor, session)))
     if as_json:
         output.print_json(entry)
         return
@@ -154,7 +163,42 @@ def _cell(entry: Session) -> list[tuple[str, str | list[str]]]:
     return [("hosts", entry.cell.hosts or "none"), ("other hosts", "you are asked" if entry.cell.ask else "refused")]
 
 
-def _print(entry: Session) -> None:
+def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
+    """Where a cell's agent connected, one host a line; nothing for every other."""
+    if found is None:
+        return []
+    reached = [_reached(one) for one in found.reached] + _more(found.reached_more)
+    refused = [f"{one.host}: {one.count} ({one.reason})" for one in found.refused]
+    partly = [] if found.is_whole else ["older connections are not counted; see `aileron audit list`"]
+    return [
+        ("reached", [*reached, *partly] or ["none"]),
+        ("refused", [*refused, *_more(found.refused_more)] or ["none"]),
+    ]
+
+
+def _reached(one: HostReached) -> str:
+    """`pypi.org:443: 3 connections, 12.0 KiB up, 3.4 MiB down`."""
+    open_ = f", {one.not_ended} without an end" if one.not_ended else ""
+    many = "1 connection" if one.connections == 1 else f"{one.connections} connections"
+    return f"{one.host}: {many}{open_}, {_size(one.bytes_up)} up, {_size(one.bytes_down)} down"
+
+
+def _more(count: int) -> list[str]:
+    return [f"… and {count} more"] if count else []
+
+
+def _size(count: int) -> str:
+    """In the largest unit that leaves something before the point."""
+    size, units = float(count), ["KiB", "MiB", "GiB", "TiB"]
+    if count < 1024:
+        return f"{count} B"
+    unit = ""
+    while size >= 1024 and units:
+        size, unit = size / 1024, units.pop(0)
+    return f"{size:.1f} {unit}"
+
+
+def _print(entry: SessionDetails) -> None:
     output.print_facts(
         [
             ("id", entry.id),
@@ -169,6 +213,7 @@ def _print(entry: Session) -> None:
             ("runs", entry.runs),
             ("only", _limit(entry) or None),
             *_cell(entry),
+            *_connections(entry.connections),
         ]
     )
 

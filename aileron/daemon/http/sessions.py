@@ -32,11 +32,12 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from aileron.api.sessions import CellFacts, NewSession, Session
+from aileron.api.sessions import CellFacts, NewSession, Session, SessionDetails
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.config import McpSettings, Settings
+from aileron.daemon.http.cell_connections import cell_connections
 from aileron.daemon.http.families import UNSEEN, Families, descent_of
 from aileron.daemon.http.peer import variable_of
 from aileron.ingress.known import KnownCallers, digest_of
@@ -492,6 +493,12 @@ class Sessions:
         if facts is None:
             raise AileronError(FailureClass.NOT_FOUND, f"no session {session[:80]!r}; see `aileron sessions list`")
         return facts
+
+    async def details(self, session: str) -> SessionDetails:
+        """The same, with the hosts that a cell's agent reached. AileronError(not_found)."""
+        facts = await self.show(session)
+        reached = None if facts.cell is None else await self._ledger.read(lambda look: cell_connections(look, session))
+        return SessionDetails(**msgspec.structs.asdict(facts), connections=reached)
 
     async def newest(self) -> list[Session]:
         """The sessions there were, the newest first, at most MAX_LISTED."""

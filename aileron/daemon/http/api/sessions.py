@@ -55,7 +55,7 @@ class SessionRoutes:
 
     async def show_session(self, request: Request) -> Response:
         """One session."""
-        return as_json(await self._sessions.show(request.path_params["id"]))
+        return as_json(await self._sessions.details(request.path_params["id"]))
 
     async def end_session(self, request: Request) -> Response:
         """End a session: its token opens nothing any more."""

@@ -1,0 +1,74 @@
+"""Which hosts a cell's agent reached and was refused, as the record has it: how often, and how much went.
+
+Runs in the daemon, when a person looks at a session. What was refused is the agent's text, bounded when written.
+Reads, at most MAX_EVENTS of a session, the newest.
+
+Source: docs/reference/audit-events.md. Not here: how it is shown (cli/).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aileron.api.sessions import CellConnections, HostReached, HostRefused
+from aileron.audit.events import TunnelClosed, TunnelOpened, TunnelRefused
+from aileron.ledger import EventFilter, Snapshot
+from aileron.ledger.recorded import tag_of
+from aileron.model.names import HostPort
+
+__all__ = ["MAX_EVENTS", "MAX_HOSTS", "cell_connections"]
+
+MAX_EVENTS: Final = 20_000
+"""Of a session that are read: 10,000 connections, in a fifth of a second."""
+MAX_HOSTS: Final = 20
+"""That are told, of each kind: as many as a person reads; the record has all."""
+_OPENED, _CLOSED, _REFUSED = tag_of(TunnelOpened), tag_of(TunnelClosed), tag_of(TunnelRefused)
+
+
+def cell_connections(look: Snapshot, session: str) -> CellConnections:
+    """What the events of one session come to; those with the most bytes, and those refused most often, come first."""
+    ended: set[str] = set()
+    reached: dict[str, HostReached] = {}
+    refused: dict[tuple[str, str], int] = {}
+    rows = 0
+    before: int | None = None
+    while rows < MAX_EVENTS:
+        page = look.events(EventFilter(session=session, before=before, limit=MAX_EVENTS - rows))
+        if not page:
+            break
+        for row in page:
+            match row.facts.get("type"):
+                case kind if kind in (_OPENED, _CLOSED):
+                    _add(reached, ended, row.facts)
+                case kind if kind == _REFUSED:
+                    why = str(row.facts.get("destination")), str(row.facts.get("reason"))
+                    refused[why] = refused.get(why, 0) + _number(row.facts, "count")
+        rows += len(page)
+        before = page[-1].seq
+    by_bytes = sorted(reached.values(), key=lambda one: (-one.bytes_up - one.bytes_down, -one.connections, one.host))
+    by_count = sorted(refused.items(), key=lambda one: (-one[1], one[0]))
+    return CellConnections(
+        reached=by_bytes[:MAX_HOSTS],
+        reached_more=max(0, len(by_bytes) - MAX_HOSTS),
+        refused=[HostRefused(host=host, reason=reason, count=count) for (host, reason), count in by_count[:MAX_HOSTS]],
+        refused_more=max(0, len(by_count) - MAX_HOSTS),
+        is_whole=rows < MAX_EVENTS,
+    )
+
+
+def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]) -> None:
+    """One row more: a connection's end comes before its beginning here, as the newest does."""
+    tunnel, host = str(facts.get("tunnel")), str(HostPort(str(facts.get("host")), _number(facts, "port")))
+    one = reached.setdefault(host, HostReached(host=host, connections=0, not_ended=0, bytes_up=0, bytes_down=0))
+    if facts["type"] == _CLOSED:
+        ended.add(tunnel)
+        up, down = _number(facts, "bytes_up"), _number(facts, "bytes_down")
+        one.connections, one.bytes_up, one.bytes_down = one.connections + 1, one.bytes_up + up, one.bytes_down + down
+    elif tunnel not in ended:
+        one.connections, one.not_ended = one.connections + 1, one.not_ended + 1
+
+
+def _number(facts: dict[str, Any], name: str) -> int:
+    """Nothing where the record was not written by a daemon: this is only shown."""
+    found = facts.get(name)
+    return found if isinstance(found, int) else 0

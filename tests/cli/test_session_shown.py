@@ -1,0 +1,65 @@
+"""`aileron sessions show` of an agent in a cell: where it connected, one host a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon
+
+ID = "ses-20261127T120000-0123456789abcdef0123"
+SESSION: dict[str, Any] = {
+    "id": ID,
+    "agent": "claude",
+    "folder": "/srv/work",
+    "status": "open",
+    "started_at": "2026-11-27T12:00:00.000000Z",
+    "expires_at": "2026-11-28T12:00:00.000000Z",
+    "ended_at": None,
+    "reason": None,
+    "exit_code": None,
+    "runs": 0,
+    "pid": 1,
+    "cell": {"hosts": ["a.test"], "ask": False},
+}
+REACHED = {"host": "a.test:443", "connections": 3, "not_ended": 1, "bytes_up": 1023, "bytes_down": 3 << 20}
+ONCE = {"host": "b.test:443", "connections": 1, "not_ended": 0, "bytes_up": 1024, "bytes_down": 5 << 50}
+REFUSED = {"host": "c\u202e.test:443", "reason": "host_not_listed", "count": 12}
+
+
+def _shown(fake: FakeDaemon, aileron: Command, **connections: Any) -> dict[str, str]:
+    """The facts of the session by their names."""
+    fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
+    fake.script("GET", f"/v1/sessions/{ID}", (200, {**SESSION, "connections": connections or None}))
+    said = aileron("sessions", "show", ID)
+    assert said.code == 0, said
+    return dict(line.split("\t", 1) for line in said.out.splitlines())
+
+
+def test_where_an_agent_connected_is_shown(fake: FakeDaemon, aileron: Command) -> None:
+    """Connections, those without an end, bytes in units a person reads, and refusals, whose hosts hide nothing."""
+    facts = _shown(
+        fake, aileron, reached=[REACHED, ONCE], reached_more=4, refused=[REFUSED], refused_more=2, is_whole=False
+    )
+    assert facts["reached"].split("\t") == [
+        "a.test:443: 3 connections, 1 without an end, 1023 B up, 3.0 MiB down",
+        "b.test:443: 1 connection, 1.0 KiB up, 5120.0 TiB down",
+        "… and 4 more",
+        "older connections are not counted; see `aileron audit list`",
+    ]
+    assert facts["refused"].split("\t") == ["c\\u202e.test:443: 12 (host_not_listed)", "… and 2 more"]
+
+
+def test_a_cell_that_connected_nowhere_says_so(fake: FakeDaemon, aileron: Command) -> None:
+    """And a session that is in none has no such lines."""
+    facts = _shown(fake, aileron, reached=[], reached_more=0, refused=[], refused_more=0, is_whole=True)
+    assert (facts["reached"], facts["refused"]) == ("none", "none")
+    assert not {"reached", "refused"} & _shown(fake, aileron).keys()
+
+
+def test_for_programs_it_is_as_the_daemon_says_it(fake: FakeDaemon, aileron: Command) -> None:
+    """`--json`."""
+    connections = {"reached": [REACHED], "reached_more": 0, "refused": [REFUSED], "refused_more": 0, "is_whole": True}
+    fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
+    fake.script("GET", f"/v1/sessions/{ID}", (200, {**SESSION, "connections": connections}))
+    assert aileron("sessions", "show", ID, "--json").json["connections"] == connections

@@ -1,0 +1,96 @@
+"""Where a cell's agent connected, as its session is shown: counted from a ledger, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.audit.events import TunnelClosed, TunnelOpened, TunnelRefused
+from aileron.audit.moves import facts_of
+from aileron.daemon.http import cell_connections as module
+from aileron.daemon.http.cell_connections import MAX_HOSTS, cell_connections
+from aileron.ledger import Ledger
+
+pytestmark = pytest.mark.anyio
+SESSION = "ses-1"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The daemon's."""
+    return "asyncio"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """An empty one."""
+    with Ledger.open(tmp_path / "ledger.db", tmp_path, "1") as made:
+        yield made
+
+
+def opened(tunnel: str, host: str = "a.test", session: str = SESSION) -> TunnelOpened:
+    """One connection that begins."""
+    return TunnelOpened(session=session, tunnel=tunnel, host=host, port=443)
+
+
+def closed(tunnel: str, up: int, down: int, host: str = "a.test", session: str = SESSION) -> TunnelClosed:
+    """Its end."""
+    facts = {"session": session, "tunnel": tunnel, "host": host, "port": 443, "ms": 1, "reason": "closed"}
+    return TunnelClosed(**facts, bytes_up=up, bytes_down=down)
+
+
+def refused(host: str, count: int, session: str = SESSION) -> TunnelRefused:
+    """So often."""
+    return TunnelRefused(session=session, destination=host, reason="host_not_listed", count=count, since_us=1)
+
+
+async def written(ledger: Ledger, *events: TunnelOpened | TunnelClosed | TunnelRefused) -> None:
+    """In the ledger, in this order."""
+    await ledger.commit(lambda tx: [tx.append(facts_of(event)) for event in events])
+
+
+async def test_connections_and_bytes_are_added_by_host(ledger: Ledger) -> None:
+    """One that has no end counts as a connection; what another session did counts nowhere."""
+    await written(
+        ledger,
+        opened("1"),
+        opened("2"),
+        closed("1", 10, 100),
+        opened("3", "b.test"),
+        closed("3", 1000, 1, "b.test"),
+        opened("4"),
+        closed("4", 1, 2),
+        opened("5", session="ses-2"),
+        closed("5", 7, 7, session="ses-2"),
+        refused("c.test:443", 1),
+        refused("c.test:443", 4),
+        refused("d.test:443", 9, "ses-2"),
+    )
+    found = await ledger.read(lambda look: cell_connections(look, SESSION))
+    assert [(one.host, one.connections, one.not_ended, one.bytes_up, one.bytes_down) for one in found.reached] == [
+        ("b.test:443", 1, 0, 1000, 1),
+        ("a.test:443", 3, 1, 11, 102),
+    ]
+    assert [(one.host, one.reason, one.count) for one in found.refused] == [("c.test:443", "host_not_listed", 5)]
+    assert (found.reached_more, found.refused_more, found.is_whole) == (0, 0, True)
+
+
+async def test_the_hosts_that_are_told_have_a_bound(ledger: Ledger) -> None:
+    """Those with the most come first, and how many are left out is said."""
+    await written(ledger, *(closed(str(n), n, 0, f"h{n}.test") for n in range(MAX_HOSTS + 3)))
+    await written(ledger, *(refused(f"h{n}.test:443", n + 1) for n in range(MAX_HOSTS + 2)))
+    found = await ledger.read(lambda look: cell_connections(look, SESSION))
+    assert (len(found.reached), found.reached_more) == (MAX_HOSTS, 3)
+    assert (len(found.refused), found.refused_more) == (MAX_HOSTS, 2)
+    assert found.reached[0].host == f"h{MAX_HOSTS + 2}.test:443"
+    assert found.refused[0].host == f"h{MAX_HOSTS + 1}.test:443"
+
+
+async def test_only_the_newest_are_read_and_that_is_said(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session with more events than that is not read to its beginning."""
+    monkeypatch.setattr(module, "MAX_EVENTS", 2)
+    await written(ledger, opened("1"), closed("1", 1, 1), closed("2", 1, 1))
+    found = await ledger.read(lambda look: cell_connections(look, SESSION))
+    assert ([one.connections for one in found.reached], found.is_whole) == ([2], False)
