@@ -40,7 +40,7 @@ from tests.agents.tap import Tap
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, SECRET, DaemonHome, daemon_home
 
-__all__ = ["ROWS", "UPSTREAM_KEY", "Seen", "cells", "documented", "observed"]
+__all__ = ["ROWS", "UPSTREAM_KEY", "Seen", "cells", "documented", "lead_to", "observed"]
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "agents.md"
 
@@ -86,7 +86,7 @@ def observed(agent: Agent, *options: str) -> Iterator[Seen]:
         home.must("PUT", "/v1/secrets/upstream", {"value_base64": base64.b64encode(UPSTREAM_KEY.encode()).decode()})
         tap = Tap(home.path / "run" / "mcp.sock")
         with LanguageModel(lambda: everything(notes, home, tap, follows=agent.follows)) as model:
-            _lead_to(home, model.port)
+            lead_to(home, model.port)
             prepare(home)
             own = place.files()
             doctor = place.doctor()
@@ -126,7 +126,7 @@ def observed(agent: Agent, *options: str) -> Iterator[Seen]:
         )
 
 
-def _lead_to(home: DaemonHome, port: int) -> None:
+def lead_to(home: DaemonHome, port: int) -> None:
     """Both providers are the scripted model, with the key from the vault; the daemon reads that when it starts."""
     home.stop()
     kept = (home.path / "config.toml").read_text(encoding="utf-8") if (home.path / "config.toml").exists() else ""

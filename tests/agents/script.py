@@ -28,8 +28,10 @@ __all__ = [
     "MEANT",
     "REASON",
     "Notes",
+    "decide",
     "everything",
     "find_and_run",
+    "id_in",
     "install_many",
     "list_and_call",
     "prepare",
@@ -122,14 +124,14 @@ def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Sc
 
     turn = yield "ask_first", {"text": "may I"}
     notes.pending = turn.shown
-    asked = _id_in(notes.pending)
+    asked = id_in(notes.pending)
     with _approved_meanwhile(home, tap):
         turn = yield "wait_for_action", {"id": asked, "seconds": 50}
     notes.approved = turn.shown
 
     turn = yield "ask_first", {"text": "and now"}
-    _decide(home, "deny", REASON)
-    turn = yield "check_action_status", {"id": _id_in(turn.shown)}
+    decide(home, "deny", REASON)
+    turn = yield "check_action_status", {"id": id_in(turn.shown)}
     notes.denied = turn.shown
 
     turn = yield "fail_now", {"status": 503}
@@ -166,14 +168,14 @@ def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Sc
         notes.switched_off = turn.shown
 
 
-def _id_in(shown: Shown) -> str:
+def id_in(shown: Shown) -> str:
     """The id of the question, as the model finds it in what it is shown."""
     found = re.search(r'"approval_id"\s*:\s*"([^"]+)"', shown.text)
     assert found, f"no id is shown: {shown.text}"
     return found[1]
 
 
-def _decide(home: DaemonHome, decision: str, reason: str | None = None) -> None:
+def decide(home: DaemonHome, decision: str, reason: str | None = None) -> None:
     """What the person says to the one question about an action; an agent in a cell may have others, about hosts."""
     asked = home.must("GET", "/v1/action-approvals")["approvals"]
     (question,) = [each for each in asked if (each["kind"], each["status"]) == ("action", "pending_approval")]
@@ -187,7 +189,7 @@ def _approved_meanwhile(home: DaemonHome, tap: Tap) -> Iterator[None]:
 
     def person() -> None:
         if tap.wait(lambda tap: bool(tap.calls("wait_for_action")), _WAITS_S):
-            _decide(home, "approve")
+            decide(home, "approve")
 
     thread = threading.Thread(target=person)
     thread.start()

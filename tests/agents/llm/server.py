@@ -12,13 +12,14 @@ in the server's thread between two turns of the agent, so it can also do what a 
         ...run an agent against http://127.0.0.1:{model.port}...
     assert model.is_finished, model.problem
 
-Only requests that offer tools are turns; for the others (a title, a summary) some words will do. A turn that is asked for again
-gets the same answer. Everything that was asked is kept. Not here: the wires (wires.py).
+Only requests in which an agent offers tools of its own are turns; for the others (a title, a summary) some words will do. A turn
+that is asked for again gets the same answer. Everything that was asked is kept. Not here: the wires (wires.py).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable
@@ -31,6 +32,8 @@ __all__ = ["LAST_WORDS", "LanguageModel", "Script", "Turn"]
 
 LAST_WORDS: Final = "Everything was done."
 _ASIDE: Final = Say("A conversation")
+_ADDED: Final = re.compile(r"aileron_[a-z].*")
+"""A tool that the gateway adds: to requests for a title as well, in which the agent has none."""
 
 
 class Turn(NamedTuple):
@@ -84,7 +87,7 @@ class LanguageModel:
         return answer(b"{}", "Content-Type: application/json", status="404 Not Found")
 
     def _next(self, asked: Asked) -> Say | Use:
-        if not asked.tools:
+        if all(map(_ADDED.fullmatch, (tool.name for tool in asked.tools))):
             self.asides.append(asked)
             return _ASIDE
         with self._lock:
