@@ -610,6 +610,19 @@ def test_an_answer_that_comes_whole_has_a_bound(monkeypatch: pytest.MonkeyPatch)
             assert client.head().status == status
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_what_is_said_in_rounds_has_a_bound(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request is made longer than one may be: what was called is not called again, and the answer breaks off."""
+    monkeypatch.setattr(exchange, "MAX_BODY_BYTES", 30_000)
+    tools = ScriptedTools()
+    turns = [[Say("a" * 20_000), Use("aileron_look")]] * 2
+    with Model(*turns * 3) as model, served(model, tools) as url:
+        with pytest.raises((anthropic.APIError, openai.APIError, httpx.HTTPError, httpx2.HTTPError)):
+            PROGRAMS[how](url).ask("Look.")
+        assert len(tools.called) == 2
+        assert len(model.asked) == 2
+
+
 def test_a_session_without_tools_is_untouched(provider: Provider) -> None:
     """The plain paths, beside an injection: the bytes of the body and the fields are the program's."""
     tools = ScriptedTools()

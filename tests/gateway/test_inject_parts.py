@@ -221,6 +221,29 @@ def _answered(call: Called) -> Any:
     return Answered(call, "done", False)
 
 
+def test_a_message_that_two_programs_read_differently_gets_no_results() -> None:
+    """The history stays as the program has it, which a provider takes; the same without the second name gets them."""
+    asked = MessagesAsk(Document.of('{"messages":[{"role":"user","content":"a"}]}'))
+    answer = asked.answer({"aileron_x": Tool("x", "", {})})
+    answer.begin_round()
+    blocks = [
+        {"type": "tool_use", "id": f"c{n}", "name": name, "input": {}} for n, name in ((1, "aileron_x"), (2, "own"))
+    ]
+    answer.take({"id": "m", "content": blocks, "stop_reason": "tool_use"})
+    found = answer.end_round()
+    memory = Memory()
+    for key, entry in asked.entry(answer, found.said, [_answered(found.calls[0])]).items():
+        memory.put(key, entry)
+
+    own = json.dumps({"role": "assistant", "content": blocks[1:]})
+    for twice, sent in ((', "role":"user"', ["c2"]), ("", ["c1", "c2"])):
+        result = f'{{"role":"user", "content":[{{"type":"tool_result","tool_use_id":"c2","content":"b"}}]{twice}}}'
+        following = MessagesAsk(Document.of(f'{{"messages":[{{"role":"user","content":"a"}},{own},{result}]}}'))
+        messages = json.loads(following.body({}, memory))["messages"]
+        assert [block["id"] for block in messages[1]["content"]] == sent
+        assert [block["tool_use_id"] for block in messages[2]["content"]] == sent
+
+
 @given(st.data())
 def test_a_call_of_chat_completions_in_any_pieces_is_the_same_call(data: st.DataObject) -> None:
     """Ours and the program's at once, with arguments cut anywhere; the program's is the only one, at place 0."""

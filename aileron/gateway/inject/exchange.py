@@ -43,6 +43,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 __all__ = [
     "KEEP_ALIVE_S",
     "MAX_ASKED",
+    "MAX_BODY_BYTES",
     "MAX_CALLS",
     "MAX_ROUNDS",
     "MAX_TOOLS",
@@ -65,6 +66,8 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
     b"/v1/responses": ResponsesAsk,
 }
 """Exactly these paths: what is below them asks for no words of a model."""
+MAX_BODY_BYTES: Final = 32 << 20
+"""Of a request: what the Messages API takes. A longer one goes on as it is, and rounds do not make one longer than that."""
 IN_THREAD_BYTES: Final = 256 << 10
 """What has more is read and put together beside the loop: a millisecond for each 50 KiB, where it has many small values."""
 READERS: Final = 2
@@ -192,6 +195,8 @@ class Understood:
     session: str
     ask: Ask
     tools: Mapping[str, Tool]
+    unfinished: str
+    """Under which its rounds are remembered until it is answered."""
 
 
 class Injection:
@@ -250,6 +255,7 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
     kind = WIRES[path]
     try:
         ask = await injection.worked(len(body), lambda: kind(Document.of(body.decode())))
+        key = await injection.worked(len(body), lambda: key_of("unfinished", kind.wire, ask.document.text))
         room = MAX_TOOLS - len(ask.document.get("tools") or ())
         tools = named(await injection.tools.offered(session, room), ask.tool_names())
         if not tools:
@@ -266,7 +272,7 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
     except ValueError:
         await injection.tools.passed(session, kind.wire, "the body is no JSON object that has each name once")
         return None
-    return Understood(session, ask, tools)
+    return Understood(session, ask, tools, key)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,7 +304,7 @@ class Exchange:
         self._agent: Final = agent
         self._answer: Final[Answer] = request.ask.answer(request.tools)
         self._size: Final = len(request.ask.document.text)
-        self._unfinished: Final = key_of("unfinished", request.ask.wire, request.ask.document.text)
+        self._unfinished: Final = request.unfinished
         self._whole: _Whole | None = None
         self._is_only = False
         """No other exchange of the same text ran when this one began: what is remembered as unfinished is its own."""
@@ -328,6 +334,8 @@ class Exchange:
                 await self._finish(said, (*said, *found.said), answered, is_over=True)
                 return
             said += (*found.said, *self._ask.results(answered))
+            if self._size + sum(map(len, said)) > MAX_BODY_BYTES:
+                raise _no_answer(f"after which the next request would have more than {MAX_BODY_BYTES} bytes")
             self._keep(said)
 
     def _keep(self, said: Sequence[str]) -> None:
@@ -457,7 +465,7 @@ class Exchange:
 
     async def _call(self, call: Called) -> tuple[str, bool]:
         try:
-            arguments = loaded(call.arguments)
+            arguments = await self._worked(len(call.arguments), functools.partial(loaded, call.arguments))
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):

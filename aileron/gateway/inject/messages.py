@@ -12,11 +12,10 @@ Pure. Source: docs.anthropic.com, "Messages", "Streaming", "Tool use", "Extended
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from aileron.gateway.inject.document import Document, Edit, encoded
+from aileron.gateway.inject.document import Document, Edit, Value, encoded, loaded
 from aileron.gateway.inject.events import Event, written
 from aileron.gateway.inject.memory import Entry, Memory, key_of
 from aileron.gateway.inject.wire import (
@@ -76,13 +75,20 @@ class MessagesAsk(Ask):
                 continue
             results: list[Edit] = []
             if entry.results:
-                if after is None or not _answers_calls(after.value):
+                at = None if after is None or not _answers_calls(after.value) else self._content_at(after)
+                if at is None:
                     continue
-                content = Document.at(self.document.text, after.start).find("content")
-                assert content is not None
-                results = [Edit(content.start + 1, content.start + 1, "".join(f"{one}," for one in entry.results))]
+                results = [Edit(at, at, "".join(f"{one}," for one in entry.results))]
             edits += [Edit(message.start, message.end, _marked(",".join(entry.said), message.value)), *results]
         return edits
+
+    def _content_at(self, message: Value) -> int | None:
+        """Where the blocks of a message begin; None where two programs could find others there."""
+        try:
+            content = Document.at(self.document.text, message.start).find("content")
+        except ValueError:
+            return None
+        return None if content is None else content.start + 1
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
         """Behind the agent's last message."""
@@ -332,7 +338,7 @@ def _result(answered: Answered) -> str:
 def _input(text: str) -> Any:
     """What a model put together; an empty object where that is none, as the API wants one."""
     try:
-        found = json.loads(text)
+        found = loaded(text)
         encoded(found)
     except (ValueError, RecursionError):
         return {}

@@ -14,14 +14,11 @@ from typing import Final
 
 import httpcore2
 
-from aileron.gateway.inject.exchange import WIRES, Exchange, Holding, Injection, understood
+from aileron.gateway.inject.exchange import MAX_BODY_BYTES, WIRES, Exchange, Holding, Injection, understood
 from aileron.gateway.sides import Patience, Sides, Upload, Upstream
 from aileron.gateway.upstreams import Fields, response_fields, round_fields, why_unread
 
-__all__ = ["MAX_BODY_BYTES", "with_tools"]
-
-MAX_BODY_BYTES: Final = 32 << 20
-"""Of a request: what the Messages API takes. A longer one goes on as it is."""
+__all__ = ["with_tools"]
 
 
 async def with_tools(
