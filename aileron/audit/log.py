@@ -155,7 +155,8 @@ class Audit(Questions):
         super().__init__(ledger)
         self._refused: Throttle[_RefusedKey] = Throttle(REFUSALS_A_MINUTE)
         self._callers: Throttle[tuple[str, str]] = Throttle(1)
-        self._tunnels: Throttle[tuple[str, str, str]] = Throttle(1)
+        self._tunnels: dict[str, Throttle[tuple[str, str, str]]] = {}
+        """By session: names that one makes up are never counted as another's."""
         self._begun: dict[str, tuple[str, int]] = {}
         """Runs whose first start `requested` recorded, until `started` hears of it: at most as many as run at once."""
 
@@ -602,8 +603,8 @@ class Audit(Questions):
         """Record that a cell's agent asked for a host that it does not get: once a minute for each, with a count."""
         now_us = self._ledger.now_us()
         key = (session, bounded(destination, MAX_DESTINATION_CHARACTERS), reason)
-        told: list[Event] = [_counted_tunnel(tally) for tally in self._tunnels.over(now_us)]
-        if self._tunnels.admits(key, key, now_us):
+        told: list[Event] = [_counted_tunnel(tally) for tally in self._take_tunnels(now_us)]
+        if self._tunnels.setdefault(session, Throttle(1)).admits(key, key, now_us):
             told.append(_counted_tunnel(Tally(key, 1, now_us, "")))
         await self._append_all(told)
 
@@ -612,13 +613,19 @@ class Audit(Questions):
         now_us = self._ledger.now_us()
         decisions = self._refused.rest() if rest else self._refused.over(now_us)
         callers = self._callers.rest() if rest else self._callers.over(now_us)
-        tunnels = self._tunnels.rest() if rest else self._tunnels.over(now_us)
+        tunnels = self._take_tunnels(None if rest else now_us)
         told: list[Event] = [
             *map(_counted_refusal, decisions),
             *map(_counted_caller, callers),
             *map(_counted_tunnel, tunnels),
         ]
         await self._append_all(told)
+
+    def _take_tunnels(self, now_us: int | None) -> list[Tally[tuple[str, str, str]]]:
+        """What was counted in minutes that are over, or without a time all; sessions without a minute are forgotten."""
+        taken = [one.rest() if now_us is None else one.over(now_us) for one in self._tunnels.values()]
+        self._tunnels = {session: one for session, one in self._tunnels.items() if not one.is_idle}
+        return [tally for tallies in taken for tally in tallies]
 
     def _later(self, event: Event) -> None:
         self._ledger.commit_later(lambda tx: tx.append(facts_of(event)))

@@ -73,6 +73,11 @@ class Throttle(Generic[K]):
         """Everything that was counted and not yet told."""
         return self._take(list(self._windows))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it holds nothing: no minute has begun."""
+        return not self._windows
+
     def _count(self, window: _Window[K], key: K, now_us: int, note: str) -> bool:
         if len(window.counted) >= MAX_GROUPS and key not in window.counted:
             key = next(reversed(window.counted))  # made up, all of them: the count is right, the words are one's

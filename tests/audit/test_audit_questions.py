@@ -623,6 +623,23 @@ async def test_refused_callers_are_told_once_a_minute_with_a_count(audit: Audit,
     assert len(told) <= 2 * MAX_GROUPS
 
 
+async def test_hosts_that_one_cell_makes_up_are_never_counted_as_another_cells(audit: Audit, recorded: Any) -> None:
+    """Each session has what it was refused, though one of them asks for more names than are counted apart."""
+    for number in range(4 * MAX_GROUPS):
+        if number == MAX_GROUPS:  # all that are counted apart are taken by now
+            await audit.tunnel_refused("ses-one", "a.test:443", "host_not_listed")
+        await audit.tunnel_refused("ses-many", f"h{number}.test:443", "host_not_listed")
+    for _ in range(5):
+        await audit.tunnel_refused("ses-one", "a.test:443", "host_not_listed")
+    await audit.daemon_stopped("0.1.0")
+
+    told = recorded("tunnel.refused")
+    of_one = [(one["destination"], one["count"]) for one in told if one["session"] == "ses-one"]
+    assert of_one == [("a.test:443", 1), ("a.test:443", 5)]
+    of_many = [one["count"] for one in told if one["session"] == "ses-many"]
+    assert (sum(of_many), len(of_many) <= 2 * MAX_GROUPS) == (4 * MAX_GROUPS, True)
+
+
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, WINDOW_US // 4)), max_size=400), st.integers(1, 5))
 @settings(max_examples=200, deadline=None)
 def test_nothing_that_is_throttled_is_lost_or_told_twice(arrivals: list[tuple[int, int]], rows: int) -> None:
