@@ -172,15 +172,14 @@ def round_fields(fields: Fields, length: int, number: int) -> Fields:
     changed: Fields = []
     for name, value in fields:
         match name.lower():
-            case b"content-length" | b"transfer-encoding" | b"expect":
+            case b"content-length" | b"transfer-encoding" | b"expect" | b"accept-encoding":
                 continue
-            case b"accept-encoding":
-                changed.append((name, b"identity"))
             case b"idempotency-key" if number > 1:
                 continue  # another body under it would be answered with what the first was answered
             case _:
                 changed.append((name, value))
-    return [*changed, (b"content-length", b"%d" % length)]
+    # Said always: without the field any encoding will do, RFC 9110 section 12.5.3.
+    return [*changed, (b"accept-encoding", b"identity"), (b"content-length", b"%d" % length)]
 
 
 def check_method(method: str) -> None:

@@ -648,9 +648,12 @@ def test_a_request_keeps_its_bytes_around_the_tools(provider: Provider) -> None:
             % (NAME.encode(), len(body), body)
         )
         with provider.answering() as upstream:
-            sent = upstream.message()[1]
+            head, sent = upstream.message()
             upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
             client.message()
+    assert head.all(b"accept-encoding") == [b"identity"], (
+        "a program that says nothing of it gets any that the API likes"
+    )
     assert sent.startswith(body[:-1])
     assert json.loads(sent[len(body) - 1 :].replace(b",", b"{", 1))["tools"][0]["name"] == "aileron_look"
 
