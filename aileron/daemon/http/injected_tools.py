@@ -104,16 +104,22 @@ class InjectedTools:
         return _told(found), bool(found.is_error)
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
-        """On record when they are others than at the session's last request."""
-        if self._is_new("added", session, wire, hashlib.sha256(" ".join(names).encode()).hexdigest()):
+        """On record when they are others than at the session's last request. AileronError where that cannot be written."""
+        what = ("added", session, wire, hashlib.sha256(" ".join(names).encode()).hexdigest())
+        if self._is_new(what):
             listed = tuple(names[:MAX_NAMES])
             await self._audit.note(events.InjectionAdded(session=session, wire=wire, tools=listed, count=len(names)))
+            for known in [known for known in self._noted if known[:3] == what[:3]]:
+                del self._noted[known]  # another list than the last, even if it is one that was before
+            self._noted_now(what)
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
         """On record once for each reason."""
-        if self._is_new("passed", session, wire, why):
+        what = ("passed", session, wire, why)
+        if self._is_new(what):
             with contextlib.suppress(AileronError):  # it goes on as it was all the same
                 await self._audit.note(events.InjectionSkipped(session=session, wire=wire, reason=why))
+                self._noted_now(what)
 
     async def _there(self) -> ToolCalls:
         async with self._importing:
@@ -126,17 +132,17 @@ class InjectedTools:
 
         return ToolCalls(self._door)
 
-    def _is_new(self, *what: str) -> bool:
+    def _is_new(self, what: tuple[str, ...]) -> bool:
         if what in self._noted:
             self._noted.move_to_end(what)
             return False
-        if what[0] == "added":  # another list than the last, even if it is one that was before
-            for known in [known for known in self._noted if known[:3] == what[:3]]:
-                del self._noted[known]
+        return True
+
+    def _noted_now(self, what: tuple[str, ...]) -> None:
+        """It is on record: what could not be written is tried again with the next request."""
         self._noted[what] = None
         if len(self._noted) > MAX_NOTED:
             self._noted.popitem(last=False)
-        return True
 
 
 def _fitting(offer: Offer, room: int) -> list[Tool]:

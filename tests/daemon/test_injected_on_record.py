@@ -1,0 +1,65 @@
+"""What is on record of tools in requests: once for each list, and again with the next request where it could not be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.audit.events import Event, InjectionAdded, InjectionSkipped
+from aileron.audit.log import Audit
+from aileron.daemon.http.injected_tools import InjectedTools
+from aileron.ledger import EventFilter, Ledger
+from aileron.model.failure import AileronError, FailureClass
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The daemon's."""
+    return "asyncio"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """An empty one."""
+    with Ledger.open(tmp_path / "ledger.db", tmp_path, "1") as made:
+        yield made
+
+
+class _FullDisk(Audit):
+    """A record that cannot be written while `is_full`."""
+
+    is_full = True
+
+    async def note(self, event: Event) -> None:
+        """As ever, or the failure that a ledger has then."""
+        if self.is_full:
+            raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
+        await super().note(event)
+
+
+def _on_record(ledger: Ledger, kind: type[Event]) -> list[dict[str, Any]]:
+    wanted = EventFilter(session="ses-1", oldest_first=True)
+    return [row.event for row in ledger.read_now(lambda look: look.events_of(kind, wanted))]  # type: ignore[misc]
+
+
+async def test_tools_that_could_not_be_noted_are_noted_with_the_next_request(ledger: Ledger) -> None:
+    """Until then no request has them; after that the same list is not repeated, and another is."""
+    audit = _FullDisk(ledger)
+    tools = InjectedTools(None, None, audit)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(AileronError):
+            await tools.added("ses-1", "chat", ["aileron_a"])
+        await tools.passed("ses-1", "chat", "n is more than 1")
+    audit.is_full = False
+    for names in (["aileron_a"], ["aileron_a"], ["aileron_b"], ["aileron_a"]):
+        await tools.added("ses-1", "chat", names)
+        await tools.passed("ses-1", "chat", "n is more than 1")
+
+    added = _on_record(ledger, InjectionAdded)
+    assert [one.tools for one in added] == [("aileron_a",), ("aileron_b",), ("aileron_a",)]
+    assert [one.reason for one in _on_record(ledger, InjectionSkipped)] == ["n is more than 1"]
