@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-an-agent-in-a-cell.m
 def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
     """Each ends well; the agent was in a cell where the page says so, and only there."""
     lines = re.findall(r"^ *\$ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(lines) == 10
+    assert len(lines) == 11
     with daemon_home() as home:
         home.ask("GET", "/healthz")
         desk = Desk(tmp_path, home)
@@ -29,6 +29,7 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
             program, *words = [
                 str(tmp_path / "person") + word[1:] if word.startswith("~/") else word for word in shlex.split(line)
             ]
+            words = [desk.sessions()[0]["id"] if word == "ID" else word for word in words]
             assert program == "aileron"
             said = desk.aileron(*words)
             assert said.code == 0, (line, said)

@@ -32,7 +32,7 @@ def test_a_link_that_was_put_on_the_way_is_not_followed(tmp_path: Path, is_direc
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "config").symlink_to("elsewhere")
 
-    with pytest.raises(OSError, match="link|directory") as refused:
+    with pytest.raises(OSError, match=r"link|directory") as refused:
         make_missing((Missing(str(tmp_path / "config" / "agent" / "state"), is_directory=is_directory),))
 
     assert refused.value.errno in (errno.ELOOP, errno.ENOTDIR)
