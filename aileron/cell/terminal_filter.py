@@ -50,8 +50,9 @@ _UTF8_BEGUN = re.compile(
 )
 _DRAWING = rb"\x1b\[(?:[0-9:;]{0,200}m|[0-9]{0,5}(?:;[0-9]{0,5})?[@A-ILMPSXZ`abdef]|[0-9]{0,5}T|[0-2]?[JK]|[su])"
 """Control sequences that draw in the window, and nothing else."""
-_PLAIN = re.compile(rb"(?:[\x07-\x0d\x20-\x7e]++|" + _UTF8 + rb"++|" + _DRAWING + rb")++")
-_PLAIN_ASCII = re.compile(rb"(?:[\x07-\x0d\x20-\x7e]++|" + _DRAWING + rb")++")
+# No possessive quantifier behind a group: before Python 3.11.5 it may count what did not match (gh-106052); Debian 12 has 3.11.2.
+_PLAIN = re.compile(rb"(?:[\x07-\x0d\x20-\x7e]++|" + _UTF8 + rb"|" + _DRAWING + rb")+")
+_PLAIN_ASCII = re.compile(rb"(?:[\x07-\x0d\x20-\x7e]++|" + _DRAWING + rb")+")
 _TEXT_ONLY = re.compile(rb"[\x07-\x0d\x20-\x7e]*+")
 
 _SEQUENCE = re.compile(rb"\x1b\[([\x20-\x3f]*+)([\x40-\x7e])")

@@ -32,7 +32,7 @@ MAX_DEPTH: Final = 40
 MAX_PARTS: Final = 300
 MAX_NAME_CHARACTERS: Final = 255
 _TOKEN: Final = re.compile(
-    rb'[ \t\r\n]*(?:(?P<open>\()|(?P<close>\))|"(?P<quoted>(?:[^"\\]|\\.)*+)"'
+    rb'[ \t\r\n]*(?:(?P<open>\()|(?P<close>\))|"(?P<quoted>[^"\\]*+(?:\\.[^"\\]*+)*)"'
     rb'|(?P<atom>(?:BODY|BINARY)\[[^\]]*+\](?:<\d+>)?|[^\s()"]+))',
     re.IGNORECASE | re.DOTALL,
 )

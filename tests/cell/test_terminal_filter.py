@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -22,6 +23,29 @@ def fed(data: bytes) -> bytes:
 
 
 # Row by row
+
+
+def test_the_interpreter_of_the_system_decides_the_same() -> None:
+    """Each row, by the patterns as the distribution's Python reads them: regular expressions have had faults of a release."""
+    python = "/usr/bin/python3"
+    source = (
+        "import sys; from aileron.cell.terminal_filter import TerminalFilter\n"
+        "for line in sys.stdin: print(TerminalFilter().feed(bytes.fromhex(line)).hex())"
+    )
+    if not Path(python).exists() or subprocess.run([python, "-c", "import tomllib"], check=False).returncode:
+        pytest.skip(f"{python} is not Python 3.11 or newer")
+    given = [b"before " + rule.example + b" after" for rule in RULES]
+
+    done = subprocess.run(
+        [python, "-c", source],
+        input="\n".join(data.hex() for data in given),
+        capture_output=True,
+        text=True,
+        cwd=PAGE.parents[2],
+        check=True,
+    )
+
+    assert done.stdout.split() == [fed(data).hex() for data in given]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.sequence} {rule.name}")

@@ -30,7 +30,7 @@ _BLOCKS: Final = frozenset(
     "h6 header hr legend li main nav ol p pre section summary table tbody tfoot thead tr ul".split()
 )
 _TAG: Final = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9:-]{0,40})")
-_REST: Final = re.compile(r"""(?:[^>"']++|"[^"]*+"|'[^']*+')*+>""")
+_REST: Final = re.compile(r"""(?:[^>"']|"[^"]*+"|'[^']*+')*>""")
 _LINK: Final = re.compile(r"""(?<![\w-])href\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+))""", re.IGNORECASE)
 _LEADS_OUT: Final = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
 
