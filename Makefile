@@ -66,6 +66,7 @@ most-tests: $(VENV)/.dev
 counted-tests: $(VENV)/.dev
 	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(COUNTED_TESTS)
 
+check: MARKED := -m "not jail"
 check: lint fast-tests
 
 lint: $(VENV)/.dev
@@ -74,7 +75,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 fast-tests: $(VENV)/.dev
-	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(SERVER_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
+	$(PYTEST) $(BY_FILE) $(MARKED) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(SERVER_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
 
 test-newer:
 	.ci/on-debian $(NEWER) sh -c 'make demo && HYPOTHESIS_PROFILE=few make fast-tests LEFT_OUT="$(FILE_TESTS) $(SCREEN_TESTS)"'

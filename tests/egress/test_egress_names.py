@@ -18,6 +18,8 @@ from aileron.model.names import HostPort
 from tests.support.lab import OWN_ADDRESSES, Lab
 from tests.support.nameserver import LOOP, NONSENSE, SILENT, NameServer
 
+pytestmark = pytest.mark.jail  # its name server is in namespaces of its own
+
 NAME = "api.test"
 URL, HOSTS = "https://api.test:{port}/", ["api.test:{port}"]
 BOTH = [(NAME, "A"), (NAME, "AAAA")]
