@@ -1,0 +1,60 @@
+"""What does a cell cost all of `make check` of this repository? Goal: at most 1.05 times, as the median of seven pairs.
+
+    python -m benchmarks.checks [PAIRS]        as an ordinary user
+
+It takes a quarter of an hour for each pair on two cores, and so is not part of `make bench`. In a clone of the last commit, with
+an environment of its own, in AILERON_BENCH_DIR (/var/tmp), `make check` is run by the same command in a cell and without one, in
+turns; what it says of itself is what counts. Not as root: a cell has no second user, so root's own tests fail in it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks import page
+from benchmarks.launched import TIMES, script, told
+from benchmarks.measure import Question, answer, at_most, interleave
+from benchmarks.peers import PYTHON
+from tests.support.home import daemon_home
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PAIRS: Final = 7
+IN_CELL, OUTSIDE = "make check, in a cell", "make check, outside"
+DEADLINE_S: Final = 3600.0
+"""For one `make check`; eight minutes on two quiet cores."""
+
+
+def main(words: Sequence[str]) -> int:
+    """0 when it was measured; 2, with what to type, when it cannot be."""
+    if os.geteuid() == 0:
+        print(
+            "not as root: in a cell its tests have no second user; sudo -u USER, in a checkout of theirs",
+            file=sys.stderr,
+        )
+        return 2
+    where = os.environ.get("AILERON_BENCH_DIR", "/var/tmp")
+    with tempfile.TemporaryDirectory(prefix="aileron-checks-", dir=where) as directory, daemon_home() as home:
+        place = Path(os.path.realpath(directory))
+        project = place / "copy"
+        subprocess.run(["git", "clone", "--quiet", f"file://{ROOT}", str(project)], check=True)
+        subprocess.run(["make", f"PYTHON={PYTHON}", ".venv/.dev"], cwd=project, check=True, stdout=subprocess.DEVNULL)
+        home.must("GET", "/v1/status")
+        agent = script(place, "checks", TIMES.format(command="make check"))
+        variants = {
+            IN_CELL: told(home, project, agent, "--jail", DEADLINE_S),
+            OUTSIDE: told(home, project, agent, "--no-jail", DEADLINE_S),
+        }
+        taken = interleave(variants, int(words[0]) if words else PAIRS, warm_ups=1)
+    answer("cell-checks.json", taken, [Question("in a cell: make check", IN_CELL, OUTSIDE, at_most(1.05))])
+    page.write()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
