@@ -28,8 +28,9 @@ FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TEST
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
 PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
-# A file at a time to each of two processes.
+# A file at a time to each of two processes, or of three, where most of what they do is to wait for others.
 BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+BY_FILE_OF_MOST := $(BY_FILE:2=3)
 
 # Debian 13 has Python 3.13. Not sid: another Python every year, and whatever else arrived this morning.
 NEWER := trixie
@@ -61,7 +62,7 @@ test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint counted-tests most-tests
 
 most-tests: $(VENV)/.dev
-	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BY_FILE) tests $(foreach path,$(COUNTED_TESTS) $(FROM_NPM),--ignore=$(path))
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BY_FILE_OF_MOST) tests $(foreach path,$(COUNTED_TESTS) $(FROM_NPM),--ignore=$(path))
 
 counted-tests: $(VENV)/.dev
 	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(COUNTED_TESTS)
