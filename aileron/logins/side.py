@@ -30,6 +30,8 @@ MAX_LOGIN_BYTES: Final = 256 << 10
 MAX_LINE: Final = 16 << 10
 """RFC 4954 section 4 has lines of 12,288 octets, the longest of these protocols."""
 _PIECE: Final = 16 << 10
+_CUT: Final = "UNEXPECTED_EOF_WHILE_READING"
+"""What OpenSSL 3 says of an end without an alert. Python before 3.11.4 has no class for it: Debian 12 has 3.11.2."""
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST"})
 """What OpenSSL calls a first record that is none (include/openssl/sslerr.h): the greeting of a mail server, for instance."""
 
@@ -189,6 +191,8 @@ class Side:
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return LoginError(Problem.CLOSED, f"{self._who} closed the connection before the login was over")
         except ssl.SSLError as error:
+            if error.reason == _CUT:
+                return LoginError(Problem.CLOSED, f"{self._who} closed the connection before the login was over")
             if error.reason in _NOT_TLS:
                 return LoginError(Problem.NOT_ENCRYPTED, f"{self._who} does not use TLS on this port")
             return LoginError(Problem.CERTIFICATE, f"TLS with {self._who} failed: {error.reason or 'no reason given'}")
