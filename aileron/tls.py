@@ -19,7 +19,7 @@ from typing import Final
 
 from aileron.model.failure import AileronError, FailureClass
 
-__all__ = ["client_context"]
+__all__ = ["client_context", "was_cut"]
 
 _CA_BUNDLES: Final = (  # where distributions keep them when OpenSSL was built with other paths
     "/etc/ssl/certs/ca-certificates.crt",
@@ -51,6 +51,11 @@ def client_context(
             FailureClass.INVALID_REQUEST, "egress.ca_file holds no certificate; it must be a PEM certificate file"
         )
     return context
+
+
+def was_cut(error: ssl.SSLError) -> bool:
+    """Whether the peer closed the connection without saying so. Python before 3.11.4 has no class for OpenSSL 3's word for it."""
+    return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 
 
 def _load_system_authorities(context: ssl.SSLContext, *, at_once: bool) -> None:

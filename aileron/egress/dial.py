@@ -32,6 +32,7 @@ import anyio.lowlevel
 import httpcore2
 
 from aileron.egress.headers import HeadLines
+from aileron.tls import was_cut
 
 __all__ = ["MAX_ADDRESSES", "DialProgress", "Heard", "NoTlsError", "TlsAlertError", "Wire", "dial", "is_own_address"]
 
@@ -170,13 +171,8 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
 def _is_tls(error: OSError, heard: Heard) -> bool:
     """Whether a peer that began so, with which a handshake ended so, speaks TLS."""
     if heard == "nothing":
-        return isinstance(error, ssl.SSLError) and not _was_end(error)
+        return isinstance(error, ssl.SSLError) and not was_cut(error)
     return heard == "TLS"
-
-
-def _was_end(error: ssl.SSLError) -> bool:
-    """Whether the peer closed the connection. Python before 3.11.4 has no class of its own for what OpenSSL 3 says of that."""
-    return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 
 
 def _was_no_tls(error: OSError) -> bool:

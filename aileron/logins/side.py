@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Final
 
 from aileron.logins.messages import LoginError, Problem
+from aileron.tls import was_cut
 
 __all__ = ["MAX_LINE", "MAX_LOGIN_BYTES", "Side"]
 
@@ -30,8 +31,6 @@ MAX_LOGIN_BYTES: Final = 256 << 10
 MAX_LINE: Final = 16 << 10
 """RFC 4954 section 4 has lines of 12,288 octets, the longest of these protocols."""
 _PIECE: Final = 16 << 10
-_CUT: Final = "UNEXPECTED_EOF_WHILE_READING"
-"""What OpenSSL 3 says of an end without an alert. Python before 3.11.4 has no class for it: Debian 12 has 3.11.2."""
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST"})
 """What OpenSSL calls a first record that is none (include/openssl/sslerr.h): the greeting of a mail server, for instance."""
 
@@ -188,10 +187,8 @@ class Side:
             return LoginError(Problem.CERTIFICATE, f"{self._who}'s certificate is not valid: {error.verify_message}")
         except TimeoutError:
             return LoginError(Problem.TOO_SLOW, f"{self._who} did not answer in time")
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            return LoginError(Problem.CLOSED, f"{self._who} closed the connection before the login was over")
         except ssl.SSLError as error:
-            if error.reason == _CUT:
+            if was_cut(error) or isinstance(error, ssl.SSLZeroReturnError):
                 return LoginError(Problem.CLOSED, f"{self._who} closed the connection before the login was over")
             if error.reason in _NOT_TLS:
                 return LoginError(Problem.NOT_ENCRYPTED, f"{self._who} does not use TLS on this port")
