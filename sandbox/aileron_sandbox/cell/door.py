@@ -186,9 +186,7 @@ class Cell:
         self._stub = Stub.start() if stub is None else stub
         self._control = self._stub.control
         self._undo.callback(self._stub.close)
-        self._undo.callback(
-            self._end, self._stub.process
-        )  # before that: its processes have to be gone for the group to go
+        self._undo.callback(self._end)  # before that: its processes have to be gone for the group to go
         self._bound()
         with contextlib.ExitStack() as theirs:
             ends = [self._pipe(number, theirs) for number, kind in enumerate(self._streams) if kind == "pipe"]
@@ -337,22 +335,16 @@ class Cell:
         if fd is not None:
             os.close(fd)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """By the first process, with which everything goes; the stub returns when it has."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        else:
-            process.kill()
-        try:
-            process.wait(_STOP_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_STOP_DEADLINE_S)
-        finally:
-            if self._pidfd >= 0:
-                os.close(self._pidfd)
-                self._pidfd = -1
+    def _end(self) -> None:
+        """By the first process, where there is one, with which everything goes; the stub returns then, or is killed next."""
+        if self._pidfd < 0:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._stub.process.wait(_STOP_DEADLINE_S)
+        os.close(self._pidfd)
+        self._pidfd = -1
 
     # Talking
 
