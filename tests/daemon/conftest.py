@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from aileron.ledger import Ledger
 from tests.gateway.conftest import Provider
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.signed_in import World, signed_world
 from tests.support.upstream import Authority
 from tests.support.upstream_http import CountingServer
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """An empty one, without a daemon."""
+    with Ledger.open(tmp_path / "ledger.db", tmp_path, "1") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

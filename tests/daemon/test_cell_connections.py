@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from aileron.audit.events import TunnelClosed, TunnelOpened, TunnelRefused
@@ -15,19 +12,6 @@ from aileron.ledger import Ledger
 
 pytestmark = pytest.mark.anyio
 SESSION = "ses-1"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The daemon's."""
-    return "asyncio"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    """An empty one."""
-    with Ledger.open(tmp_path / "ledger.db", tmp_path, "1") as made:
-        yield made
 
 
 def opened(tunnel: str, host: str = "a.test", session: str = SESSION) -> TunnelOpened:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,19 +13,6 @@ from aileron.ledger import EventFilter, Ledger
 from aileron.model.failure import AileronError, FailureClass
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The daemon's."""
-    return "asyncio"
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    """An empty one."""
-    with Ledger.open(tmp_path / "ledger.db", tmp_path, "1") as made:
-        yield made
 
 
 class _FullDisk(Audit):
