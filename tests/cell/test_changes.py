@@ -22,6 +22,7 @@ from aileron.cell.listing import Change, Changes
 from aileron.cell.start import Moment, Root, Start, is_since
 from aileron.model.failure import AileronError
 
+pytestmark = pytest.mark.jail
 CLOCK_REALTIME_COARSE = 5  # linux/time.h
 SESSION = "ses-20260101-abcdef"
 

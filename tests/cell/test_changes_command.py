@@ -13,6 +13,8 @@ from aileron.cell.changes import Watch, starts_of
 from aileron.cell.start import Root
 from tests.cli.command import Command
 
+pytestmark = pytest.mark.jail
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:

@@ -218,8 +218,9 @@ last = 1
 def append():
     return ledger.commit_now(lambda tx: tx.append({"type": "note", "word": "x" * 20_000}))
 last = append()
+before = resource.getrlimit(resource.RLIMIT_FSIZE)
 if how == "limit":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
 try:
     for _ in range(10_000):
         last = append()
@@ -229,7 +230,7 @@ except AileronError as error:
 head = ledger.read_now(lambda snapshot: snapshot.head())
 print("kept" if head.seq == last else f"{last} was answered, {head.seq} is there")
 if how == "limit":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 else:
     (path.parent / "ballast").unlink()
 print("next" if append() == last + 1 else "a number was lost")
