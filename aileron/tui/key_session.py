@@ -114,9 +114,9 @@ class KeySession:
         """Seconds until what is open closes by itself."""
         return self._deciding.left_s or self._reading.left_s
 
-    def close(self) -> None:
-        """Forget the key."""
-        self._deciding.close()
+    def close(self, why: str | None = None) -> None:
+        """Forget the key; `why` is said to a person who did not ask for that (`why_locked`)."""
+        self._deciding.close(why)
         self._reading.close()
 
     def why_locked(self) -> str | None:

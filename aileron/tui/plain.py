@@ -177,6 +177,7 @@ class Plain:
                     break
                 if not word:
                     continue
+                self._forget()
                 command = self._commands.get(word)
                 if command is None:
                     self._say(f"unknown command {visible(word):.40}: type help")
@@ -187,8 +188,12 @@ class Plain:
         return 0
 
     def _went_on(self, _number: int, _frame: object) -> None:
-        """It was stopped, and goes on. Nobody held its terminal meanwhile (approver/isolation.py)."""
-        self._lend_terminal()
+        """It was stopped, and goes on. Nobody held its terminal meanwhile (approver/isolation.py).
+
+        The handler of a signal says nothing, as it can come amid what is being written, where io allows no other: `_forget` does.
+        """
+        if self._key_session.is_open:
+            self._key_session.close("the console was suspended")
         self._take()
 
     # reading and saying

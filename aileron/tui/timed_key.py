@@ -2,9 +2,9 @@
 
 Rules
 - Open for OPEN_S at most; nothing that is done lengthens it.
-- It is not wiped amid a signature (`in_use`).
+- It is not wiped amid a signature (`in_use`), but right after it: a signal can close it in the thread that signs.
 
-Any thread may use it. Not here: who asks for a passphrase, and what a key is for (key_session.py).
+Any thread may use it, and a signal's handler. Not here: who asks for a passphrase, and what a key is for (key_session.py).
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ class TimedKey(Generic[K]):
         self._closed: threading.Event | None = None
         """Set when the key that is in it now is taken out."""
         self._why: str | None = None
+        self._uses = 0
+        """Blocks of `in_use` that this thread is in, as only it can see."""
+        self._is_closing = False
 
     @property
     def is_open(self) -> bool:
@@ -59,8 +62,10 @@ class TimedKey(Generic[K]):
         return max(0.0, self._until - self._clock()) if self._key is not None else 0.0
 
     def put(self, key: K) -> None:
-        """From now on for OPEN_S; the one before is wiped."""
+        """From now on for OPEN_S; the one before is wiped. RuntimeError where that is in use."""
         with self._lock:
+            if self._uses:
+                raise RuntimeError("another key is in use")
             self.close()
             self._key, self._until, self._why = key, self._clock() + OPEN_S, None
             self._closed = threading.Event()
@@ -74,12 +79,13 @@ class TimedKey(Generic[K]):
             return key
 
     def close(self, why: str | None = None) -> None:
-        """Wipe it. `why` is kept for a person who did not ask for that."""
+        """Wipe it, or have it wiped when it is no longer in use. `why` is kept for a person who did not ask for that."""
         with self._lock:
-            if self._key is not None:
-                self._key.wipe()
-                self._key = None
+            if self._key is not None and not self._is_closing:
                 self._why = why
+                self._until = 0.0
+                self._is_closing = True
+                self._wipe_unless_in_use()
             self._unwatch()
 
     def close_if_due(self) -> None:
@@ -97,11 +103,23 @@ class TimedKey(Generic[K]):
     def in_use(self) -> Iterator[K]:
         """The key, which nobody wipes within the block. AileronError(busy) where it was wiped just now."""
         with self._lock:
-            if self._key is None:
+            if self._key is None or self._is_closing:
                 from aileron.model.failure import AileronError, FailureClass  # after the first frame
 
                 raise AileronError(FailureClass.BUSY, "the key was locked just now: try again")
-            yield self._key
+            self._uses += 1
+            try:
+                yield self._key
+            finally:
+                self._uses -= 1
+                self._wipe_unless_in_use()
+
+    def _wipe_unless_in_use(self) -> None:
+        if self._is_closing and not self._uses:
+            self._is_closing = False
+            if self._key is not None:
+                self._key.wipe()
+                self._key = None
 
     def _unwatch(self) -> None:
         if self._closed is not None:

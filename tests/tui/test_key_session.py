@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -248,6 +249,43 @@ def test_a_look_amid_a_signature_finds_no_key_after_it(home: Home) -> None:
 
     assert is_wiped(used)
     assert home.key_session.why_locked() is None
+
+
+def test_a_signal_amid_a_signature_closes_the_key_after_it(home: Home) -> None:
+    """Its handler runs in the very thread that signs: what has begun is signed, nothing else is, and why is said."""
+    home.key_session.open("to decide")
+    with home.key_session.key("to decide") as key:
+        signal.signal(signal.SIGUSR1, lambda *_: home.key_session.close("a signal came"))
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        finally:
+            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+        assert not home.key_session.is_open
+        assert not is_wiped(key)
+    assert is_wiped(key)
+    assert home.key_session.why_locked() == "a signal came"
+
+    with home.key_session.key("to decide") as another:
+        assert not is_wiped(another)
+    assert home.key_session.is_open
+
+
+def test_a_key_that_is_closed_amid_its_use_is_not_taken(home: Home) -> None:
+    """As what reads previews, it would stay open. Undisturbed it is, and then it is the taker's to wipe."""
+    place = timed_key.TimedKey[ApproverKey](home.clock)
+    place.put(keyfile.open_key(home.file, Secret(PASSPHRASE.encode())))
+    with place.in_use() as key:
+        place.close("a signal came")
+        with pytest.raises(AileronError, match="locked just now"):
+            place.taken()
+    assert is_wiped(key)
+
+    place.put(keyfile.open_key(home.file, Secret(PASSPHRASE.encode())))
+    with place.in_use():
+        key = place.taken()
+    assert not is_wiped(key)
+    key.wipe()
 
 
 def test_a_key_that_is_closed_leaves_no_thread(home: Home) -> None:

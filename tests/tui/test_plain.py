@@ -399,6 +399,24 @@ def test_in_tmux_one_passphrase_loads_previews_and_a_yes_takes_another(world: Wo
     assert len(world.sent()) == 1
 
 
+def test_a_console_that_goes_on_amid_what_it_says_locks_the_key_and_says_so(world: World) -> None:
+    """It waits for a terminal that is not read, in the middle of a write; the handler of the signal may not write then."""
+    world.sign()
+
+    def after_the_first() -> str:
+        time.sleep(0.5)  # until the terminal holds no more of the help
+        for child in consoles():
+            child.send_signal(signal.SIGCONT)
+        time.sleep(0.5)
+        return "status"
+
+    asked = [*UNLOCK, ("> ", "help\n" * 400), ("quit", after_the_first), ("key is locked", "")]
+    said = dialogue(world, *asked, PYTHONUNBUFFERED="")  # as people have it: unbuffered, io allows it
+
+    assert "internal error" not in said.out
+    assert said.out.count("the approver's key is locked: the console was suspended") == 1
+
+
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool) -> None:
     """With its preview. A console that was stopped while the word is asked for has forgotten that, and decides nothing."""
