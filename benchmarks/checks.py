@@ -4,8 +4,8 @@
 
 It takes eleven minutes for each pair on two cores, and so is not part of `make bench`. In a clone of the last commit, with
 an environment of its own, in AILERON_BENCH_DIR (/var/tmp), `make check` is run by the same command in a cell and without one, in
-turns; what it says of itself is what counts. What the first run leaves behind, compiled files and the types that were read, lies
-in the clone and serves both: one run warms up for both. Each time is printed when it is known, so that the last
+turns; what it says of itself is what counts. What a first run leaves behind, compiled files and the types that were read, lies in
+the clone and is made before. Each time is printed when it is known, so that the last
 of them does not take 80 minutes with it. Not as root: a cell has no second user, so root's own tests fail in it.
 """
 
@@ -28,6 +28,7 @@ from tests.support.home import daemon_home
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAIRS: Final = 7
 IN_CELL, OUTSIDE = "make check, in a cell", "make check, outside"
+_COLLECT: Final = [".venv/bin/python", "-m", "pytest", "--collect-only", "-q", "tests"]
 DEADLINE_S: Final = 3600.0
 """For one `make check`; five minutes on two quiet cores."""
 
@@ -45,12 +46,12 @@ def main(words: Sequence[str]) -> int:
         place = Path(os.path.realpath(directory))
         project = place / "copy"
         subprocess.run(["git", "clone", "--quiet", f"file://{ROOT}", str(project)], check=True)
-        subprocess.run(["make", f"PYTHON={PYTHON}", ".venv/.dev"], cwd=project, check=True, stdout=subprocess.DEVNULL)
+        for words_of_one in (["make", f"PYTHON={PYTHON}", ".venv/.dev", "lint"], _COLLECT):
+            subprocess.run(words_of_one, cwd=project, check=True, stdout=subprocess.DEVNULL)
         home.must("GET", "/v1/status")
         agent = script(place, "checks", TIMES.format(command="make check"))
         outside = _said("outside", told(home, project, agent, "--no-jail", DEADLINE_S))
         in_cell = _said("in a cell", told(home, project, agent, "--jail", DEADLINE_S))
-        outside()
         taken = interleave({IN_CELL: in_cell, OUTSIDE: outside}, int(words[0]) if words else PAIRS, warm_ups=0)
     answer("cell-checks.json", taken, [Question("in a cell: make check", IN_CELL, OUTSIDE, at_most(1.05))])
     page.write()
