@@ -1,7 +1,7 @@
 """`aileron` and `python -m aileron`: which command, before anything dear is imported.
 
-`run` and `console` are dispatched here by their first word; what a daemon knows is completed without typer (cli/completing.py);
-everything else goes through it (cli/app.py).
+`run` and `console` are dispatched here by their first word, and for `launch` the process of a cell is begun, if it will have one;
+what a daemon knows is completed without typer (cli/completing.py); everything else goes through it (cli/app.py).
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ def _dispatch(words: list[str]) -> int:
 
         output.write(f"aileron {__version__}")
         return 0
+    if words[:1] == ["launch"]:
+        from aileron.cli import cell_ahead
+
+        cell_ahead.begin(words[1:])
     from aileron.cli.app import main as every_other
 
     return every_other(words)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -115,7 +115,8 @@ class Machine:
     installation: tuple[str, ...]
     gateway_port: int
     git_settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    system: SystemSights | None = None
+    system: Callable[[], SystemSights] = system_sights
+    """Asked last: it may be found out meanwhile."""
     earlier_projects: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -190,7 +191,6 @@ def sights(
     for setting in (*needs.directories, *needs.files):
         _check_setting(str(setting), machine)
     shown = _Shown(machine)
-    system = machine.system or system_sights()
     written = _written_by_agents(project, settings, options, machine)
     path = _programs(shown, program, toolchains.Where(machine.home, asked.environment, written))
     _certificates(shown, asked.environment, machine, written)
@@ -206,6 +206,7 @@ def sights(
     keys = _hidden_keys(needs, asked, setup)
     shown.notes += keys.notes
     _git(shown, project)
+    system = machine.system()
     binds = (*(Bind(source, target, mounts=True) for source, target in system.directories), *shown.binds())
     hidden = [(_target(path, asked.environment, machine), EMPTY_STATE) for path in keys.files if os.path.isfile(path)]
     masked = [place for place in system.masked if not shown.is_named(place)]

@@ -68,7 +68,7 @@ class Place:
             installation=installation,
             gateway_port=8721,
             git_settings=git_settings or {},
-            system=system,
+            system=lambda: system,
             earlier_projects=tuple(map(str, earlier)),
         )
         server = server_in_cell(AileronServer(("/opt/aileron/bin/aileron-mcp",), str(self.aileron)))

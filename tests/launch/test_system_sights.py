@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from aileron.launch.system_sights import made_files, system_sights
+from aileron.launch.system_sights import LOOKED_AT, made_files, system_sights
+from aileron_sandbox.cell.closed import closed_below
 
 
 def test_what_others_cannot_read_is_masked(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_what_others_cannot_read_is_masked(tmp_path: Path) -> None:
     secret.chmod(0o640)
     private.chmod(0o750)
     (deep / "link").symlink_to(secret)
-    found = system_sights((str(tmp_path),), (str(tmp_path),))
+    found = system_sights(closed_below((str(tmp_path),)), (str(tmp_path),))
 
     assert set(found.masked) == {str(secret), str(private)}
     assert found.directories == ((str(tmp_path), str(tmp_path)),)
@@ -32,7 +33,7 @@ def test_what_we_cannot_read_either_needs_no_mask(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.write_text("x")
     closed.chmod(0o000)
-    found = system_sights((str(tmp_path),), (str(tmp_path),))
+    found = system_sights(closed_below((str(tmp_path),)), (str(tmp_path),))
 
     assert found.masked == ((str(closed),) if os.geteuid() == 0 else ())
 
@@ -45,7 +46,7 @@ def test_a_directory_with_much_that_is_closed_is_masked_whole(tmp_path: Path) ->
     for number in range(70):
         (many / str(number)).touch(mode=0o600)
 
-    assert system_sights((str(tmp_path),), (str(tmp_path),)).masked == (str(many),)
+    assert system_sights(closed_below((str(tmp_path),)), (str(tmp_path),)).masked == (str(many),)
 
 
 def test_what_was_not_looked_at_is_masked_and_said(tmp_path: Path) -> None:
@@ -56,18 +57,37 @@ def test_what_was_not_looked_at_is_masked_and_said(tmp_path: Path) -> None:
         directory.chmod(0o755)
         for number in range(count):
             os.close(os.open(directory / str(number), os.O_CREAT, 0o644))
-    found = system_sights((str(tmp_path),), (str(tmp_path),))
+    found = system_sights(closed_below((str(tmp_path),)), (str(tmp_path),))
 
     assert str(big) in found.masked
     assert str(first) not in found.masked or os.listdir(tmp_path)[0] == "b"
     assert any(f"--allow-read {big}" in note for note in found.notes)
 
 
+def test_what_is_not_given_is_looked_for() -> None:
+    """As for `--explain`, where no process waits that could have done it: the same answer, of this machine."""
+    closed, unseen = closed_below(LOOKED_AT)
+
+    assert system_sights().masked == (*closed, *unseen)
+    assert system_sights((("/etc/one",), ("/opt/many",))).masked == ("/etc/one", "/opt/many")
+
+
+def test_what_is_no_directory_has_nothing(tmp_path: Path) -> None:
+    """A file, a link to a directory, nothing at all; beside one that is."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "key").touch(mode=0o600)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "file").touch()
+    tops = [str(tmp_path / name) for name in ("link", "file", "absent", "real")]
+
+    assert closed_below(tops) == ((str(tmp_path / "real" / "key"),), ())
+
+
 def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
     """/bin of a merged file system; a directory that is not there is not shown."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "bin").symlink_to("usr/bin")
-    found = system_sights((str(tmp_path / "usr"), str(tmp_path / "bin"), str(tmp_path / "lib32")), ())
+    found = system_sights(((), ()), (str(tmp_path / "usr"), str(tmp_path / "bin"), str(tmp_path / "lib32")))
 
     assert found.links == ((str(tmp_path / "bin"), "usr/bin"),)
     assert found.directories == ((str(tmp_path / "usr"), str(tmp_path / "usr")),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from aileron_sandbox import cgroups
+from aileron_sandbox.cell.closed import closed_below
 from aileron_sandbox.cell.door import Cell, Ended
 from aileron_sandbox.cell.stub import Stub
 from aileron_sandbox.unavailable import JailUnavailable
@@ -70,6 +72,61 @@ def test_a_cell_is_the_process_that_was_started_for_it(tmp_path: Path) -> None:
         assert ran.end == Ended(0, None, None)
         assert ran.out == "it\n"
         assert stub.process.returncode is not None
+
+
+@pytest.fixture
+def etc(tmp_path: Path) -> str:
+    """A directory with more that is closed to others than a datagram holds, one of them with a name that is no text."""
+    made = tmp_path / "etc"
+    for number in range(400):
+        folder = made / f"{number:03}-{'x' * 60}"
+        folder.mkdir(parents=True)
+        (folder / "key").touch(mode=0o600)
+        (folder / "shown").touch(mode=0o644)
+    os.close(os.open(os.fsencode(made) + b"/key\xff", os.O_CREAT, 0o600))
+    return str(made)
+
+
+def test_it_finds_what_is_closed_to_others(etc: str, tmp_path: Path) -> None:
+    """As it would be found here; and it becomes a cell all the same, whether it was asked or not."""
+    with Stub.start([etc]) as stub:
+        closed, unseen = stub.closed
+        with Cell.start(policy_of(tmp_path), ["sh", "-c", "echo it"], ENVIRONMENT, PIPES, stub=stub) as cell:
+            cell.begin()
+            assert finish(cell).out == "it\n"
+    with (
+        Stub.start([etc]) as unasked,
+        Cell.start(policy_of(tmp_path), ["sh", "-c", "echo it"], ENVIRONMENT, PIPES, stub=unasked) as cell,
+    ):
+        cell.begin()
+        assert finish(cell).out == "it\n"
+
+    assert len(closed) == 401
+    assert (closed, unseen) == closed_below([etc])
+
+
+def test_what_was_found_long_ago_is_looked_for_again(etc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person was asked something meanwhile, and somebody has put a key there. Control: at once, it is what it has found."""
+    with Stub.start([etc]) as at_once, Stub.start([etc]) as later:
+        for stub in (at_once, later):
+            select.select([stub.control], [], [], DEADLINE_S)
+        (Path(etc) / "another").touch(mode=0o600)
+        before = at_once.closed
+        monkeypatch.setattr("aileron_sandbox.cell.stub.FRESH_S", 0.0)
+
+        assert f"{etc}/another" not in before[0]
+        assert f"{etc}/another" in later.closed[0]
+
+
+def test_who_does_not_say_what_it_found_hides_nothing(etc: str, tmp_path: Path) -> None:
+    """Killed before it could: it is looked for here, and what is wrong is said when the cell is made."""
+    with Stub.start([etc]) as stub:
+        stub.process.kill()
+        stub.process.wait(DEADLINE_S)
+
+        assert len(stub.closed[0]) == 401
+        with pytest.raises(JailUnavailable):
+            Cell.start(policy_of(tmp_path), ["true"], ENVIRONMENT, PIPES, stub=stub)
 
 
 def test_what_is_never_told_is_gone_with_its_group(tmp_path: Path) -> None:

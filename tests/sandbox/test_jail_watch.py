@@ -46,3 +46,30 @@ def held(request: pytest.FixtureRequest, name: str) -> Iterator[int]:
 def test_memory_is_seen_whatever_a_program_calls_itself_and_whoever_of_it_is_left(held: int) -> None:
     """Neither a name that looks like other lines nor a first thread that has ended hides what it holds."""
     assert 48 * MIB <= ProcessTree(held).used().memory_bytes < 256 * MIB
+    assert ProcessTree(held).has_more_than(47 * MIB)
+    assert not ProcessTree(held).has_more_than(256 * MIB)
+
+
+_SHARE = """
+import mmap, os, sys
+held = mmap.mmap(-1, 48 << 20)
+held.write(b"x" * len(held))
+for _ in range(4):
+    if os.fork() == 0:
+        held[:: 4096]  # of each the pages are resident
+        sys.stdin.read()
+        os._exit(0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_processes_share_is_counted_once() -> None:
+    """Five have the same 48 MiB: resident they are five times as many."""
+    with subprocess.Popen([sys.executable, "-c", _SHARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+
+        tree = ProcessTree(process.pid)
+        assert tree.has_more_than(47 * MIB)
+        assert not tree.has_more_than(150 * MIB)

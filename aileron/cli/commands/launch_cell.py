@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from aileron.api.daemon import Status
 from aileron.api.sessions import CellFacts, NewSession, OpenSession
-from aileron.cli import output
+from aileron.cli import cell_ahead, output
 from aileron.cli.commands.cell_options import CellWishes
 from aileron.cli.problem import FAILED, USAGE, Problem, local_work
 from aileron.model.placeholder import CELL_PLACEHOLDER
@@ -77,8 +77,8 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
 
     What would be refused is refused before there is a session.
     """
-    with _stub() as stub:
-        sights = _sights(supervisor, start)
+    with cell_ahead.taken() or _begun() as stub:
+        sights = _sights(supervisor, start, stub)
         if start.inject:
             _check_injected(start, sights)
         for note in _notes(start, sights):
@@ -124,13 +124,14 @@ class _Session:
             self._supervisor.end_session(self._id, code)
 
 
-def _stub() -> Stub:
+def _begun() -> Stub:
     """The process that will be the cell: it gets ready while it is found out what the agent sees. Problem."""
+    from aileron.launch.system_sights import LOOKED_AT
     from aileron_sandbox.cell.stub import Stub
     from aileron_sandbox.unavailable import JailUnavailable
 
     try:
-        return Stub.start()
+        return Stub.start(LOOKED_AT)
     except JailUnavailable as error:
         raise _unavailable(error.what, error.fix) from None
     except OSError as error:
@@ -181,7 +182,7 @@ def _unavailable(what: str, fix: str) -> Problem:
     )
 
 
-def _sights(supervisor: Supervisor, start: CellStart) -> Sights:
+def _sights(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) -> Sights:
     """What the agent sees. Problem where it cannot be as it was asked for."""
     from aileron.cell.changes import earlier_roots
     from aileron.home import Home
@@ -189,6 +190,7 @@ def _sights(supervisor: Supervisor, start: CellStart) -> Sights:
     from aileron.launch.git_sights import person_settings
     from aileron.launch.programs import installation, read_files, server_of
     from aileron.launch.sights import CellRefused, Machine, server_in_cell, sights
+    from aileron.launch.system_sights import system_sights
 
     environment = os.environ
     with local_work():
@@ -199,6 +201,7 @@ def _sights(supervisor: Supervisor, start: CellStart) -> Sights:
         installation=installation(),
         gateway_port=start.port,
         git_settings=person_settings(environment),
+        system=lambda: system_sights(None if stub is None else stub.closed),
         earlier_projects=earlier,
     )
     server = server_in_cell(server_of(supervisor.home))

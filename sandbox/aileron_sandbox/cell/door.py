@@ -422,7 +422,7 @@ class _Watch(threading.Thread):
         """Until `close`, or until it is over."""
         while not self._over.wait(WATCH_PERIOD_S):
             files = sum(_used_bytes(fd) for fd in self._scratch)
-            if self._tree.used().memory_bytes + files > self._memory_bytes:
+            if self._tree.has_more_than(self._memory_bytes - files):
                 self.is_over = True
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """How the host and a cell talk: datagrams over one SOCK_SEQPACKET socket, and one file beside the first.
 
-The file is the `Preparation`, a memory file that comes with `Go`. After it the host says `Begin`, `Signal` and `Connect`, and
+The file is the `Preparation`, a memory file that comes with `Go`. Before it the process that will be the cell says `Looked`, with
+such a file too, where it was to look for something (closed.py). After it the host says `Begin`, `Signal` and `Connect`, and
 the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and `Connected`, some with descriptors
 beside them. The host trusts the cell's first process to be ours and nothing else: what it says has a fixed form. The agent has
 neither end.
@@ -29,6 +30,7 @@ __all__ = [
     "ENDED",
     "FAILED",
     "GO",
+    "LOOKED",
     "MAX_DATAGRAM",
     "MAX_DESCRIPTORS",
     "NOT_STARTED",
@@ -52,7 +54,8 @@ MAX_DESCRIPTORS: Final = 40
 # From the host.
 GO, BEGIN, SIGNAL, CONNECT = b"G", b"B", b"S", b"C"
 # From the cell.
-READY, FAILED, BEGUN, NOT_STARTED, STOPPED, CONTINUED, ENDED, CONNECTED = b"R", b"F", b"b", b"N", b"T", b"t", b"E", b"c"
+LOOKED, READY, FAILED, BEGUN, NOT_STARTED = b"L", b"R", b"F", b"b", b"N"
+STOPPED, CONTINUED, ENDED, CONNECTED = b"T", b"t", b"E", b"c"
 
 _NUMBER: Final = struct.Struct("!i")
 _FAILED: Final = struct.Struct("!i32s")

@@ -1,7 +1,8 @@
 """The program that becomes a cell: it leaves the host's namespaces, and forks the first process of the new ones.
 
 Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket, one thread, nothing of the agent's.
-It compiles the filter, which is the same for every cell, and waits to be told which one it is. It stays outside of the new pid
+It looks for what is closed to others, says what it found, and compiles the filter: both are the same whichever cell it will be.
+Then it waits to be told which. It stays outside of the new pid
 namespace, as a stub that waits for the first process and dies with the host; what is said afterwards the first process says.
 
     host ── exec ──> stub ── fork ──> init (pid 1) ── fork ──> agent
@@ -14,10 +15,12 @@ from __future__ import annotations
 import _socket
 import os
 import struct
+import sys
 
 from aileron_sandbox import kernel
 from aileron_sandbox.cell import init
-from aileron_sandbox.cell.messages import GO, MAX_DATAGRAM, Preparation, pack_failed
+from aileron_sandbox.cell.closed import closed_below, encode_closed
+from aileron_sandbox.cell.messages import GO, LOOKED, MAX_DATAGRAM, Preparation, pack_failed
 from aileron_sandbox.template import namespaces, privileges
 
 TYPE_CHECKING = False
@@ -34,8 +37,8 @@ _OOM_SCORE: Final = 500
 """Where the whole machine is out of memory, what runs in a cell goes before what does not, proc_pid_oom_score_adj(5)."""
 
 
-def main(control_fd: int) -> NoReturn:
-    """Prepare, and wait for the end of the cell. Never returns."""
+def main(control_fd: int, look_at: list[str]) -> NoReturn:
+    """Prepare, and wait for the end of the cell. `look_at` are directories for closed.py. Never returns."""
     # `_socket` and not `socket`, which imports `enum`: 8 ms of a cell's forty (measured).
     control = _socket.socket(fileno=control_fd)
     step = "start"
@@ -43,6 +46,8 @@ def main(control_fd: int) -> NoReturn:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
         _go_before_others()
         os.umask(0o022)  # the host's may be 077, and comes back for the agent
+        if look_at:
+            _say_closed(control, look_at)
         filter_, missing = _compiled()
         # The host has put this process into its control group by then.
         preparation = _told(control)
@@ -72,14 +77,40 @@ def main(control_fd: int) -> NoReturn:
     os._exit(0)
 
 
+def _say_closed(control: _socket.socket, look_at: list[str]) -> None:
+    with open(os.memfd_create("closed", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(encode_closed(closed_below(look_at)))
+        file.seek(0)
+        control.sendmsg([LOOKED], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, _INT.pack(file.fileno()))])
+
+
 def _compiled() -> tuple[bytes, str]:
     """The filter, or why there is none: which is said when it was told, and not while the host still writes."""
     try:
-        from aileron_sandbox.filters import compile_cell  # 30 ms with libseccomp, while the host has other things to do
+        _find_libraries_by_name()
+        from aileron_sandbox.filters import compile_cell  # 20 ms with libseccomp, while the host has other things to do
 
         return compile_cell(), ""
     except (ImportError, RuntimeError, OSError) as error:
         return b"", f"cannot use libseccomp: {error}"
+
+
+def _find_libraries_by_name() -> None:
+    """Where the loader finds pyseccomp's two by their names, dlopen(3), it need not ask ctypes.util, which starts ldconfig, and
+    imports for 12 ms what that takes.
+    """
+    import ctypes
+
+    names = {"c": "libc.so.6", "seccomp": "libseccomp.so.2"}
+    try:
+        for name in names.values():
+            ctypes.CDLL(name)
+    except OSError:
+        return  # another C library, or none of it: ctypes.util looks in more places
+    util = type(ctypes)("ctypes.util")
+    util.__dict__["find_library"] = names.get
+    sys.modules["ctypes.util"] = util
+    ctypes.__dict__["util"] = util
 
 
 def _told(control: _socket.socket) -> Preparation:

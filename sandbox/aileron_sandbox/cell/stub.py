@@ -1,15 +1,15 @@
 """The process that will be a cell: started before anybody knows which, and told when it is known.
 
-    with Stub.start() as stub:                       # returns at once
-        policy = …                                   # 60 ms of looking at the machine, on this processor
+    with Stub.start(["/etc"]) as stub:               # returns at once
+        policy = … stub.closed …                     # 60 ms of looking at the machine, on this processor
         cell = Cell.start(policy, command, environment, streams, stub=stub)
 
-An interpreter takes 50 ms until it has imported what a cell needs and compiled its filter, and a control group 15 until a process
-is in it (measured). Neither depends on the policy, so both happen beside what finds that out: the first on another processor, the
-second in a thread, most of which waits for the kernel.
+An interpreter takes 50 ms until it has imported what a cell needs and compiled its filter, what is closed to others 15 until it
+is found, and a control group 15 until a process is in it (measured). None depends on the policy, so they happen beside what finds
+that out: the first two on another processor, the third in a thread, most of which waits for the kernel.
 
-Runs on the host. The process has an empty environment, no descriptor but the control socket, and nothing to do until it is told;
-it ends with the socket, and with the thread that started it (PR_SET_PDEATHSIG, prctl(2)).
+Runs on the host. The process has an empty environment, no descriptor but the control socket, and nothing more to do until it is
+told; it ends with the socket, and with the thread that started it (PR_SET_PDEATHSIG, prctl(2)).
 
 Not here: what it does with what it is told (prepare.py), the cell (door.py).
 """
@@ -17,13 +17,16 @@ Not here: what it does with what it is told (prepare.py), the cell (door.py).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import functools
 import importlib.util
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -32,38 +35,47 @@ from typing import TYPE_CHECKING, Final, Self
 from aileron_sandbox.unavailable import JailUnavailable
 
 if TYPE_CHECKING:
+    from aileron_sandbox.cell.closed import Closed
     from aileron_sandbox.cell.messages import Preparation
     from aileron_sandbox.cgroups import Group, Groups
 
-__all__ = ["Stub"]
+__all__ = ["FRESH_S", "Stub"]
+
+FRESH_S: Final = 2.0
+"""What was found before that is looked for again. A launch takes a tenth of it, and minutes where a person is asked something."""
 
 _STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
 _DEADLINE_S: Final = 20.0  # 15 ms measured; a machine that is starting up may take a hundred times that
 _BOOT: Final = (
     "import sys; sys.path[:0] = [sys.argv[1]]; sys.path.append(sys.argv[2]); "
-    "from aileron_sandbox.cell.prepare import main; main(int(sys.argv[3]))"
+    "from aileron_sandbox.cell.prepare import main; main(int(sys.argv[3]), sys.argv[4:])"
 )
 
 
 class Stub:
     """One such process. Make it with `start`. Not thread-safe."""
 
-    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, control: socket.socket, process: subprocess.Popen[bytes], look_at: Sequence[str]) -> None:
         self.control: Final = control
         self.process: Final = process
+        self._look_at: Final = look_at
+        self._started_at: Final = time.monotonic()
         self._entry = _Entry(process.pid)
         self._entry.start()
 
     @classmethod
-    def start(cls) -> Self:
-        """OSError where there is no process or descriptor left for it; JailUnavailable where a package is missing."""
+    def start(cls, look_at: Sequence[str] = ()) -> Self:
+        """`look_at` are directories in which it looks for what is `closed`. OSError where there is no process or descriptor left
+        for it; JailUnavailable where a package is missing.
+        """
         here = str(Path(__file__).resolve().parent.parent.parent)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
                 # A session of its own, or Ctrl-C in the host's terminal would end the cell before anybody has decided to.
+                words = [_BOOT, here, _library(), str(theirs.fileno()), *look_at]
                 process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, here, _library(), str(theirs.fileno())],
+                    [sys.executable, "-I", "-S", "-X", "utf8", "-c", *words],
                     env={},
                     cwd="/",
                     stdin=subprocess.DEVNULL,
@@ -74,12 +86,37 @@ class Stub:
         except BaseException:
             ours.close()
             raise
-        return cls(ours, process)
+        return cls(ours, process, tuple(look_at))
+
+    @functools.cached_property
+    def closed(self) -> Closed:
+        """What it has found where it was to look. Waits for that.
+
+        Where it does not say, or has looked long ago, it is looked for here: what is wrong with it, `Cell.start` hears.
+        """
+        from aileron_sandbox.cell.closed import closed_below
+
+        found = self._said() if self._look_at else None
+        is_fresh = time.monotonic() - self._started_at < FRESH_S
+        return found if found is not None and is_fresh else closed_below(self._look_at)
+
+    def _said(self) -> Closed | None:
+        from aileron_sandbox.cell.closed import decode_closed
+        from aileron_sandbox.cell.messages import LOOKED
+
+        with contextlib.suppress(OSError):
+            self.control.settimeout(_DEADLINE_S)
+            if self.control.recv(1, socket.MSG_PEEK) == LOOKED:
+                _, (file, *_), _, _ = socket.recv_fds(self.control, len(LOOKED), 1)
+                with open(file, "rb") as said:
+                    return decode_closed(said.read())
+        return None
 
     def tell(self, preparation: Preparation, pipes: Sequence[int]) -> None:
         """Which cell it is to be, with the agent's ends of the pipes in the order of `preparation`. It goes on when it has it."""
         from aileron_sandbox.cell.messages import GO
 
+        _ = self.closed  # or that would be the answer
         with open(os.memfd_create("cell", os.MFD_CLOEXEC), "w+b") as file:
             file.write(preparation.encode())
             file.seek(0)
@@ -129,7 +166,8 @@ class _Entry(threading.Thread):
         place = cgroups.find()
         if place is None:
             return
-        groups = cgroups.Groups(place, ends_together=False)
+        # Nobody counts a cell's processor time, and for each group that it enters it waits for the kernel, 10 ms (RCU).
+        groups = cgroups.Groups(dataclasses.replace(place, cpu=None), ends_together=False)
         try:
             group = groups.take()
             with group.opened() as opened:
