@@ -5,8 +5,8 @@
 It takes eleven minutes for each pair on two cores, and so is not part of `make bench`. In a clone of the last commit, with
 an environment of its own, in AILERON_BENCH_DIR (/var/tmp), `make check` is run by the same command in a cell and without one, in
 turns; what it says of itself is what counts. What a first run leaves behind, compiled files and the types that were read, lies in
-the clone and is made before. Each time is printed when it is known, so that the last
-of them does not take 80 minutes with it. Not as root: a cell has no second user, so root's own tests fail in it.
+the clone and is made before. Each time is printed when it is known, so that the last of them does not take 80 minutes with it.
+Not as root: a cell has no second user, so root's own tests fail in it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     begin(["claude", "--jail"])      # aileron/__main__.py
     stub = taken()                   # where the cell is made; None where none was begun
+    end()                            # where there will be none
 
 Whether there will be a cell the options say, or the settings, and here it is a guess: a wrong one costs 50 ms of another
-processor, and what nobody has taken ends with this process. What stands in the way is said where the process is needed.
+processor, and what nobody has taken ends before an agent begins. What stands in the way is said where the process is needed.
 
 Not here: what it does until then (aileron_sandbox/cell/stub.py), whether there is a cell (commands/launch.py).
 """
@@ -21,7 +22,7 @@ from aileron.client import home_directory, is_in_cell
 if TYPE_CHECKING:
     from aileron_sandbox.cell.stub import Stub
 
-__all__ = ["begin", "taken"]
+__all__ = ["begin", "end", "taken"]
 
 _WITHOUT: Final = {"--no-jail", "--explain", "--dry-run", "--help", "-h"}
 _SET: Final = b"jail = true"
@@ -45,7 +46,7 @@ def begin(words: list[str]) -> None:
 
     with contextlib.suppress(JailUnavailable, OSError):
         _begun.append(Stub.start(LOOKED_AT))
-        atexit.register(_end)
+        atexit.register(end)
 
 
 def taken() -> Stub | None:
@@ -53,12 +54,13 @@ def taken() -> Stub | None:
     return _begun.pop() if _begun else None
 
 
+def end() -> None:
+    """Of what nobody has taken. Idempotent."""
+    while (stub := taken()) is not None:
+        stub.close()
+
+
 def _is_set() -> bool:
     with contextlib.suppress(OSError), (home_directory() / "config.toml").open("rb") as file:
         return _SET in file.read(_MAX_SETTINGS)
     return False
-
-
-def _end() -> None:
-    while _begun:
-        _begun.pop().close()

@@ -21,8 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty one; what was begun in it is closed."""
     monkeypatch.setenv("AILERON_HOME", str(tmp_path))
     yield tmp_path
-    while (stub := cell_ahead.taken()) is not None:
-        stub.close()
+    cell_ahead.end()
 
 
 def has_begun(*words: str) -> bool:
@@ -52,6 +51,17 @@ def test_it_does_not_where_there_will_be_none(words: list[str]) -> None:
     """Or where it only is explained."""
     asked = words if words[0] == "--" else ["--jail", *words]
     assert not has_begun("claude", *asked)
+
+
+@pytest.mark.usefixtures("home")
+def test_it_ends_where_there_is_none_after_all() -> None:
+    """As where the settings say yes, and nobody has agreed to them: no process waits beside the agent."""
+    cell_ahead.begin(["claude", "--jail"])
+    (child,) = [one for one in psutil.Process().children() if "aileron_sandbox.cell.prepare" in " ".join(one.cmdline())]
+    cell_ahead.end()
+
+    assert not psutil.pid_exists(child.pid)
+    assert cell_ahead.taken() is None
 
 
 _BEGINS = """

@@ -18,7 +18,7 @@ import typer
 
 from aileron.api.daemon import Status
 from aileron.api.sessions import NewSession, OpenSession
-from aileron.cli import output
+from aileron.cli import cell_ahead, output
 from aileron.cli.commands.cell_options import (
     AllowEnv,
     AllowHost,
@@ -174,6 +174,7 @@ def launch(
             inject=inject,
         )
         raise typer.Exit(launch_cell.in_cell(supervisor, start, selected))
+    cell_ahead.end()
     raise typer.Exit(_in_session(supervisor, found, path, gateway, words, selected, inject=inject))
 
 

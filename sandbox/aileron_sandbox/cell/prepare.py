@@ -2,8 +2,8 @@
 
 Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket, one thread, nothing of the agent's.
 It looks for what is closed to others, says what it found, and compiles the filter: both are the same whichever cell it will be.
-Then it waits to be told which. It stays outside of the new pid
-namespace, as a stub that waits for the first process and dies with the host; what is said afterwards the first process says.
+Then it waits to be told which. It stays outside of the new pid namespace, as a stub that waits for the first process and dies
+with the host; what is said afterwards the first process says.
 
     host ── exec ──> stub ── fork ──> init (pid 1) ── fork ──> agent
 
