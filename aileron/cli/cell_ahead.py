@@ -22,7 +22,7 @@ from aileron.client import home_directory, is_in_cell
 if TYPE_CHECKING:
     from aileron_sandbox.cell.stub import Stub
 
-__all__ = ["begin", "end", "taken"]
+__all__ = ["begin", "end", "start", "taken"]
 
 _WITHOUT: Final = {"--no-jail", "--explain", "--dry-run", "--help", "-h"}
 _SET: Final = b"jail = true"
@@ -40,13 +40,19 @@ def begin(words: list[str]) -> None:
         return
     if passphrase_from(None)() is not None:  # then this process begins again, without it (commands/launch.py)
         return
-    from aileron.launch.system_sights import LOOKED_AT
-    from aileron_sandbox.cell.stub import Stub
     from aileron_sandbox.unavailable import JailUnavailable
 
     with contextlib.suppress(JailUnavailable, OSError):
-        _begun.append(Stub.start(LOOKED_AT))
+        _begun.append(start())
         atexit.register(end)
+
+
+def start() -> Stub:
+    """One that begins now, and is the caller's to close. JailUnavailable, OSError."""
+    from aileron.launch.system_sights import LOOKED_AT
+    from aileron_sandbox.cell.stub import Stub
+
+    return Stub.start(LOOKED_AT)
 
 
 def taken() -> Stub | None:

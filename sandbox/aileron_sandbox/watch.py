@@ -66,12 +66,10 @@ class ProcessTree:
         import psutil
 
         resident_bytes = 0
-        with contextlib.suppress(psutil.NoSuchProcess):
-            first = psutil.Process(self.pid)
-            for process in (first, *first.children(recursive=True)):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    # None is said of a process whose first thread has ended, though others of it go on.
-                    resident_bytes += process.memory_info().rss or _resident_bytes(process.pid)
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                # None is said of a process whose first thread has ended, though others of it go on.
+                resident_bytes += process.memory_info().rss or _resident_bytes(process.pid)
         return resident_bytes > memory_bytes and self.used().memory_bytes > memory_bytes
 
     def used(self) -> Used:
@@ -79,15 +77,22 @@ class ProcessTree:
         import psutil  # 17 ms, and only where there are no cgroups and a program that may need it
 
         memory_bytes, cpu_s = 0, 0.0
+        for process in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                memory_bytes += self._memory_bytes(process)
+                times = process.cpu_times()
+                cpu_s += sum(times[:4])  # own and of those that were waited for: user and system
+                self._cpu_seen_s[process.pid, process.create_time()] = sum(times[:2])
+        return Used(memory_bytes, max(cpu_s, sum(self._cpu_seen_s.values())))
+
+    def _processes(self) -> list[psutil.Process]:
+        """Those that are there now; none where the first has gone."""
+        import psutil
+
         with contextlib.suppress(psutil.NoSuchProcess):
             first = psutil.Process(self.pid)
-            for process in (first, *first.children(recursive=True)):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    memory_bytes += self._memory_bytes(process)
-                    times = process.cpu_times()
-                    cpu_s += sum(times[:4])  # own and of those that were waited for: user and system
-                    self._cpu_seen_s[process.pid, process.create_time()] = sum(times[:2])
-        return Used(memory_bytes, max(cpu_s, sum(self._cpu_seen_s.values())))
+            return [first, *first.children(recursive=True)]
+        return []
 
     def _memory_bytes(self, process: psutil.Process) -> int:
         """PSS; of a process that may not be read, its own and its shared pages but what it has from the template."""

@@ -635,7 +635,7 @@ def test_a_tree_that_is_too_deep_is_said(project: Path, cells: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_files_are_all_read(tmp_path: Path) -> None:
-    """Their names only, and each folder once."""
+    """The names of each folder, and each folder once."""
     for number in range(1000):
         folder = tmp_path / f"d{number // 50}" / f"e{number}"
         folder.mkdir(parents=True)

@@ -77,7 +77,7 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
 
     What would be refused is refused before there is a session.
     """
-    with cell_ahead.taken() or _begun() as stub:
+    with cell_ahead.taken() or _started() as stub:
         sights = _sights(supervisor, start, stub)
         if start.inject:
             _check_injected(start, sights)
@@ -124,14 +124,12 @@ class _Session:
             self._supervisor.end_session(self._id, code)
 
 
-def _begun() -> Stub:
+def _started() -> Stub:
     """The process that will be the cell: it gets ready while it is found out what the agent sees. Problem."""
-    from aileron.launch.system_sights import LOOKED_AT
-    from aileron_sandbox.cell.stub import Stub
     from aileron_sandbox.unavailable import JailUnavailable
 
     try:
-        return Stub.start(LOOKED_AT)
+        return cell_ahead.start()
     except JailUnavailable as error:
         raise _unavailable(error.what, error.fix) from None
     except OSError as error:
