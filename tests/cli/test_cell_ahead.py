@@ -24,6 +24,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     cell_ahead.end()
 
 
+def children() -> set[int]:
+    """Of this process, by their ids: with those that another test has left to be waited for."""
+    return {child.pid for child in psutil.Process().children()}
+
+
 def has_begun(*words: str) -> bool:
     """Whether these words begin one. It is a process of this one, until it is closed."""
     cell_ahead.begin(list(words))
@@ -56,11 +61,12 @@ def test_it_does_not_where_there_will_be_none(words: list[str]) -> None:
 @pytest.mark.usefixtures("home")
 def test_it_ends_where_there_is_none_after_all() -> None:
     """As where the settings say yes, and nobody has agreed to them: no process waits beside the agent."""
+    before = children()
     cell_ahead.begin(["claude", "--jail"])
-    (child,) = [one for one in psutil.Process().children() if "aileron_sandbox.cell.prepare" in " ".join(one.cmdline())]
+    (begun,) = children() - before
     cell_ahead.end()
 
-    assert not psutil.pid_exists(child.pid)
+    assert not psutil.pid_exists(begun)
     assert cell_ahead.taken() is None
 
 
