@@ -67,6 +67,8 @@ class _End:
         self.out = bytearray()
         self._buffer: Final = memoryview(bytearray(_PIECE_BYTES))
         self.is_tls: Final = isinstance(sock, ssl.SSLSocket)
+        self._end_was_met = False
+        """Behind the bytes that `read` gave last."""
         self.has_ended = False
         """Nothing more comes from it."""
         self.has_gone = False
@@ -78,13 +80,16 @@ class _End:
 
     def read(self) -> bytes | None:
         """Some bytes, none at the end; None where there is nothing now. Of TLS several records: each piece is searched."""
+        if self._end_was_met:
+            return b""
         size = self._read_once(0)
         if size is None:
             return None
         if size and self.is_tls:
             while size < _PIECE_BYTES and (more := self._read_once(size)):
                 size += more
-        return bytes(self._buffer[:size])  # an end is met again by the next read
+            self._end_was_met = size < _PIECE_BYTES and more == 0
+        return bytes(self._buffer[:size])
 
     def _read_once(self, at: int) -> int | None:
         """How many bytes came in, behind the first `at` that did."""
@@ -138,8 +143,8 @@ class _End:
 
     @property
     def has_pending(self) -> bool:
-        """TLS has read more than it gave out, of which poll(2) knows nothing."""
-        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+        """TLS has read more than it gave out, or its end: poll(2) knows nothing of either."""
+        return self._end_was_met or (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0)
 
     def _sent(self, data: bytes | memoryview) -> int:
         self.write_waits_to_read = False

@@ -79,6 +79,25 @@ def in_lines(order: Order) -> Login:
     return login
 
 
+class Swells(Filter):
+    """Makes more of each piece from the service than is held for a connector."""
+
+    BYTES = 2 * HELD_BYTES
+
+    def up(self, data: bytes) -> Iterable[Passed]:
+        return (Passed(to_server=data),)
+
+    def down(self, data: bytes) -> Iterable[Passed]:
+        return (Passed(to_client=b"x" * self.BYTES),)
+
+
+def swollen(order: Order) -> Login:
+    """A login whose filter makes much of little."""
+    login = PlainLogin(order)
+    login.through = Swells()
+    return login
+
+
 class Service:
     """The other end of what is logged in at, in the test's hands once the password has come."""
 
@@ -123,6 +142,15 @@ def read_of(sock: socket.socket, size: int) -> bytes:
     while len(got) < size:
         got += sock.recv(size - len(got))
     return got
+
+
+@contextlib.contextmanager
+def together(sock: socket.socket) -> Iterator[None]:
+    """What is sent meanwhile leaves in one segment, tcp(7); without a wait."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    yield
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
 
 
 def sent_until_stopped(sock: socket.socket, piece: bytes) -> int:
@@ -207,6 +235,19 @@ def test_who_does_not_read_is_not_read_for() -> None:
         assert sent < HELD_BYTES + (2 << 20)
         service.shutdown(socket.SHUT_WR)
         assert len(read_all(login.client)) == sent
+
+
+def test_an_end_that_came_with_the_last_bytes_is_heard_when_those_are_read(authority: trustme.CA) -> None:
+    """It was read from the socket already, so that nothing there tells of it: TLS of a service that waits for ours to end."""
+    with Service(swollen, authority).logged_in() as (service, login):
+        login.logged_in()
+        assert isinstance(service, ssl.SSLSocket)
+        with together(service):
+            service.sendall(b"x")
+            with contextlib.suppress(ssl.SSLWantReadError):  # for the end of ours
+                service.unwrap()
+        assert len(read_all(login.client)) == Swells.BYTES
+        assert login.over() == Over(scrubbed=0)
 
 
 def test_a_connector_that_goes_while_much_waits_for_it_ends_the_stream() -> None:
