@@ -21,7 +21,7 @@ from typing import Final
 
 from benchmarks import page
 from benchmarks.launched import TIMES, script, told
-from benchmarks.measure import Measured, Question, answer, at_most, interleave
+from benchmarks.measure import Measured, Question, answer, in_pairs_at_most, interleave
 from benchmarks.peers import PYTHON
 from tests.support.home import daemon_home
 
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> int:
         outside = _said("outside", told(home, project, agent, "--no-jail", DEADLINE_S))
         in_cell = _said("in a cell", told(home, project, agent, "--jail", DEADLINE_S))
         taken = interleave({IN_CELL: in_cell, OUTSIDE: outside}, int(words[0]) if words else PAIRS, warm_ups=0)
-    answer("cell-checks.json", taken, [Question("in a cell: make check", IN_CELL, OUTSIDE, at_most(1.05))])
+    answer("cell-checks.json", taken, [Question("in a cell: make check", IN_CELL, OUTSIDE, in_pairs_at_most(1.05))])
     page.write()
     return 0
 

@@ -8,7 +8,8 @@ variant, and answers its questions with `answer`, which prints one row for each,
 
 Rules
 - What is compared was measured in the same call of `interleave`. Only the two p50 are judged, by their ratio or by what one adds
-  to the other, never a time by itself. Memory may have a goal by itself: it is no noisier on another machine.
+  to the other, never a time by itself; of what takes minutes the p50 of the pairs' ratios, as a machine changes meanwhile. Memory
+  may have a goal by itself: it is no noisier on another machine.
 - A peer that is not installed is said to be left out, with the way to install it; the question stays in the table.
 - AILERON_BENCH_SCALE multiplies all rounds (0.1 for a quick look), AILERON_BENCH_RESULTS is where results go instead.
 
@@ -44,6 +45,7 @@ __all__ = [
     "at_most",
     "best_of",
     "bytes_at_most",
+    "in_pairs_at_most",
     "interleave",
     "judge",
     "percentiles",
@@ -73,10 +75,10 @@ class Measured(tuple[float, ...]):
 @dataclasses.dataclass(frozen=True)
 class Goal:
     """What the ratio of the p50s, ours by the peer's, must be; or, for "adds at most", their difference in seconds; or, for
-    "bytes at most", ours alone.
+    "in pairs at most", the p50 of the ratios of what was measured in one turn; or, for "bytes at most", ours alone.
     """
 
-    bound: Literal["at most", "at least", "below", "adds at most", "bytes at most"]
+    bound: Literal["at most", "at least", "below", "adds at most", "in pairs at most", "bytes at most"]
     ratio: float
 
     def holds(self, measured: float) -> bool:
@@ -90,6 +92,8 @@ class Goal:
             return f"≤ +{self.ratio * 1e3:g} ms"
         if self.bound == "bytes at most":
             return f"≤ {self.ratio / 1e6:g} MB"
+        if self.bound == "in pairs at most":
+            return f"≤ {self.ratio:g} in pairs"
         return {"at most": "≤", "at least": "≥", "below": "<"}[self.bound] + f" {self.ratio:g}"
 
 
@@ -101,6 +105,11 @@ def at_most(ratio: float) -> Goal:
 def adds_at_most(seconds: float) -> Goal:
     """For what stands in the way of something that takes as long as it takes: the wait it adds, whatever that is a part of."""
     return Goal("adds at most", seconds)
+
+
+def in_pairs_at_most(ratio: float) -> Goal:
+    """For what takes minutes, in which a machine gets slower or faster: each is compared with the one beside it alone."""
+    return Goal("in pairs at most", ratio)
 
 
 def bytes_at_most(size: float) -> Goal:
@@ -122,20 +131,23 @@ class Question:
     peer: str
     goal: Goal | None = None
 
+    @property
+    def bound(self) -> str | None:
+        """Of its goal."""
+        return None if self.goal is None else self.goal.bound
+
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A question with what was measured: p50 and p99 (for a rate the low end, p1) of both sides."""
+    """A question with what was measured: p50 and p99 (for a rate the low end, p1) of both sides, and what ours is by the peer's:
+    of the p50s, or where pairs are judged the p50 of theirs.
+    """
 
     question: Question
     unit: Unit
     ours: tuple[float, float]
     theirs: tuple[float, float]
-
-    @property
-    def ratio(self) -> float:
-        """Ours by the peer's."""
-        return self.ours[0] / self.theirs[0]
+    ratio: float
 
     @property
     def holds(self) -> bool | None:
@@ -146,7 +158,7 @@ class Answer:
     @property
     def judged(self) -> float:
         """What the goal is about: the ratio, what is added in seconds, or our own size."""
-        bound = None if self.question.goal is None else self.question.goal.bound
+        bound = self.question.bound
         if bound == "adds at most":
             return self.ours[0] - self.theirs[0]
         return self.ours[0] if bound == "bytes at most" else self.ratio
@@ -154,7 +166,7 @@ class Answer:
     @property
     def compared(self) -> str:
         """As the table has it: the ratio, or what is added where that is judged."""
-        if self.question.goal is not None and self.question.goal.bound == "adds at most":
+        if self.question.bound == "adds at most":
             return f"{self.judged * 1e3:+.2f} ms"
         return f"{self.ratio:.3f}"
 
@@ -199,7 +211,12 @@ def best_of(taken: Samples, names: Sequence[str], unit: Unit = "s") -> str:
 
 def judge(question: Question, taken: Samples, unit: Unit) -> Answer:
     """The answer to a question from samples that have both of its variants."""
-    return Answer(question, unit, percentiles(taken[question.subject], unit), percentiles(taken[question.peer], unit))
+    ours, theirs = percentiles(taken[question.subject], unit), percentiles(taken[question.peer], unit)
+    ratio = ours[0] / theirs[0]
+    if question.bound == "in pairs at most":
+        pairs = zip(taken[question.subject], taken[question.peer], strict=True)
+        ratio = statistics.median(one / other for one, other in pairs)
+    return Answer(question, unit, ours, theirs, ratio)
 
 
 def answer(
@@ -259,6 +276,8 @@ def shown(value: float, unit: Unit) -> str:
         return f"{value:.2f}"
     if value < 0.001:
         return f"{value * 1e6:.0f} µs"
+    if value >= 10:
+        return f"{value:.0f} s"
     return f"{value * 1e3:.2f} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"
 
 

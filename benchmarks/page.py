@@ -32,7 +32,7 @@ ORDER: Final = (
     "run.json", "run-rate.json", "run-signed.json", "noise.json", "flood.json", "egress.json", "logins.json", "logins-bytes.json",
     "client.json",
     "relay-start.json", "relay-call.json",
-    "cell-start.json", "cell-work.json", "cell-bare.json",
+    "cell-start.json", "cell-work.json", "cell-checks.json", "cell-bare.json",
     "console.json", "decisions.json", "decisions-keys.json",
     "gateway-first.json", "gateway-chunk.json",
     "ledger-one.json", "ledger-many.json", "ledger-size.json",

@@ -22,6 +22,7 @@ from benchmarks.measure import (
     at_most,
     best_of,
     bytes_at_most,
+    in_pairs_at_most,
     interleave,
     judge,
 )
@@ -92,7 +93,8 @@ def test_a_curve_that_others_were_drawn_of_is_noticed(tmp_path: Path) -> None:
 def test_every_benchmark_is_run_and_every_answer_has_a_place() -> None:
     """`python -m benchmarks` knows each bench_*.py, and the table each file that one of them writes."""
     assert {path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py")} == set(BENCHMARKS)
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("bench_*.py"))
+    paths = [*(ROOT / "benchmarks").glob("bench_*.py"), ROOT / "benchmarks" / "checks.py"]
+    sources = "".join(path.read_text(encoding="utf-8") for path in paths)
     written = set(re.findall(r'"([a-z0-9-]+\.json)"', sources)) | {f"frames-{size}.json" for size, *_ in SIZES.values()}
     assert written == set(page.ORDER)
 
@@ -121,6 +123,17 @@ def test_what_is_added_is_judged_by_the_difference() -> None:
 
     assert (kept.holds, kept.compared, str(question.goal)) == (True, "+0.60 ms", "≤ +0.7 ms")
     assert (missed.holds, missed.compared) == (False, "+0.80 ms")
+
+
+def test_what_takes_minutes_is_judged_in_pairs() -> None:
+    """A machine that became slower meanwhile was so for both of a pair; the p50s are shown all the same."""
+    question = Question("what", "ours", "theirs", in_pairs_at_most(1.05))
+    kept = judge(question, {"ours": [320.0, 280.0, 400.0], "theirs": [310.0, 290.0, 450.0]}, "s")
+    missed = judge(question, {"ours": [330.0, 280.0, 430.0], "theirs": [310.0, 290.0, 400.0]}, "s")
+
+    assert (kept.holds, kept.compared, str(question.goal)) == (True, "0.966", "≤ 1.05 in pairs")
+    assert (kept.ours[0], kept.theirs[0]) == (320.0, 310.0)
+    assert (missed.holds, missed.compared) == (False, "1.065")
 
 
 def test_memory_is_judged_by_itself() -> None:
