@@ -32,7 +32,7 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template import privileges
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import memory_file, program
-from tests.sandbox.processes import running, wait_forked_ahead
+from tests.sandbox.processes import AHEAD, running, wait_forked_ahead
 
 _DEADLINE_S = 20.0
 
@@ -52,7 +52,9 @@ def _open(template: Template, name: str, *arguments: Any) -> Child:
 def _ask(template: Template, name: str, *arguments: Any) -> Any:
     with _open(template, name, *arguments) as child:
         child.wait(_DEADLINE_S)
-        return json.loads(os.read(child.frames_out, 1 << 16))
+        data = os.read(child.frames_out, 1 << 16)
+        assert data, child.ending
+        return json.loads(data)
 
 
 @contextlib.contextmanager
@@ -139,8 +141,9 @@ def with_few_descriptors_for_the_template() -> Any:
             refused = child.ending
             children.append(child)
         alive = [one for one in children if one.ending is None]
-        alive[0].kill()
-        alive[0].wait(_DEADLINE_S)
+        for one in alive[: 1 + AHEAD]:  # children that are forked ahead may be sooner
+            one.kill()
+            one.wait(_DEADLINE_S)
         return {
             "refused": str(refused) if isinstance(refused, RefusedToStart) else None,
             "alive": len(alive),
