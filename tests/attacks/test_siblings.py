@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aileron_sandbox.ending import Signalled
-from tests.attacks.inside import Jail, told
+from tests.attacks.inside import DEADLINE_S, Jail, told
 from tests.attacks.tally import Attack
 from tests.sandbox.test_jail_denials import NUMBERS, X86_64
 
@@ -93,6 +93,8 @@ def test_what_two_that_both_want_to_can_tell_each_other(attack: Attack, jail: Ja
         attack.control("and programs run", "jail", jail.loot("facts")["host"])
         attack.denied("a lock on what only the other has", "ENOENT", jail.loot("take_a_lock", "/tmp/known-name"))
         assert first.ending is None
+        first.kill()
+        first.wait(DEADLINE_S)
     attack.control("it is gone with its holder", "ok", jail.loot("take_a_lock", library))
 
 
