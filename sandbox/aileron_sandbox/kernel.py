@@ -54,6 +54,7 @@ CLONE_NEWNET: Final = 0x40000000
 MS_NOSUID: Final = 2
 MS_NODEV: Final = 4
 MS_NOEXEC: Final = 8
+MS_NOSYMFOLLOW: Final = 256
 MS_BIND: Final = 4096
 MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18

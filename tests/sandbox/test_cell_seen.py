@@ -6,6 +6,7 @@ import dataclasses
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -270,6 +271,41 @@ def test_an_overlay_keeps_changes_aside(folder: Path) -> None:
     assert (folder / "old").read_text(encoding="utf-8") == "old"
     assert sorted(path.name for path in folder.iterdir()) == ["old"]
     assert sorted(path.name for path in upper.iterdir()) == ["new", "old"]
+
+
+_ON_A_MOUNT = """
+import sys
+from pathlib import Path
+from aileron_sandbox.cell.policy import Overlay
+from tests.sandbox.cells import policy_of, run
+folder, upper, work = map(Path, sys.argv[1:])
+(folder / "tool").write_text("#!/bin/sh\\necho ran\\n")
+(folder / "tool").chmod(0o755)
+policy = policy_of(folder, overlay=Overlay(str(folder), str(upper), str(work), str(folder)))
+print(run(policy, ["sh", "-c", "cp tool mine; ./mine; echo $?"]).out)
+"""
+
+
+@pytest.mark.parametrize(("options", "said"), [("exec", ["ran", "0"]), ("noexec", ["126"])])
+def test_an_overlay_executes_what_its_project_executes(folder: Path, options: str, said: list[str]) -> None:
+    """A person who mounts a place without execution has it so in a cell, for what the agent writes too."""
+    upper, work = folder.parent / "upper", folder.parent / "work"
+    upper.mkdir()
+    work.mkdir()
+    script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
+    # as root of a user namespace where we are not root, and then as oneself again: the cell is that user's
+    apart = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    again = apart and ["unshare", "--user", f"--map-user={os.geteuid()}", f"--map-group={os.getegid()}"]
+    words = ["unshare", *apart, "--mount", "sh", "-c", script, str(folder), *again, sys.executable, "-c"]
+    ended = subprocess.run(
+        [*words, _ON_A_MOUNT, str(folder), str(upper), str(work)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.stdout.split() == said, ended
 
 
 def test_an_overlay_that_cannot_be_is_refused_with_the_fix(folder: Path) -> None:

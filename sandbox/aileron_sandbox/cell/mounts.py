@@ -70,6 +70,8 @@ _BYTES_PER_FILE: Final = 4096
 _QUIET: Final = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 _READ_ONLY: Final = _QUIET | kernel.MOUNT_ATTR_RDONLY
 _OWN: Final = kernel.MS_NOSUID | kernel.MS_NODEV
+_KEPT_FLAGS: Final = ((os.ST_NOEXEC, kernel.MS_NOEXEC), (0x2000, kernel.MS_NOSYMFOLLOW))
+"""ST_ of statvfs(3) and MS_ of mount(2), beside those of `_OWN`; 0x2000 is ST_NOSYMFOLLOW of statfs(2), Linux 5.10."""
 _LOOK: Final = os.O_PATH | os.O_CLOEXEC
 _LOOK_AT_LINK: Final = _LOOK | os.O_NOFOLLOW
 _NO_LINKS: Final = kernel.RESOLVE_NO_SYMLINKS | kernel.RESOLVE_NO_MAGICLINKS
@@ -329,7 +331,7 @@ class Root:
         place = self._walk(overlay[3], is_directory=True)
         try:
             options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
-            kernel.mount("overlay", f"/proc/self/fd/{place}", "overlay", _OWN, options)
+            kernel.mount("overlay", f"/proc/self/fd/{place}", "overlay", _OWN | _kept_flags(layers[0]), options)
         except OSError as error:
             raise _about(error, overlay[1]) from error
         finally:
@@ -411,6 +413,12 @@ class Root:
             os.mkdir(name, 0o755, dir_fd=parent)
         else:
             os.close(os.open(name, _NEW_FILE, 0o644, dir_fd=parent))
+
+
+def _kept_flags(lower: int) -> int:
+    """What the mount of a project forbids, its overlay forbids as well; a copy of a mount has it anyway."""
+    flags = os.fstatvfs(lower).f_flag
+    return sum(mount for forbidden, mount in _KEPT_FLAGS if flags & forbidden)
 
 
 def _open_source(path: str) -> int:
