@@ -7,8 +7,8 @@ Rules
 - A file of /etc, /opt or /usr/local/etc that others cannot read, and that we can (as root, or by a group), is masked. As root
   nothing else would keep an agent from /etc/shadow: in the cell it has no capability, but it owns the file.
 - A directory that was not looked at, because there was too much before it, is masked as a whole.
-- Names are resolved outside of the cell only, so /etc/resolv.conf names nobody; /etc/hosts has loopback alone, because it can
-  name what is in a private network; machine-id says which machine this is.
+- Names are resolved outside of the cell only, so /etc/resolv.conf names nobody; /etc/hosts has loopback alone, and the cell's own
+  name for it, because it can name what is in a private network; machine-id says which machine this is.
 
 Source: file-hierarchy(7), hier(7), machine-id(5). Not here: the person's home (sights.py), how it is looked for
 (aileron_sandbox/cell/closed.py).
@@ -31,7 +31,9 @@ SYSTEM: Final = (
 """With the last, openSUSE's /etc/ssl/certs leads somewhere."""
 LOOKED_AT: Final = ("/etc", "/usr/local/etc", "/opt")
 """Where an administrator puts files of their own. In the rest of /usr is what packages bring."""
-_HOSTS: Final = b"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+_HOSTS: Final = b"127.0.0.1 localhost cell\n::1 localhost ip6-localhost ip6-loopback\n"
+"""`cell` is the cell's own name (aileron_sandbox/cell/init.py): programs look up what machine they are on, Java among them. It
+is at an address at which `--publish` finds who listens there."""
 _RESOLV: Final = b"# Nothing resolves names in a cell. Programs reach hosts through HTTPS_PROXY.\n"
 _NSSWITCH: Final = b"passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\nnetworks: files\n"
 

@@ -99,6 +99,6 @@ def test_made_files_name_nobody() -> None:
 
     assert b"nameserver" not in b"".join(made.values())
     assert made["/etc/hosts"].split() == [
-        b"127.0.0.1", b"localhost", b"::1", b"localhost", b"ip6-localhost", b"ip6-loopback",
+        b"127.0.0.1", b"localhost", b"cell", b"::1", b"localhost", b"ip6-localhost", b"ip6-loopback",
     ]  # fmt: skip
     assert made["/etc/machine-id"] == b""
