@@ -1,4 +1,5 @@
-"""What git needs in a cell: who commits, without what logs in or runs anything; and where a repository is, if not in the project.
+"""What git needs in a cell: who commits and what is ignored, without what logs in or runs anything; and where a repository is, if
+not in the project.
 
 Runs in the command that starts the cell. It asks git itself for the person's settings, because no other reader of that syntax
 agrees with it in all cases, and reads two small files of a repository.
@@ -12,13 +13,21 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from aileron.launch.places import is_within
 from aileron.launch.ways import read_regular
 
-__all__ = ["Outside", "cleaned_settings", "outside_of_project", "person_settings"]
+__all__ = [
+    "Outside",
+    "PatternFile",
+    "PersonSettings",
+    "cleaned_settings",
+    "outside_of_project",
+    "pattern_files",
+    "person_settings",
+]
 
 _HARMLESS: Final = frozenset(
     {
@@ -35,38 +44,80 @@ _ANSWER_S: Final = 5.0
 """git reads two files: 3 ms."""
 _MAX_FILE: Final = 4096
 """Of a file that names a directory: PATH_MAX, limits.h."""
+_MAX_PATTERNS: Final = 1 << 16
+"""64 KiB, as of any file that is made in a cell (aileron_sandbox/cell/policy.py): a person's patterns are a page."""
 _MAX_UP: Final = 64
+_DRIVER: Final = re.compile(rb"(?<=\s)(?:filter|diff|merge)=\S*")
+"""An attribute that names a command of a configuration which is not in the cell."""
 _WORKTREE: Final = re.compile(r"^\s*worktree\s*=(.*)$", re.MULTILINE)
 
 
-def person_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The person's own settings of git by their names; none where there is no git, or no answer."""
+class PersonSettings(NamedTuple):
+    """Settings of git by their names: the values, and the files that say them."""
+
+    values: Mapping[str, str] = {}
+    files: Mapping[str, str] = {}
+
+
+def person_settings(environment: Mapping[str, str]) -> PersonSettings:
+    """The person's own, with what they include; none where there is no git, or no answer."""
     git = shutil.which("git", path=_WHERE)
     if git is None:
-        return {}
-    words = [git, "config", "--global", "--includes", "--null", "--list"]
-    kept = {name: value for name, value in environment.items() if name in ("HOME", "XDG_CONFIG_HOME")}
+        return PersonSettings()
+    words = [git, "config", "--global", "--includes", "--show-origin", "--null", "--list"]
+    kept = {name: environment[name] for name in ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL") if name in environment}
     try:
         said = subprocess.run(
             words, env=kept, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return {}
-    entries = said.stdout.decode("utf-8", "replace").split("\0")
-    return {name: value for name, separator, value in (one.partition("\n") for one in entries) if separator}
+        return PersonSettings()
+    words = said.stdout.decode("utf-8", "replace").split("\0")
+    entries = [(origin, *one.partition("\n")) for origin, one in zip(words[::2], words[1::2], strict=False)]
+    return PersonSettings(
+        {name: value for _, name, separator, value in entries if separator},
+        {name: origin.removeprefix("file:") for origin, name, _, _ in entries},
+    )
 
 
-def cleaned_settings(settings: Mapping[str, str]) -> bytes:
-    r"""A configuration with what is harmless of it, in git's own syntax.
+class PatternFile(NamedTuple):
+    """A file of patterns that git obeys in every repository of the person's."""
+
+    key: str
+    path: str
+    said_in: str
+    """The configuration that names it; empty where it lies where git looks by itself."""
+
+    def content(self) -> bytes | None:
+        """What a cell shows of it: no commands. None where there is no such file, or it is longer than 64 KiB."""
+        content = read_regular(self.path, _MAX_PATTERNS + 1)
+        if content is None or len(content) > _MAX_PATTERNS:
+            return None
+        return _DRIVER.sub(b"", content) if self.key == "core.attributesfile" else content
+
+
+def pattern_files(settings: PersonSettings, home: str, configuration: str) -> Iterator[PatternFile]:
+    """What git ignores everywhere, and the attributes of all files. `configuration` is XDG_CONFIG_HOME, or what stands for it."""
+    for key, name in (("core.excludesfile", "ignore"), ("core.attributesfile", "attributes")):
+        said = settings.values.get(key)
+        path = f"{configuration}/git/{name}" if said is None else said
+        if path.startswith("~/"):
+            path = home + path[1:]
+        if path.startswith("/") and os.path.isfile(path):
+            yield PatternFile(key, os.path.normpath(path), settings.files.get(key, "") if said is not None else "")
+
+
+def cleaned_settings(settings: Mapping[str, str], files: Mapping[str, str] | None = None) -> bytes:
+    r"""A configuration with what is harmless of it, and `files` by their keys, in git's own syntax.
 
     >>> cleaned_settings({"user.name": 'Mira "M" \\', "credential.helper": "store"})
     b'[user]\n\tname = "Mira \\"M\\" \\\\"\n'
     """
     lines: list[str] = []
-    for name, value in settings.items():
-        if name in _HARMLESS and len(value) <= _MAX_FILE:
-            section, _, key = name.partition(".")
-            lines.append(f"[{section}]\n\t{key} = {_quoted(value)}\n")
+    kept = {name: value for name, value in settings.items() if name in _HARMLESS and len(value) <= _MAX_FILE}
+    for name, value in (*kept.items(), *(files or {}).items()):
+        section, _, key = name.partition(".")
+        lines.append(f"[{section}]\n\t{key} = {_quoted(value)}\n")
     return "".join(lines).encode()
 
 

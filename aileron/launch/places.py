@@ -9,9 +9,11 @@ Source: the manuals of the programs that are named. Not here: Aileron's own home
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Final
 
-__all__ = ["SECRET_IN_HOME", "SECRET_ON_MACHINE", "is_within", "secret_places"]
+__all__ = ["SECRET_IN_HOME", "SECRET_ON_MACHINE", "is_like_credentials", "is_within", "secret_places"]
 
 SECRET_IN_HOME: Final = (
     # keys, and what logs in
@@ -24,6 +26,7 @@ SECRET_IN_HOME: Final = (
     # files of names and passwords
     ".netrc", ".git-credentials", ".config/git/credentials", ".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials",
     ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties", ".composer/auth.json",
+    ".dotnet/corefx",
     ".config/composer/auth.json", ".nuget", ".pgpass", ".my.cnf", ".mylogin.cnf", ".msmtprc", ".mbsyncrc", ".config/pip",
     # browsers, mail and messengers
     ".mozilla", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge", ".config/vivaldi",
@@ -39,6 +42,29 @@ SECRET_ON_MACHINE: Final = (
     "/run", "/var/run", "/tmp/.X11-unix", "/tmp/.ICE-unix", "/proc", "/sys", "/dev", "/boot",  # noqa: S108 - to be masked
     "/var/lib", "/var/log", "/var/spool", "/var/backups",
 )  # fmt: skip
+
+
+_LIKE_CREDENTIALS: Final = re.compile(
+    r"\.env(\..*|rc)?|id_(rsa|dsa|ecdsa|ed25519).*|.*\.(pem|key|p12|pfx|p8|jks|keystore|kdbx?|ovpn|asc|gpg|age|pgpass)|auth\.json"
+    r"|.*(secret|credential|password|passwd|passphrase|private[-_]?key|api[-_]?key|keyring|wallet|cookies|_history).*"
+    r"|(.*[._-])?tokens?([._-].*)?",
+    re.IGNORECASE,
+)
+"""Names that people give to what holds a credential, wherever it lies."""
+
+
+def is_like_credentials(path: str) -> bool:
+    """Whether a path looks like a place of credentials, in whoever's home it lies, or contains one of a home's.
+
+    For what is only recommended: it is wrong for a harmless `secrets.py`, and that costs a person an option that they think of.
+
+    >>> is_like_credentials("/home/you/backup/.ssh/config"), is_like_credentials("/home/you/lib/python3")
+    (True, False)
+    """
+    below = f"{path}/"
+    if any(f"/{name}/" in below for name in SECRET_IN_HOME):
+        return True
+    return any(_LIKE_CREDENTIALS.fullmatch(name) for name in path.split(os.sep))
 
 
 def secret_places(home: str) -> tuple[str, ...]:

@@ -18,14 +18,17 @@ Source: docs/adr/0062-the-agent-in-a-cell.md, docs/reference/cli.md. Not here: h
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from aileron.launch import cell_environment, git_sights, toolchains
+from aileron.launch import cell_environment, git_sights, project_sights, toolchains
 from aileron.launch.agent import (
     Agent,
     AileronServer,
@@ -34,9 +37,10 @@ from aileron.launch.agent import (
     LaunchRequest,
     Setup,
     home_of,
+    xdg_directory,
 )
 from aileron.launch.agents import AGENTS
-from aileron.launch.places import SECRET_IN_HOME, is_within, secret_places
+from aileron.launch.places import SECRET_IN_HOME, is_like_credentials, is_within, secret_places
 from aileron.launch.system_sights import SYSTEM, SystemSights, made_files, system_sights
 from aileron.launch.ways import leads_away, way_of
 from aileron.model.placeholder import CELL_PLACEHOLDER
@@ -58,6 +62,9 @@ _MAX_BINDS: Final = 200
 """Places that are shown: a person with every toolchain has sixty. CellPolicy takes 256."""
 _MAX_LINKS: Final = 64
 """Links in an agent's settings that lead out of them, as those of a person who keeps them in a repository do."""
+_NO_SETTINGS: Final = git_sights.PersonSettings()
+_MAX_SAID: Final = 8
+"""Of a project's: a screen has 24 lines, and a person reads the first."""
 _UNFIT_ROOTS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/var", "/tmp", "/home", "/root")  # noqa: S108
 """A project is none of these: they hold what is everybody's."""
 _UNFIT: Final = ("/proc", "/sys", "/dev", "/run", "/boot", "/nix", "/gnu", "/snap")
@@ -114,7 +121,7 @@ class Machine:
     aileron_home: str
     installation: tuple[str, ...]
     gateway_port: int
-    git_settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    git_settings: git_sights.PersonSettings = _NO_SETTINGS
     system: Callable[[], SystemSights] = system_sights
     """Asked last: it may be found out meanwhile."""
     earlier_projects: tuple[str, ...] = ()
@@ -192,10 +199,11 @@ def sights(
         _check_setting(str(setting), machine)
     shown = _Shown(machine)
     written = _written_by_agents(project, settings, options, machine)
-    path = _programs(shown, program, toolchains.Where(machine.home, asked.environment, written))
-    _certificates(shown, asked.environment, machine, written)
+    where = toolchains.Where(machine.home, asked.environment, written)
+    path = _programs(shown, program, where)
     missing = _settings(shown, needs, asked.environment, machine, written)
     _allowed(shown, options, machine)
+    _certificates(shown, asked.environment, machine, written)
     shown.put(project, project, writable=not options.read_only and not options.overlay)
     for place in machine.installation:
         shown.fixed(place)
@@ -203,20 +211,25 @@ def sights(
         f"{place} belongs to Aileron or to the agent's program, and stays read-only"
         for place in shown.fixed_within(project)
     ]
+    leads = project_sights.leads_of(project)
+    for lead in leads:
+        shown.lead(lead, toolchains.toolchain_of(lead.target, where))
+    shown.notes += _said_of_links(leads, shown, where)
     keys = _hidden_keys(needs, asked, setup)
     shown.notes += keys.notes
     _git(shown, project)
     system = machine.system()
-    binds = (*(Bind(source, target, mounts=True) for source, target in system.directories), *shown.binds())
     hidden = [(_target(path, asked.environment, machine), EMPTY_STATE) for path in keys.files if os.path.isfile(path)]
+    files = (*made_files(), *_git_files(shown, where), *hidden)
+    binds = (*(Bind(source, target, mounts=True) for source, target in system.directories), *shown.binds())
     masked = [place for place in system.masked if not shown.is_named(place)]
     policy = CellPolicy(
         folder=project,
         home=machine.home,
         binds=binds,
         masked=tuple(dict.fromkeys([*masked, *shown.masked(machine)])),
-        links=system.links,
-        files=(*made_files(), *_git_file(machine, shown), *hidden),
+        links=(*system.links, *shown.links([path for path, _ in files])),
+        files=files,
         tcp_listeners=(("gateway", machine.gateway_port), ("tunnel", cell_environment.PROXY_PORT)),
         unix_listeners=tuple((name, f"{cell_environment.RUN_HOME}/run/{name}.sock") for name in ("mcp", "agent")),
         **dataclasses.asdict(options.limits),
@@ -248,22 +261,25 @@ class _Shown:
     """What is collected, with the rules for each kind of place."""
 
     def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+        self.machine = machine
         self._secret = machine.secret_places
         self._named: set[str] = set()
         self._settings: set[str] = set()
         self._places: dict[str, Bind] = {}
         self._fixed: dict[str, Bind] = {}
+        self._links: dict[str, str] = {}
+        self.led_out: list[project_sights.Lead] = []
+        """Links of the agent's settings that lead out of them."""
         self.notes: list[str] = []
 
     def read(self, source: str, *, target: str = "") -> None:
         """Read-only, unless it may not be shown in passing: then it is not there."""
-        if os.path.exists(source) and not self._is_kept_back(source) and not _is_system(target or source):
+        if os.path.exists(source) and not self.is_kept_back(source) and not _is_system(target or source):
             self._places.setdefault(target or source, Bind(source, target or source))
 
     def fixed(self, source: str, *, target: str = "") -> None:
         """Read-only, also in what can be written."""
-        if os.path.exists(source) and not _is_system(source) and not is_within(self._machine.home, source):
+        if os.path.exists(source) and not _is_system(source) and not is_within(self.machine.home, source):
             self._fixed[target or source] = Bind(source, target or source)
 
     def fixed_within(self, path: str) -> list[str]:
@@ -284,6 +300,27 @@ class _Shown:
         self._named.add(path)
         self.put(path, path, writable=writable)
 
+    def lead(self, lead: project_sights.Lead, places: Iterable[str]) -> None:
+        """Read-only, where one of the project's leads, with the links of the person's on the way."""
+        for place in places:
+            self.read(place)
+        if self.has(lead.target):
+            for link in lead.links:
+                with contextlib.suppress(OSError):  # it is gone meanwhile
+                    self._links.setdefault(link, "" if self.is_kept_back(link) else os.readlink(link))
+
+    def links(self, files: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Those that are in nothing that is shown, and in the way of nothing, of the files that are made neither."""
+        targets = (*self._places, *self._fixed, *files)
+        for link, said in self._links.items():
+            if (
+                said
+                and not _is_system(link)
+                and not self.has(link)
+                and not any(is_within(one, link) for one in targets)
+            ):
+                yield link, said
+
     def is_named(self, path: str) -> bool:
         """Whether a person named this very path."""
         return path in self._named
@@ -291,6 +328,13 @@ class _Shown:
     def has(self, path: str) -> bool:
         """Whether it is shown, by this path."""
         return any(is_within(path, place) for place in (*self._places, *self._fixed))
+
+    def is_readable(self, path: str) -> bool:
+        """Return whether the cell can read a path: it is of the system, or shown and not masked in that."""
+        masked = (*self._secret, self.machine.aileron_home)
+        hidden = [one for one in masked if is_within(path, one) and one not in self._named]
+        shown = [one for one in (*self._places, *self._fixed) if is_within(path, one)]
+        return _is_system(path) or any(all(is_within(place, one) for one in hidden) for place in shown)
 
     def binds(self) -> tuple[Bind, ...]:
         """The wide ones first, without those that change nothing. CellRefused if they are too many."""
@@ -326,8 +370,9 @@ class _Shown:
             if any(place != shown and is_within(place, shown) for shown in (*self._places, *self._fixed)):
                 yield place
 
-    def _is_kept_back(self, path: str) -> bool:
-        machine = self._machine
+    def is_kept_back(self, path: str) -> bool:
+        """Whether a place is shown only if a person names it, or never."""
+        machine = self.machine
         if (
             is_within(machine.aileron_home, path)
             or is_within(path, machine.aileron_home)
@@ -418,6 +463,8 @@ def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]
             shown.notes.append(f"{directory} is in PATH but contains your home, so it is not shown")
             continue
         kept.append(directory)
+        for place in toolchains.brought_by(directory, where):
+            shown.read(place)
         if not _is_system(directory):
             if where.leads_away(said):
                 shown.notes.append(
@@ -444,11 +491,11 @@ def _certificates(shown: _Shown, environment: Mapping[str, str], machine: Machin
         is_in_home = is_within(real, machine.home)
         is_led = leads_away(said, written) or any(is_within(link, machine.home) for link in links)
         is_fit = (is_directory and not is_in_home and os.path.isdir(real)) or os.path.isfile(real)
-        if is_led or not is_fit:
-            why = "by a link" if is_led else "which is no file"
-            shown.notes.append(f"{said} leads to {real} {why}, and is not shown; if it is yours: --allow-read {real}")
-        else:
+        if (is_fit and not is_led) or shown.is_named(real):
             shown.read(real, target=said)
+        elif not shown.is_readable(real) or is_led:
+            why = "by a link" if is_led else "which is no file"
+            shown.notes.append(f"{said} leads to {real} {why}, and is not shown{_remedy(real, shown.machine)}")
 
 
 def _settings(
@@ -466,12 +513,10 @@ def _settings(
                 missing.append(Missing(source, is_directory))
             shown.settings(source, target)
             if is_directory:
-                shown.notes += _links_out_of(source, place)
+                shown.led_out += _links_out_of(source, place)
     for place in needs.readable:
         if leads_away(os.path.abspath(place), written):
-            shown.notes.append(
-                f"{place} leads to {os.path.realpath(place)} by a link that an agent could have made: not shown"
-            )
+            shown.led_out.append(project_sights.Lead(str(place), os.path.realpath(place)))
             continue
         shown.read(os.path.realpath(place), target=_target(str(place), environment, machine))
     for place in needs.fixed:
@@ -488,8 +533,8 @@ def _target(path: str, environment: Mapping[str, str], machine: Machine) -> str:
     return machine.home + normal[len(said) :] if is_within(normal, said) else os.path.realpath(normal)
 
 
-def _links_out_of(source: str, place: Path) -> Iterator[str]:
-    """Notes about links in a directory of settings that lead elsewhere, as where a person keeps their settings in a repository.
+def _links_out_of(source: str, place: Path) -> Iterator[project_sights.Lead]:
+    """Links in a directory of settings that lead elsewhere, as where a person keeps their settings in a repository.
 
     They are not followed: an agent can make one, and would choose what the next cell shows.
     """
@@ -500,8 +545,39 @@ def _links_out_of(source: str, place: Path) -> Iterator[str]:
         return
     for name in sorted(links)[:_MAX_LINKS]:
         target = os.path.realpath(f"{source}/{name}")
-        if not is_within(target, source) and not _is_system(target) and os.path.exists(target):
-            yield f"{place}/{name} leads to {target}, which is not shown; if it is yours: --allow-read {target}"
+        if not is_within(target, source) and os.path.exists(target):
+            yield project_sights.Lead(f"{place}/{name}", target)
+
+
+def _said_of_links(leads: Iterable[project_sights.Lead], shown: _Shown, where: toolchains.Where) -> Iterator[str]:
+    """Notes about links that lead to what is not shown, of the settings and of the project, each place once."""
+    machine = shown.machine
+    for lead in shown.led_out:
+        if not shown.is_readable(lead.target):
+            yield f"{lead.path} leads to {lead.target}, which is not shown{_remedy(lead.target, machine)}"
+    by_tree: dict[str, project_sights.Lead] = {}
+    for lead in leads:
+        if not shown.is_readable(lead.target):
+            by_tree.setdefault(toolchains.tree_of(lead.target, where.home), lead)
+    for tree, lead in itertools.islice(by_tree.items(), _MAX_SAID):
+        what = ", so the environment does not work" if os.path.basename(lead.path) == "pyvenv.cfg" else ""
+        yield f"{lead.path} leads to {lead.target}, which is not shown{what}{_remedy(tree, machine)}"
+    if len(by_tree) > _MAX_SAID:
+        yield f"{len(by_tree) - _MAX_SAID} more links of the project lead to what is not shown"
+
+
+def _remedy(path: str, machine: Machine) -> str:
+    """Return the end of a note: how a place is shown. None for credentials: an agent may have led there."""
+    closed = [place for place in (*machine.secret_places, machine.aileron_home) if not is_within(machine.home, place)]
+    if is_like_credentials(path) or any(is_within(path, one) or is_within(one, path) for one in closed):
+        return ", and may hold credentials"
+    if is_within(machine.home, path) or (not is_within(path, machine.home) and _is_machines(path)):
+        return ""
+    return f"; if it is yours: --allow-read {shlex.quote(path)}"
+
+
+def _is_machines(path: str) -> bool:
+    return any(is_within(path, place) for place in (*_OF_THE_SYSTEM, "/root"))
 
 
 def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
@@ -562,21 +638,47 @@ def _some(names: Iterable[str]) -> str:
 
 def _git(shown: _Shown, project: str) -> None:
     outside = git_sights.outside_of_project(project)
-    if outside is None or shown.has(outside.path):
+    if outside is None or shown.is_readable(outside.path):
         return
-    if outside.leads_back:
-        shown.notes.append(f"{outside.why} and not shown, so git does not work: --allow-write {outside.path}")
+    path = outside.path
+    if "--allow-read" not in _remedy(path, shown.machine):
+        shown.notes.append(f"{outside.why}, in {path}, which is not shown, so git does not work")
+    elif outside.leads_back:
+        shown.notes.append(f"{outside.why} and not shown, so git does not work: --allow-write {shlex.quote(path)}")
     else:
         shown.notes.append(
-            f"the file .git of this folder names {outside.path}, which does not name this folder and is not shown; "
-            f"if it is the repository of this folder: --allow-write {outside.path}"
+            f"the file .git of this folder names {path}, which does not name this folder and is not shown; "
+            f"if it is the repository of this folder: --allow-write {shlex.quote(path)}"
         )
 
 
-def _git_file(machine: Machine, shown: _Shown) -> tuple[tuple[str, bytes], ...]:
+def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes], ...]:
+    """The person's settings that are harmless, and what their git ignores everywhere: an agent would commit it else."""
+    machine, files, named = shown.machine, dict[str, bytes](), dict[str, str]()
+    configuration = xdg_directory(where.environment, "XDG_CONFIG_HOME", ".config")
+    for one in git_sights.pattern_files(machine.git_settings, str(home_of(where.environment)), str(configuration)):
+        target = _target(one.path, where.environment, machine)
+        if not shown.is_readable(target):
+            content = one.content()
+            if content is None or _is_chosen_by_agent(one, where) or shown.is_kept_back(os.path.realpath(one.path)):
+                shown.notes.append(
+                    f"{one.path} of your git is not shown: it is too long, or an agent could have chosen it"
+                )
+                continue
+            files[target] = content
+        if one.key in machine.git_settings.values:
+            named[one.key] = target
     path = f"{machine.home}/.gitconfig"
-    content = git_sights.cleaned_settings(machine.git_settings)
-    return () if not content or shown.has(path) else ((path, content),)
+    settings = git_sights.cleaned_settings(machine.git_settings.values, named)
+    if settings and not shown.has(path):
+        files[path] = settings
+    return tuple(files.items())
+
+
+def _is_chosen_by_agent(file: git_sights.PatternFile, where: toolchains.Where) -> bool:
+    """Whether an agent could have said which file it is: by a link, or in a configuration that it could write."""
+    said = os.path.realpath(file.said_in) if file.said_in else ""
+    return where.leads_away(file.path) or (bool(said) and (where.leads_away(file.said_in) or where.is_written(said)))
 
 
 def _unread_variables(options: CellOptions, environment: Mapping[str, str]) -> Iterator[str]:

@@ -19,7 +19,18 @@ from typing import Final, NamedTuple
 from aileron.launch.places import is_within
 from aileron.launch.ways import leads_away, read_regular
 
-__all__ = ["TOOLCHAINS", "Toolchain", "Where", "installation_of", "path_directories", "toolchain_variables"]
+__all__ = [
+    "TOOLCHAINS",
+    "Toolchain",
+    "Where",
+    "brought_by",
+    "installation_of",
+    "path_directories",
+    "python_of",
+    "toolchain_of",
+    "toolchain_variables",
+    "tree_of",
+]
 
 
 class Where(NamedTuple):
@@ -67,6 +78,7 @@ TOOLCHAINS: Final = (
     Toolchain(".local/share/pnpm", variable="PNPM_HOME"),
     Toolchain(".npm-global"),
     Toolchain(".local/lib/node_modules"),
+    Toolchain(".local/share/uv/python", variable="UV_PYTHON_INSTALL_DIR"),
     Toolchain(".local/share/uv", ("tools", "python")),
     Toolchain(".local/share/pipx"),
     Toolchain(".local/pipx"),
@@ -89,6 +101,10 @@ TOOLCHAINS: Final = (
     Toolchain("mambaforge"),
     Toolchain("anaconda3"),
 )
+_BROUGHT: Final = {"uv": ".local/share/uv/python", "mise": ".local/share/mise", "asdf": ".asdf"}
+"""Programs that install others elsewhere than beside themselves, and run those."""
+_DATA_HOME: Final = ".local/share/"
+"""What XDG_DATA_HOME stands for."""
 _DIRECTORY_VARIABLES: Final = ("JAVA_HOME", "GOROOT", "VIRTUAL_ENV", "CONDA_PREFIX", "ANDROID_HOME", "ANDROID_SDK_ROOT")
 """Each names an installation, wherever it is."""
 _MAX_PROGRAMS: Final = 2000
@@ -116,31 +132,47 @@ def installation_of(said: str, where: Where) -> tuple[str, ...]:
     """What is shown so that a program, or all programs of a directory, can run. It can be in a place that is shown anyway."""
     path = os.path.realpath(said)
     if where.leads_away(said):
-        return tuple(dict.fromkeys(_toolchain_of(path, where)))
+        return tuple(dict.fromkeys(toolchain_of(path, where)))
     if not os.path.isdir(path):
         # of what an agent could have made, the program itself: the folder is shown anyway, or is none of this cell's
-        of_file = [path, *_toolchain_of(path, where)] if where.is_written(path) else _around(path, where)
+        of_file = [path, *toolchain_of(path, where)] if where.is_written(path) else _around(path, where)
         return tuple(dict.fromkeys(of_file))
     found = [path]
-    if part := _toolchain_of(path, where):
+    if part := toolchain_of(path, where):
         found = [*part] if any(is_within(path, one) for one in part) else [path, *part]
     for link, target in _linked_from(path):
         if not any(is_within(target, one) for one in found):
-            found += [*_toolchain_of(target, where)] if where.leads_away(link) else [*_around(target, where)]
+            found += [*toolchain_of(target, where)] if where.leads_away(link) else [*_around(target, where)]
     return tuple(dict.fromkeys([*found, *_below_environment(path, where)]))
+
+
+def brought_by(directory: str, where: Where) -> tuple[str, ...]:
+    """What the programs of a directory of PATH have installed, and run, elsewhere."""
+    names = [name for program, name in _BROUGHT.items() if os.path.exists(f"{directory}/{program}")]
+    return tuple(part for chain in TOOLCHAINS if chain.name in names for part in _parts_of(chain, where))
+
+
+def python_of(file: str) -> str | None:
+    """The folder of the Python that a pyvenv.cfg names, as it is said; None where it names none that is there."""
+    content = read_regular(file, _MAX_CONFIG) or b""
+    for line in content.decode("utf-8", "replace").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "home" and (said := value.strip()).startswith("/") and os.path.isdir(said):
+            return said
+    return None
 
 
 def _around(path: str, where: Where) -> Iterator[str]:
     """One program: what of its toolchain, or which tree around it."""
-    if part := _toolchain_of(path, where):
+    if part := toolchain_of(path, where):
         yield from part
         if any(is_within(path, one) for one in part):
             return
-    yield _tree_of(path, where.home)
+    yield tree_of(path, where.home)
     yield from _below_environment(os.path.dirname(path), where)
 
 
-def _toolchain_of(path: str, where: Where) -> tuple[str, ...]:
+def toolchain_of(path: str, where: Where) -> tuple[str, ...]:
     """What is shown of the toolchain in which a path lies; nothing where it lies in none."""
     for chain in TOOLCHAINS:
         place = _place_of(chain, where)
@@ -152,8 +184,15 @@ def _toolchain_of(path: str, where: Where) -> tuple[str, ...]:
 def _place_of(chain: Toolchain, where: Where) -> str:
     """Resolved; empty where an agent could have chosen it."""
     said = where.environment.get(chain.variable, "") if chain.variable else ""
-    path = said if said.startswith("/") else f"{where.home}/{chain.name}"
+    path = said if said.startswith("/") else _in_home(chain.name, where)
     return "" if where.leads_away(path) else os.path.realpath(path)
+
+
+def _in_home(name: str, where: Where) -> str:
+    data = where.environment.get("XDG_DATA_HOME", "")
+    if name.startswith(_DATA_HOME) and data.startswith("/"):
+        return os.path.join(data, name.removeprefix(_DATA_HOME))
+    return f"{where.home}/{name}"
 
 
 def _parts_of(chain: Toolchain, where: Where) -> Iterator[str]:
@@ -183,7 +222,7 @@ def _linked_from(directory: str) -> Iterator[tuple[str, str]]:
             yield link, target
 
 
-def _tree_of(path: str, home: str) -> str:
+def tree_of(path: str, home: str) -> str:
     """What a program needs around it, by where it lies."""
     parts = path.split("/")
     if "node_modules" in parts[1:-1]:
@@ -207,16 +246,13 @@ def _below_environment(directory: str, where: Where) -> Iterator[str]:
     """Of the `bin` of a virtual environment: the environment, and the Python that it is made from."""
     environment = os.path.dirname(directory)
     file = f"{environment}/pyvenv.cfg"
-    content = read_regular(file, _MAX_CONFIG)
-    if content is None:
+    if read_regular(file, _MAX_CONFIG) is None:
         return
     yield environment
     is_own = not where.is_written(file) and not where.leads_away(file)
-    for line in content.decode("utf-8", "replace").splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "home" and (said := value.strip()).startswith("/") and os.path.isdir(said):
-            below = os.path.realpath(said)
-            if is_own and not where.leads_away(said):
-                yield os.path.dirname(below)
-            else:
-                yield from _toolchain_of(below, where)
+    if (said := python_of(file)) is not None:
+        below = os.path.realpath(said)
+        if is_own and not where.leads_away(said):
+            yield os.path.dirname(below)
+        else:
+            yield from toolchain_of(below, where)

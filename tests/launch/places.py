@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aileron.launch.agent import AileronServer, Gateway, LaunchRequest
 from aileron.launch.agents import AGENTS
+from aileron.launch.git_sights import PersonSettings
 from aileron.launch.programs import read_files
 from aileron.launch.sights import CellOptions, Machine, Sights, server_in_cell, sights
 from aileron.launch.system_sights import SystemSights
@@ -57,6 +58,7 @@ class Place:
         options: CellOptions | None = None,
         installation: tuple[str, ...] = (),
         git_settings: Mapping[str, str] | None = None,
+        git_files: Mapping[str, str] | None = None,
         system: SystemSights = _SYSTEM,
         earlier: tuple[Path, ...] = (),
         **environment: str,
@@ -67,7 +69,7 @@ class Place:
             aileron_home=str(self.aileron),
             installation=installation,
             gateway_port=8721,
-            git_settings=git_settings or {},
+            git_settings=PersonSettings(git_settings or {}, git_files or {}),
             system=lambda: system,
             earlier_projects=tuple(map(str, earlier)),
         )

@@ -19,6 +19,8 @@ SETTINGS = """\
 \thelper = store
 [alias]
 \tx = !touch executed
+[core]
+\texcludesFile = ~/ignored
 """
 
 
@@ -26,10 +28,12 @@ def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
     """With what is included; what executes or logs in does not come through, and nothing of it runs."""
     (tmp_path / ".gitconfig").write_text(SETTINGS)
     (tmp_path / "more").write_text("[init]\n\tdefaultBranch = trunk\n[core]\n\tsshCommand = x\n")
-    found = person_settings({"HOME": str(tmp_path)})
+    found, files = person_settings({"HOME": str(tmp_path)})
     cleaned = cleaned_settings(found).decode()
 
     assert found["credential.helper"] == "store"
+    assert files["core.excludesfile"] == str(tmp_path / ".gitconfig")
+    assert files["init.defaultbranch"] == str(tmp_path / "more")
     assert cleaned == (
         '[user]\n\tname = "Mira \\"M\\" Stern"\n[user]\n\temail = "mira@example.com"\n[init]\n\tdefaultbranch = "trunk"\n'
     )
@@ -41,7 +45,7 @@ def test_a_git_that_an_agent_left_in_path_does_not_run(tmp_path: Path) -> None:
     planted.write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\n")
     planted.chmod(0o755)
     (tmp_path / ".gitconfig").write_text("[user]\n\tname = Mira\n")
-    found = person_settings({"HOME": str(tmp_path), "PATH": str(tmp_path)})
+    found = person_settings({"HOME": str(tmp_path), "PATH": str(tmp_path)}).values
 
     assert found == {"user.name": "Mira"}
     assert not (tmp_path / "executed").exists()

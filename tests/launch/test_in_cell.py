@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import socket
 import stat
 import sys
@@ -124,6 +125,24 @@ def test_a_cell_leaves_the_person_inotify(desk: Desk) -> None:
     )
 
     assert 0 < int(look(desk, f'exec {sys.executable} -c "{script}"')) <= most // 2
+
+
+def test_a_project_works_as_it_does_outside(desk: Desk) -> None:
+    """Its environment has its Python, git ignores what it ignores everywhere, and the machine's name has an address."""
+    person = desk.path / "person"
+    python = person / ".local/share/uv/python/cpython-3/bin/python3"
+    for path, text in ((python, ""), (person / ".config/git/ignore", "*.local\n"), (desk.folder / "env.local", "")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    shutil.copy(os.path.realpath("/usr/bin/python3"), python)
+    (person / "python3").symlink_to(python)
+    scripts = desk.folder / ".venv" / "bin"
+    scripts.mkdir(parents=True)
+    (scripts / "python").symlink_to(person / "python3")
+    (desk.folder / ".venv" / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
+    script = "getent hosts $(hostname); .venv/bin/python -c 'print(7)'; git init -q .; git status --porcelain"
+
+    assert look(desk, script).split() == ["127.0.0.1", "localhost", "cell", "7", "??", ".venv/"]
 
 
 def test_an_overlay_keeps_the_project_as_it_was(desk: Desk) -> None:

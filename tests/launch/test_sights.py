@@ -160,6 +160,8 @@ def test_a_link_that_an_agent_left_in_its_settings_shows_nothing(place: Place) -
 
     assert place.shows(cell, letter) == "nothing"
     assert [note for note in cell.notes if note.endswith(f"--allow-read {letter}")]
+    allowed = place.cell(options=CellOptions(allow_read=(str(letter.parent),)))
+    assert [note for note in allowed.notes if "not shown" in note] == []
 
 
 @pytest.mark.parametrize("how", ["link", "pyvenv", "program"])
@@ -192,6 +194,120 @@ def test_a_virtual_environment_of_a_project_comes_with_a_python_of_the_table(pla
 
     assert place.shows(cell, python) == "read-only"
     assert place.shows(cell, scripts / "python3") == "writable"
+
+
+ENVIRONMENTS = [
+    (".venv", ".local/share/uv/python/cpython-3.12/bin/python3.12"),
+    ("env", ".pyenv/versions/3.11/bin/python3"),
+    ("packages/one/venv", "miniconda3/bin/python3"),
+    (".tox/py312", ".asdf/installs/python/3.12/bin/python3"),
+]
+
+
+@pytest.mark.parametrize(("name", "python"), ENVIRONMENTS)
+def test_an_environment_of_a_project_works_without_being_in_path(place: Place, name: str, python: str) -> None:
+    """By its link or by its pyvenv.cfg, which name a Python of the table; or a tool finds it broken and replaces it."""
+    program = place.program(place.home / python)
+    scripts = place.project / name / "bin"
+    scripts.mkdir(parents=True)
+    assert place.shows(place.cell(), program) == "nothing"
+    (scripts.parent / "pyvenv.cfg").write_text(f"home = {program.parent}\n")
+    assert place.shows(place.cell(), program) == "read-only"
+
+    (scripts.parent / "pyvenv.cfg").unlink()
+    (scripts / "python").symlink_to(program)
+    cell = place.cell()
+    assert place.shows(cell, program) == "read-only"
+    assert [note for note in cell.notes if "not shown" in note] == []
+
+
+def test_an_environment_has_the_persons_links_on_its_way(place: Place) -> None:
+    """As ~/python3, which leads to a Python that uv installed: the cell has the link, and nothing beside it."""
+    program = place.program(place.home / ".local/share/uv/python/cpython-3.12/bin/python3.12")
+    (place.home / "python3").symlink_to(program)
+    scripts = place.project / ".venv" / "bin"
+    scripts.mkdir(parents=True)
+    (scripts / "python").symlink_to(place.home / "python3")
+    cell = place.cell()
+
+    assert (str(place.home / "python3"), str(program)) in cell.policy.links
+    assert not [path for path, _ in place.cell(folder=place.file("other/x").parent).policy.links if "python3" in path]
+
+
+def test_what_uv_installed_is_there_where_uv_is(place: Place) -> None:
+    """Also where variables move it: without it, uv would install another one for each session."""
+    moved = place.program(place.home / "pythons" / "cpython-3.12" / "bin" / "python3.12")
+    data = place.program(place.home / "data" / "uv" / "python" / "cpython-3.12" / "bin" / "python3.12")
+    assert place.shows(place.cell(UV_PYTHON_INSTALL_DIR=str(place.home / "pythons")), moved) == "nothing"
+
+    place.program(place.bin / "uv")
+    assert place.shows(place.cell(UV_PYTHON_INSTALL_DIR=str(place.home / "pythons")), moved) == "read-only"
+    assert place.shows(place.cell(XDG_DATA_HOME=str(place.home / "data")), data) == "read-only"
+
+
+@pytest.mark.parametrize("how", ["pyvenv", "link of an environment", "link", "package"])
+def test_a_link_of_a_project_to_what_is_not_shown_is_named(place: Place, how: str) -> None:
+    """With the option that shows it; with that option nothing is said. A program of many names is one note."""
+    program = place.program(place.home / "mine" / "bin" / "python3")
+    (place.home / "mine" / "lib").mkdir()
+    scripts = place.project / ".venv" / "bin"
+    scripts.mkdir(parents=True)
+    tree = place.home / "mine"
+    if how == "pyvenv":
+        (scripts.parent / "pyvenv.cfg").write_text(f"home = {program.parent}\n")
+    elif how == "link of an environment":
+        for name in ("python", "python3"):
+            (scripts / name).symlink_to(program)
+    else:
+        link = place.project / ("node_modules/@x/y" if how == "package" else "data")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(tree)
+    (note,) = [note for note in place.cell().notes if "which is not shown" in note]
+
+    assert note.endswith(f"; if it is yours: --allow-read {tree}")
+    assert [
+        note for note in place.cell(options=CellOptions(allow_read=(str(tree),))).notes if "not shown" in note
+    ] == []
+
+
+def lay(place: Place, where: str, target: Path) -> None:
+    """Lead there, as an agent can: by a link in its settings, one of the project, an environment, a file of git."""
+    if where == "git":
+        (place.project / ".git").write_text(f"gitdir: {target}\n")
+        return
+    folder = place.home / ".claude" if where == "settings" else place.project / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    if where == "pyvenv":
+        (folder.parent / "pyvenv.cfg").write_text(f"home = {target}\n")
+    else:
+        (folder / "python").symlink_to(target)
+
+
+@pytest.mark.parametrize("where", ["settings", "project", "pyvenv", "git"])
+@pytest.mark.parametrize(
+    "target",
+    [".ssh", ".config", ".aws/x", "dotfiles/ssh", "backup/.gnupg", "app/.env.local", "keys/id_ed25519", "", ".aileron"],
+)
+def test_no_place_of_credentials_is_recommended(place: Place, where: str, target: str) -> None:
+    """An agent laid the link to have a person show it. It is named; for what else lies in the home the option is said too."""
+    for name in (".config/gh", "dotfiles/ssh", "documents"):
+        (place.home / name).mkdir(parents=True)
+    (place.home / ".ssh").symlink_to(place.home / "dotfiles" / "ssh")
+    (place.home / target).mkdir(parents=True, exist_ok=True)
+    lay(place, where, place.home / target)
+    notes = [note for note in place.cell().notes if "not shown" in note]
+    assert notes
+    assert not [note for note in notes if "--allow" in note]
+
+
+@pytest.mark.parametrize("where", ["settings", "project", "pyvenv", "git"])
+def test_what_is_no_place_of_credentials_is_recommended(place: Place, where: str) -> None:
+    """With its name as a shell takes it."""
+    documents = place.home / "my documents"
+    documents.mkdir()
+    lay(place, where, documents)
+
+    assert [note for note in place.cell().notes if note.endswith((f"read '{documents}'", f"write '{documents}'"))]
 
 
 @pytest.mark.parametrize("how", ["in PATH", "PATH", "through", "pyvenv", "VIRTUAL_ENV", "PYENV_ROOT", ".pyenv"])
@@ -730,6 +846,9 @@ def test_certificates_of_the_home_are_files_and_no_links(place: Place, variable:
     cell = place.cell(**{variable: str(named)})
 
     is_shown = what == "file"
+    allowed = place.cell(options=CellOptions(allow_read=(os.path.realpath(named),)), **{variable: str(named)})
+    assert [note for note in allowed.notes if "not shown" in note] == []
+    assert place.shows(allowed, named) == "read-only"
     assert place.shows(cell, named) == ("read-only" if is_shown else "nothing")
     assert bool([note for note in cell.notes if f"--allow-read {os.path.realpath(named)}" in note]) is not is_shown
 
@@ -758,6 +877,42 @@ def test_git_knows_who_commits_and_no_credentials(place: Place) -> None:
     content = dict(cell.policy.files)[f"{place.home}/.gitconfig"]
 
     assert content == b'[user]\n\tname = "Mira"\n'
+
+
+@pytest.mark.parametrize("how", ["by itself", "XDG_CONFIG_HOME", "named"])
+@pytest.mark.parametrize("name", ["ignore", "attributes"])
+def test_git_ignores_what_it_ignores_outside(place: Place, how: str, name: str) -> None:
+    """Where git looks by itself, where a variable moves that, and where the person's settings say: patterns, and no commands."""
+    files = {"by itself": f".config/git/{name}", "XDG_CONFIG_HOME": f"moved/git/{name}", "named": f"my-{name}"}
+    patterns = place.file(files[how], "*.local\n*.bin filter=lfs -text\n")
+    key = {"ignore": "core.excludesfile", "attributes": "core.attributesfile"}[name]
+    variables = {"XDG_CONFIG_HOME": f"{place.home}/moved"} if how == "XDG_CONFIG_HOME" else {}
+    cell = place.cell(git_settings={key: f"~/my-{name}"} if how == "named" else {}, **variables)
+    files_made = dict(cell.policy.files)
+
+    assert files_made[str(patterns)] == (
+        b"*.local\n*.bin filter=lfs -text\n" if name == "ignore" else b"*.local\n*.bin  -text\n"
+    )
+    assert (f'"{patterns}"'.encode() in files_made.get(f"{place.home}/.gitconfig", b"")) is (how == "named")
+
+
+@pytest.mark.parametrize("how", ["link", "configuration", "credentials", "too long"])
+def test_what_an_agent_can_choose_is_no_file_of_git(place: Place, how: str) -> None:
+    """By a link or by a configuration that an agent in an earlier cell could write; elsewhere the same is the person's."""
+    letter = place.file(".ssh/id" if how == "credentials" else "letter", "x" * (70_000 if how == "too long" else 7))
+    dotfiles = place.home / "dotfiles"
+    dotfiles.mkdir()
+    settings, said = {"core.excludesfile": str(letter)}, {"core.excludesfile": str(place.file("dotfiles/gitconfig"))}
+    if how == "link":
+        (dotfiles / "ignore").symlink_to(letter)
+        settings, said = {"core.excludesfile": str(dotfiles / "ignore")}, {}
+    by_agent = place.cell(git_settings=settings, git_files=said, earlier=(dotfiles,))
+    by_person = place.cell(git_settings=settings, git_files=said)
+
+    assert b"x" * 7 not in b"".join(content for _, content in by_agent.policy.files)
+    assert [note for note in by_agent.notes if "of your git is not shown" in note]
+    is_fine = how in ("link", "configuration")
+    assert (b"x" * 7 in [content for _, content in by_person.policy.files]) is is_fine
 
 
 def test_nothing_of_the_home_is_named_twice(place: Place) -> None:

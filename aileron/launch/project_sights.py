@@ -1,0 +1,88 @@
+"""Links and virtual environments of a project that lead out of it: an environment does not work without its Python.
+
+Runs in the command that starts the cell. Everything in the project is hostile, and what it names is never shown for that reason
+alone: sights.py shows what belongs to a toolchain of the table, and names the rest.
+
+Rules
+- Links are found by a bounded walk: of a package manager's folders only what leads out of them by custom.
+- What cannot be read, or lies beyond the bounds, is passed over: then a person sees what they saw before this was looked for.
+
+Source: PEP 405 on pyvenv.cfg, npm-link(1). Not here: which links may be followed (ways.py), what is shown (sights.py).
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from aileron.launch.places import is_within
+from aileron.launch.toolchains import python_of
+from aileron.launch.ways import way_of
+
+__all__ = ["Lead", "leads_of"]
+
+_MAX_ENTRIES: Final = 5000
+"""Names that are looked at: 5 ms. An environment lies near the top, and what is near the top comes first."""
+_MAX_IN_FOLDER: Final = 2000
+_MAX_DEPTH: Final = 6
+"""Folders in one another: those of a repository of many packages are three."""
+_MAX_LEADS: Final = 64
+_PYTHONS: Final = ("python3", "python")
+_DATA: Final = frozenset({".git", ".hg", ".svn", ".jj", ".sl", "__pycache__", "site-packages", "target"})
+"""Folders with many files, in which no environment lies."""
+
+
+class Lead(NamedTuple):
+    """A link or a configuration of the project, what it leads to, resolved, and the links outside of the project on the way."""
+
+    path: str
+    target: str
+    links: tuple[str, ...] = ()
+
+
+def leads_of(project: str) -> list[Lead]:
+    """Those of a project, which is resolved; what is nearer to the top first."""
+    leads = (lead for path in _links_and_environments(project) for lead in _leads(path, project))
+    return list(itertools.islice(leads, _MAX_LEADS))
+
+
+def _leads(path: str, project: str) -> Iterator[Lead]:
+    said = path
+    if os.path.basename(path) == "pyvenv.cfg":
+        folder = python_of(path)
+        if folder is None:
+            return
+        said = next((one for name in _PYTHONS if os.path.exists(one := f"{folder}/{name}")), folder)
+    *links, target = way_of(said)
+    if not is_within(target, project) and os.path.exists(target):
+        yield Lead(path, target, tuple(link for link in links if not is_within(link, project)))
+
+
+def _links_and_environments(project: str) -> Iterator[str]:
+    left = _MAX_ENTRIES
+    folders = collections.deque([(project, 0)])
+    while folders and left > 0:
+        folder, depth = folders.popleft()
+        entries = _entries(folder)
+        left -= len(entries)
+        yield from (entry.path for entry in entries if entry.is_symlink() or entry.name == "pyvenv.cfg")
+        below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        if any(entry.name in ("pyvenv.cfg", "conda-meta") for entry in entries):
+            folders.extendleft((f"{folder}/{name}", depth) for name in below if name == "bin")
+        elif os.path.basename(folder) == "node_modules":
+            folders.extend((f"{folder}/{name}", _MAX_DEPTH) for name in below if name == ".bin" or name.startswith("@"))
+        elif depth < _MAX_DEPTH:
+            kept = [name for name in below if name not in _DATA]
+            folders.extendleft((f"{folder}/{name}", depth + 1) for name in kept if "env" in name)
+            folders.extend((f"{folder}/{name}", depth + 1) for name in kept if "env" not in name)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(itertools.islice(entries, _MAX_IN_FOLDER))
+    except OSError:
+        return []
