@@ -160,8 +160,9 @@ class CellNeeds:
     `directories` and `files` are its settings and state, writable, and made if they are missing. A file on its own cannot be
     replaced by a rename in a cell (EBUSY), so one is named only where the agent was seen to write it in place then. `fixed` stays
     read-only inside of them; `readable` is read-only and may be missing. `keys` are, by provider, its variables and files with a
-    credential that are not shown where the gateway has the key; `key_files` are shown only where they hold another. `prefixes`
-    are of variables that are its own. `arguments` and `variables` turn off what cannot work in a cell, a sandbox inside of it
+    credential that are not shown where the gateway has the key; `key_files` are shown only where they hold another. `names`
+    are variables that are its own, `prefixes` those of others, which are passed as far as they hold no credential
+    (cell_environment.py). `arguments` and `variables` turn off what cannot work in a cell, a sandbox inside of it
     above all, and `notes` say so. `hosts` are where it goes without the gateway, to be named in messages.
     """
 
@@ -169,6 +170,7 @@ class CellNeeds:
     files: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     fixed: tuple[Path, ...] = ()
+    names: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     keys: Mapping[str, tuple[tuple[str, ...], tuple[Path, ...]]] = dataclasses.field(default_factory=dict)
     key_files: tuple[KeyFile, ...] = ()

@@ -4,16 +4,21 @@ A variable is passed if it is in a list; everything else is not there, because v
 sign (SSH_AUTH_SOCK) and to the desktop. A person adds names with `--allow-env`, which no list of ours overrules but for Aileron's
 own variables and those that lead out of the cell.
 
+An agent's own prefix is no list: of what begins with it, nothing is passed whose name says that it holds a credential or a
+command, but for the agent's own key. Of no variable a value is passed that holds a credential or loads code. What is held back
+for that is said.
+
 Source: environ(7), the XDG base directory specification, curl(1) and the manuals of pip, npm, cargo, git and Go on proxies. Not
 here: what the agent's module sets (agent.py), which of an agent's keys the gateway has.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["NEVER", "PROXY_PORT", "RUN_HOME", "certificate_files", "is_refused", "made", "passed"]
+__all__ = ["NEVER", "PROXY_PORT", "RUN_HOME", "Passed", "certificate_files", "is_refused", "made", "passed"]
 
 RUN_HOME: Final = "/run/aileron"
 """AILERON_HOME in a cell: nothing of the home is there but sockets."""
@@ -22,6 +27,10 @@ PROXY_PORT: Final = 3128
 
 _PASSED: Final = frozenset(
     {
+        *(f"LC_{name}" for name in (
+            "ALL", "ADDRESS", "COLLATE", "CTYPE", "IDENTIFICATION", "MEASUREMENT", "MESSAGES", "MONETARY", "NAME", "NUMERIC",
+            "PAPER", "TELEPHONE", "TERMINAL", "TERMINAL_VERSION", "TIME",
+        )),
         "USER", "LOGNAME", "SHELL", "TERM", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "LANG", "LANGUAGE", "TZ",
         "EDITOR", "VISUAL", "PAGER", "LESS", "MANPAGER", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS",
         "LINES", "CI", "DEBIAN_FRONTEND", "SOURCE_DATE_EPOCH", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
@@ -41,7 +50,38 @@ _PASSED: Final = frozenset(
         "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
     }
 )  # fmt: skip
-_PASSED_PREFIXES: Final = ("LC_",)
+_HOLDS_CREDENTIAL: Final = re.compile(
+    r"TOKEN(?!S)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|BEARER|(?:KEY|DSN|JWT|CREDS|PASS|PWD|WEBHOOK)S?(?:_|$)"
+    r"|(?:^|_)PAT(?:_|$)|HEADERS?(?:_|$)|(?:^|_)O?AUTH(?:ORIZATION)?(?:_|$)|TOKENS",
+    re.IGNORECASE,
+)
+"""Names; `TOKENS` are mostly a number of them, which is passed as every number is that a name calls one."""
+_RUNS: Final = re.compile(
+    r"(?:COMMAND|CMD|HELPER|HOOKS?|PRELOAD|ASKPASS|STARTUP|PROGRAM|EXEC|SHELL_PREFIX|WRAPPER|EVAL|OPTIONS|OPTS?)$"
+    r"|(?:^|_)ENV(?:_|$)|(?:^|_)FUNC_|RC$",
+    re.IGNORECASE,
+)
+_SWITCH: Final = re.compile(r"|[01]|true|false|yes|no|on|off", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_COUNTS: Final = re.compile(
+    r"(?:TOKENS|_MS|SECONDS|TIMEOUT|LENGTH|LIMIT|COUNT|SIZE|BUDGET|RETRIES|PORT)$", re.IGNORECASE
+)
+_IS_CREDENTIAL: Final = re.compile(
+    r"://(?!git@)[^/\s?#]*@|\b(?:bearer|basic)\s+[\w+/=.-]{8}|authorization\s*:|-----BEGIN "
+    r"|(?:password|passwd|passphrase|secret|token|credential|api[-_]?key|access[-_]?key)[\"']?\s*[=:]\s*\S"
+    r"|\b(?:sk|pk|rk)[-_](?:\w+-)*\w{16}|\bgh[opsur]_\w{16}|\bgithub_pat_\w{16}|\bglpat-\w{16}|\bxox[a-z]-\w{8}|\bA[KS]IA[0-9A-Z]{16}"
+    r"|\bAIza[\w-]{30}|\bnpm_\w{30}|\bpypi-\w{16}|\bhf_\w{16}|\bail_\w{16}|\beyJ[\w-]+\.eyJ",
+    re.IGNORECASE,
+)
+"""Values: a name or a password in an address, what follows such a word, and what services begin their tokens with."""
+_LOADS: Final = {
+    "NODE_OPTIONS": re.compile(r"(?:^|[\s\"'])(?:-r|--require|--import|--(?:experimental-)?loader|--env-file)\b"),
+    "MAVEN_OPTS": re.compile(r"-(?:javaagent|agentlib|agentpath)\b|-XX:\S*On"),
+    "GRADLE_OPTS": re.compile(r"-(?:javaagent|agentlib|agentpath)\b|-XX:\S*On"),
+    "GOFLAGS": re.compile(r"-(?:toolexec|exec|overlay)\b"),
+    "MAKEFLAGS": re.compile(r"--eval\b|-E\b"),
+}
+"""Of variables of the lists: values that make each program run something which is not in the cell, mostly."""
 _CERTIFICATES: Final = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO",
@@ -61,20 +101,59 @@ def is_refused(name: str) -> bool:
     return name in NEVER or name.startswith(_OURS)
 
 
-def passed(
-    environment: Mapping[str, str], *, prefixes: Iterable[str], keys: Collection[str], allowed: Collection[str]
-) -> dict[str, str]:
-    """What of the person's environment the agent gets: the lists, what begins with its own `prefixes`, and what was `allowed`.
+class Passed(NamedTuple):
+    """The variables of the person's that an agent gets, and the names of its own that it does not get."""
 
-    `keys` are variables whose value the gateway has: they are not passed unless they were allowed by name.
+    variables: dict[str, str]
+    held_back: tuple[str, ...]
+
+
+def passed(
+    environment: Mapping[str, str],
+    *,
+    names: Collection[str],
+    prefixes: Iterable[str],
+    own_keys: Collection[str],
+    kept_keys: Collection[str],
+    allowed: Collection[str],
+) -> Passed:
+    """What of the person's environment the agent gets: the lists, its own `names` and `prefixes`, and what was `allowed`.
+
+    `own_keys` are the variables that it logs in with. Those of `kept_keys` have a value that the gateway has: they are not passed
+    unless they were allowed by name.
+
+    >>> given = {"LANG": "C", "X_MODE": "1", "X_TOKEN": "t", "X_KEY": "k", "OTHER": "1"}
+    >>> passed(given, names=(), prefixes=("X_",), own_keys=("X_KEY",), kept_keys=(), allowed=())
+    Passed(variables={'LANG': 'C', 'X_MODE': '1', 'X_KEY': 'k'}, held_back=('X_TOKEN',))
     """
     own = tuple(prefixes)
-    return {
-        name: value
-        for name, value in environment.items()
-        if not is_refused(name)
-        and (name in allowed or (name not in keys and (name in _PASSED or name.startswith((*_PASSED_PREFIXES, *own)))))
-    }
+    variables: dict[str, str] = {}
+    held_back: list[str] = []
+    for name, value in environment.items():
+        is_listed = name in _PASSED or name in names
+        if is_refused(name) or not (name in allowed or is_listed or name in own_keys or name.startswith(own)):
+            continue
+        if name in allowed:
+            variables[name] = value
+        elif name in own_keys:
+            variables |= {} if name in kept_keys else {name: value}
+        elif _is_harmless_value(name, value) and (is_listed or _is_harmless_name(name, value)):
+            variables[name] = value
+        else:
+            held_back.append(name)
+    return Passed(variables, tuple(held_back))
+
+
+def _is_harmless_name(name: str, value: str) -> bool:
+    """Return whether a variable of an agent's, by its name, holds no credential and runs nothing; a switch never does."""
+    if _SWITCH.fullmatch(value) or (_NUMBER.fullmatch(value) and _COUNTS.search(name)):
+        return True
+    return not _HOLDS_CREDENTIAL.search(name) and not _RUNS.search(name)
+
+
+def _is_harmless_value(name: str, value: str) -> bool:
+    loads = _LOADS.get(name)
+    return not _IS_CREDENTIAL.search(value) and not (loads is not None and loads.search(value))
 
 
 def certificate_files(environment: Mapping[str, str]) -> Iterator[tuple[str, bool]]:

@@ -40,6 +40,12 @@ from aileron.launch.agent import (
 
 __all__ = ["CLAUDE"]
 
+_VARIABLES = (
+    "BASH_DEFAULT_TIMEOUT_MS", "BASH_MAX_OUTPUT_LENGTH", "BASH_MAX_TIMEOUT_MS", "MAX_MCP_OUTPUT_TOKENS",
+    "MAX_STRUCTURED_OUTPUT_RETRIES", "MAX_THINKING_TOKENS", "MCP_CONNECTION_NONBLOCKING", "MCP_OAUTH_CALLBACK_PORT",
+    "MCP_TIMEOUT", "MCP_TOOL_TIMEOUT", "SLASH_COMMAND_TOOL_CHAR_BUDGET", "USE_BUILTIN_RIPGREP",
+)  # fmt: skip
+"""By their names: others begin like these that are anybody's, as BASH_ENV, or hold the tokens of MCP servers."""
 _BASE_URL = "ANTHROPIC_BASE_URL"
 
 
@@ -78,7 +84,8 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
         directories=(directory,),
         files=() if own else (state,),
         fixed=(directory / "local",),
-        prefixes=("ANTHROPIC_", "CLAUDE_", "DISABLE_", "MCP_", "BASH_", "MAX_"),
+        names=_VARIABLES,
+        prefixes=("ANTHROPIC_", "CLAUDE_", "DISABLE_"),
         keys={
             "anthropic": (
                 ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),

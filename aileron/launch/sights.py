@@ -234,10 +234,16 @@ def sights(
         unix_listeners=tuple((name, f"{cell_environment.RUN_HOME}/run/{name}.sock") for name in ("mcp", "agent")),
         **dataclasses.asdict(options.limits),
     )
+    passed = cell_environment.passed(
+        asked.environment,
+        names=needs.names,
+        prefixes=needs.prefixes,
+        own_keys=frozenset(name for names, _ in needs.keys.values() for name in names),
+        kept_keys=keys.variables,
+        allowed=frozenset(options.allow_env),
+    )
     environment = {
-        **cell_environment.passed(
-            asked.environment, prefixes=needs.prefixes, keys=keys.variables, allowed=frozenset(options.allow_env)
-        ),
+        **passed.variables,
         **needs.variables,
         **setup.variables,
         **cell_environment.made(home=machine.home, path=path, folder=project),
@@ -253,7 +259,14 @@ def sights(
         project=project,
         missing=missing,
         executes=needs.executes,
-        notes=(*setup.notes, *needs.notes, *_unread_variables(options, asked.environment), *system.notes, *shown.notes),
+        notes=(
+            *setup.notes,
+            *needs.notes,
+            *_unread_variables(options, asked.environment),
+            *_held_back(passed, setup),
+            *system.notes,
+            *shown.notes,
+        ),
     )
 
 
@@ -687,6 +700,12 @@ def _unread_variables(options: CellOptions, environment: Mapping[str, str]) -> I
             yield f"{name} is never passed into a cell"
         elif name not in environment:
             yield f"{name} is not set, so there is nothing to pass"
+
+
+def _held_back(passed: cell_environment.Passed, setup: Setup) -> Iterator[str]:
+    names = [name for name in passed.held_back if name not in setup.variables and name not in setup.unset]
+    if names:
+        yield f"not passed, as they can hold a credential or run code: {_some(names)}; --allow-env NAME passes one"
 
 
 def _is_system(path: str) -> bool:

@@ -482,6 +482,78 @@ def test_a_variable_that_is_in_no_list_is_not_passed(place: Place, name: str) ->
     assert cell.environment["JAVA_HOME"] == "/usr/lib/jvm"
 
 
+HELD_BACK = {
+    "MCP_GITHUB_TOKEN": "t",
+    "MCP_HEADERS": "x",
+    "BASH_ENV": "/home/you/env",
+    "BASH_FUNC_ls%%": "() { :; }",
+    "LC_GIT_TOKEN": "t",
+    "ANTHROPIC_CUSTOM_HEADERS": "X-Key: k",
+    "ANTHROPIC_FOUNDRY_API_KEY": "k",
+    "CLAUDE_CODE_OAUTH_REFRESH_TOKEN": "r",
+    "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE": "p",
+    "CLAUDE_CODE_SHELL_PREFIX": "/home/you/wrap",
+    "CLAUDE_ENV_FILE": "/home/you/env.sh",
+    "CLAUDE_SOMETHING_AUTH": "u:p",
+    "CLAUDE_PROXY": "http://mira:pw@proxy.example.com:8080",
+    "ANTHROPIC_METADATA": "authorization: Bearer 0123456789",
+    "NODE_OPTIONS": "--max-old-space-size=4096 --require /home/you/hook.js",
+    "MAVEN_OPTS": "-Xmx2g -Dhttps.proxyPassword=pw",
+    "GOFLAGS": "-toolexec=/home/you/x",
+    "RUST_LOG": "ghp_0123456789abcdefghij",
+    "GITHUB_TOKEN": "t",
+    "ENV": "/home/you/env",
+    "PROMPT_COMMAND": "x",
+    "PYTHONSTARTUP": "/home/you/x.py",
+    "PERL5OPT": "-Mx",
+    "GIT_SSH_COMMAND": "ssh -i key",
+}
+"""By a name that says it, or by the value."""
+PASSED = {
+    "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000",
+    "MAX_THINKING_TOKENS": "1024",
+    "MCP_TIMEOUT": "60000",
+    "BASH_DEFAULT_TIMEOUT_MS": "1000",
+    "CLAUDE_CODE_SKIP_BEDROCK_AUTH": "1",
+    "CLAUDE_CODE_API_KEY_HELPER_TTL_MS": "60000",
+    "DISABLE_PROMPT_CACHING": "true",
+    "ANTHROPIC_MODEL": "claude-x",
+    "LC_TIME": "C.UTF-8",
+    "NODE_OPTIONS": "--max-old-space-size=4096",
+    "MAVEN_OPTS": "-Xmx2g",
+    "GOFLAGS": "-mod=mod",
+    "PYTHONPATH": "src",
+}
+
+
+@pytest.mark.parametrize("name", HELD_BACK)
+def test_a_variable_with_a_credential_or_code_is_not_passed(place: Place, name: str) -> None:
+    """Though it begins like the agent's own, or is in a list. With --allow-env it is, and nothing is said."""
+    given = {name: HELD_BACK[name]}
+    cell = place.cell(**given)
+    allowed = place.cell(options=CellOptions(allow_env=(name,)), **given)
+
+    assert name not in cell.environment
+    assert HELD_BACK[name] not in cell.environment.values() or len(HELD_BACK[name]) < 4
+    assert allowed.environment[name] == HELD_BACK[name]
+    assert [note for note in allowed.notes if "not passed" in note] == []
+    assert [
+        note for note in cell.notes if "--allow-env" in note and HELD_BACK[name] in note and len(HELD_BACK[name]) > 3
+    ] == []
+
+
+def test_variables_of_an_agent_are_passed_and_what_is_held_back_is_said(place: Place) -> None:
+    """Numbers and switches, also where their name speaks of tokens and keys; the agent's own key; and no value in the note."""
+    cell = place.cell(**PASSED, ANTHROPIC_API_KEY="sk-ant-0123456789abcdef0123")
+    held = place.cell(ANTHROPIC_CUSTOM_HEADERS="X-Key: 12345", GITHUB_TOKEN="t")
+
+    assert {name: cell.environment.get(name) for name in PASSED} == PASSED
+    assert cell.environment["ANTHROPIC_API_KEY"] == "sk-ant-0123456789abcdef0123"
+    assert [note for note in cell.notes if "not passed" in note] == []
+    (note,) = [note for note in held.notes if "not passed" in note]
+    assert note.endswith("run code: ANTHROPIC_CUSTOM_HEADERS; --allow-env NAME passes one")
+
+
 def test_a_variable_that_a_person_allows_is_passed(place: Place) -> None:
     """But for those that lead out of the cell, and Aileron's own: these are refused, and it is said."""
     given = {"GITHUB_TOKEN": "t", "SSH_AUTH_SOCK": "/tmp/agent", "AILERON_VAULT_PASSPHRASE": "p"}

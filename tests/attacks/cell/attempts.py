@@ -48,7 +48,7 @@ def _attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "read the person's shell history": lambda: _read(Path(facts["history"])),
         "read an ssh key": lambda: _read(Path(facts["ssh_key"])),
         "read a token that lies in the home": lambda: _read(Path(facts["token_file"])),
-        "read a variable of the person's": lambda: os.environ[facts["variable"]],
+        "read a variable of the person's": lambda: _read_one_of(facts["variables"]),
         # it can get the vault's passphrase: a socket in the daemon's place
         "take the place of the operator socket": lambda: _move_and_back(home / "run" / "operator.sock"),
         "listen in the home": lambda: _listen_unix(home / "run" / "another.sock"),
@@ -92,6 +92,12 @@ def _answer(attempt: Callable[[], object]) -> str:
 def _read(path: Path) -> None:
     if not path.read_bytes():
         raise KeyError(path)
+
+
+def _read_one_of(variables: list[str]) -> str:
+    return next(
+        os.environ[name] for name in (*variables, "none of them") if name in os.environ or name not in variables
+    )
 
 
 def _stop_and_continue(pid: int) -> None:

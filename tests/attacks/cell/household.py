@@ -48,7 +48,14 @@ BY_MACHINE: Final = {
 _ATTEMPTS: Final = Path(__file__).with_name("attempts.py")
 _RUN_S: Final = 100.0
 _TERMINALS_OF_A_CELL: Final = 4
-_VARIABLE: Final = "SOME_SERVICES_TOKEN"
+_VARIABLES: Final = {
+    "SOME_SERVICES_TOKEN": "secret",
+    "MCP_GITHUB_TOKEN": "secret",
+    "ANTHROPIC_CUSTOM_HEADERS": "Authorization: Bearer secret",
+    "LC_SECRET": "secret",
+    "GRADLE_OPTS": "-Dhttps.proxyPassword=secret",
+}
+"""With a credential each: one by no name of an agent's, others by names that begin like one of a list."""
 _THEIRS: Final = "the person's\n"
 
 
@@ -89,7 +96,7 @@ class Household:
             "AILERON_HOME": str(self._home.path),
             "PATH": f"{self.facts['bin']}:{os.environ['PATH']}",
             "TERM": "xterm",
-            _VARIABLE: "secret",
+            **_VARIABLES,
         }
 
     @property
@@ -168,7 +175,7 @@ def household(home: DaemonHome) -> Iterator[Household]:
             "home": str(home.path),
             "daemon": home.daemon_pid,
             "victim": victim.pid,
-            "variable": _VARIABLE,
+            "variables": list(_VARIABLES),
             "terminal": os.ttyname(inner),
             "abstract": f"aileron-cell-{path.name}",
             "port": port.getsockname()[1],
