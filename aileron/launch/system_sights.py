@@ -19,6 +19,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aileron.launch.places import is_within
+
 if TYPE_CHECKING:
     from aileron_sandbox.cell.closed import Closed
 
@@ -61,8 +63,13 @@ def system_sights(closed: Closed | None = None, system: tuple[str, ...] = SYSTEM
 
         closed = closed_below(LOOKED_AT)
     found, unseen = closed
-    notes = [f"{one} has too many files to look at, and is masked: --allow-read {one}" for one in unseen]
+    notes = [f"{one} has too many files to look at, and is masked{_remedy(one)}" for one in unseen]
     return SystemSights(tuple(directories), tuple(links), (*found, *unseen), tuple(notes))
+
+
+def _remedy(unseen: str) -> str:
+    """Return how it is shown, but for /etc: the keys and passwords of a machine lie there."""
+    return "" if is_within(unseen, "/etc") else f": --allow-read {unseen}"
 
 
 def made_files() -> tuple[tuple[str, bytes], ...]:

@@ -93,6 +93,16 @@ def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
     assert found.directories == ((str(tmp_path / "usr"), str(tmp_path / "usr")),)
 
 
+def test_what_was_not_looked_at_is_named() -> None:
+    """With the option that shows it, but for /etc, where keys lie."""
+    found = system_sights(((), ("/etc/x", "/opt/x")))
+
+    assert found.notes == (
+        "/etc/x has too many files to look at, and is masked",
+        "/opt/x has too many files to look at, and is masked: --allow-read /opt/x",
+    )
+
+
 def test_made_files_name_nobody() -> None:
     """No server of names, no host of a private network, and not this machine."""
     made = dict(made_files())
