@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from aileron_connector import ExternalApiError, http
+from aileron_connector.carried import read_json
 
 __all__ = ["CALENDAR", "GMAIL", "get", "post"]
 
@@ -75,10 +76,10 @@ def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
     if answer.status >= 300:
         raise _refusal(answer, what)
     try:
-        return msgspec.json.decode(answer.read(MAX_ANSWER_BYTES), type=shape)
+        return read_json(answer.read(MAX_ANSWER_BYTES), shape)
     except msgspec.ValidationError as error:  # it names a place in the answer, and no value
         words = f"cannot {what}: Google's answer is not what its reference says: {error}"
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except msgspec.DecodeError:
         words = f"cannot {what}: Google's answer is not JSON that can be read"
     raise ExternalApiError(words, status=answer.status)
 

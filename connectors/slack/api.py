@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from aileron_connector import BadInput, ConnectorError, ExternalApiError, http
+from aileron_connector.carried import read_json
 
 __all__ = ["get", "post"]
 
@@ -122,10 +123,10 @@ def _decoded(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
         words = f"cannot {what}: Slack's answer is larger than {MAX_ANSWER_BYTES} bytes; ask for less at once"
         raise ExternalApiError(words, status=answer.status) from error
     try:
-        return msgspec.json.decode(data, type=shape)
+        return read_json(data, shape)
     except msgspec.ValidationError as error:  # it names a place in the answer, and no value
         words = f"cannot {what}: Slack's answer is not what its reference says: {error}"
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except msgspec.DecodeError:
         words = f"cannot {what}: Slack's answer is not JSON that can be read"
     raise ExternalApiError(words, status=answer.status)
 

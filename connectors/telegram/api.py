@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from aileron_connector import BadInput, ConnectorError, ExternalApiError, http
+from aileron_connector.carried import read_json
 
 __all__ = ["get", "post"]
 
@@ -102,18 +103,18 @@ def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _
 def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
     data = _data(answer, what)
     try:
-        verdict = msgspec.json.decode(data, type=_Verdict)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        verdict = read_json(data, _Verdict)
+    except msgspec.DecodeError:
         raise _not_an_answer(answer, what, "not what its reference says: an object with `ok`") from None
     if not verdict.ok:
         raise _refusal(answer, what, verdict)
     if answer.status >= 300:
         raise _not_an_answer(answer, what, f"of status {answer.status} and says that it is well")
     try:
-        return msgspec.json.decode(data, type=_Answer[shape]).result  # type: ignore[valid-type]
+        return read_json(data, _Answer[shape]).result  # type: ignore[valid-type]
     except msgspec.ValidationError as error:  # it names a place in the answer, and no value
         raise _not_an_answer(answer, what, f"not what its reference says: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except msgspec.DecodeError:
         raise _not_an_answer(answer, what, "not JSON that can be read") from None
 
 

@@ -121,17 +121,37 @@ def test_an_output_becomes_json(run: Run) -> None:
     [
         ("b'bytes'", "bytes"),
         ("object()", "object"),
-        ("float('nan')", "NaN"),
-        ("2**70", "2**64"),
-        ("'\\ud800'", "surrogates"),
+        ("{'rows': [1, {'data': b'x'}]}", ".rows[1].data is of type bytes"),
     ],
 )
 def test_an_output_without_a_json_form_is_the_connectors_mistake(run: Run, value: str, words: str) -> None:
-    """Named, with the operation; nothing is converted by guess."""
+    """Named, with the operation and the place; nothing is converted by guess."""
     failed = run(f"@op\ndef x():\n    return {value}").failure
     assert failed.failure_class == "connector_runtime_error"
     assert "operation 'x' returned a value that is not JSON" in failed.message
     assert words in failed.message
+
+
+@pytest.mark.parametrize(
+    ("value", "output"),
+    [
+        (
+            "{'units': 10**20, 'rate': float('nan'), 'name': 'x\\ud83d'}",
+            {
+                "units": "100000000000000000000",
+                "rate": "nan",
+                "name": "x\ufffd",
+                "does_not_fit": ".units is a number that is given as text; .rate is a number that is given as text; "
+                ".name has what is no character, which is given as U+FFFD",
+            },
+        ),
+        ("[1, 2**70]", {"value": [1, str(2**70)], "does_not_fit": "[1] is a number that is given as text"}),
+        ("[1, 2**64 - 1, '\\U0001f600']", [1, 2**64 - 1, "\U0001f600"]),
+    ],
+)
+def test_an_output_that_no_frame_can_carry_is_not_lost(run: Run, value: str, output: Any) -> None:
+    """The operation is done by then: numbers come as text, halves of characters as U+FFFD, with the places."""
+    assert run(f"@op\ndef x() -> Any:\n    return {value}").output == output
 
 
 def test_a_large_output_arrives_and_a_too_large_one_is_a_limit(run: Run) -> None:

@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from aileron_connector.carried import LargeNumber, place_of, quoted
 from aileron_connector.failures import ConnectorError
 
 __all__ = ["MAX_CHECKS", "MAX_DEPTH", "Problem", "Reading", "Schemas", "maybe_problem"]
@@ -41,8 +42,6 @@ MAX_DEPTH: Final = 192
 _PREFIX: Final = "#/components/schemas/"
 _MAX_SHOWN: Final = 200
 """Characters of what a rule allows."""
-_MAX_NAME: Final = 64
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Schemas:
@@ -91,7 +90,7 @@ class Problem(NamedTuple):
     @property
     def place(self) -> str:
         """The path as text; empty for the value itself."""
-        return "".join(map(_step, self.path))
+        return place_of(self.path)
 
     def below(self, step: str | int) -> Problem:
         """The same, of a value that has this one as its member."""
@@ -182,6 +181,7 @@ _KINDS: Final = {
     bool: "boolean",
     int: "integer",
     float: "number",
+    LargeNumber: "number",
     type(None): "null",
     list: "array",
     dict: "object",
@@ -335,7 +335,7 @@ def _required(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -
     if type(value) is dict:
         for name in schema["required"]:
             if name not in value:
-                return Problem((), f"has no {_quoted(name)}", missing=name)
+                return Problem((), f"has no {quoted(name)}", missing=name)
     return None
 
 
@@ -497,16 +497,6 @@ def _frozen(check: _Check, value: Any, depth: int) -> Any:
 
 
 # Words
-
-
-def _step(step: str | int) -> str:
-    if isinstance(step, int):
-        return f"[{step}]"
-    return f".{step}" if len(step) <= _MAX_NAME and _PLAIN_NAME.fullmatch(step) else f"[{_quoted(step)}]"
-
-
-def _quoted(name: str) -> str:
-    return _as_json(name if len(name) <= _MAX_NAME else name[:_MAX_NAME] + "…")
 
 
 def _listed(allowed: list[Any]) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from aileron_connector import loop
+from aileron_connector.carried import read_json
 from aileron_connector.failures import ExternalApiError, NetworkError, Refused
 from aileron_sandbox import frames
 
@@ -167,10 +168,14 @@ class Response:
             return data.decode("utf-8", "replace")
 
     def json(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> Any:
-        """The body as JSON. ExternalApiError if it is not."""
+        """The body as JSON. ExternalApiError if it is not.
+
+        Halves of characters become U+FFFD, and numbers that no float can say become text.
+        """
+        data = self.read(limit_bytes)
         try:
-            return msgspec.json.decode(self.read(limit_bytes))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return read_json(data)
+        except msgspec.DecodeError as error:
             raise ExternalApiError(f"the answer to {self._what} is not JSON", status=self.status) from error
 
     def raise_for_status(self, words: str | None = None) -> Self:

@@ -353,7 +353,7 @@ def _answer(invoke: Invoke) -> Result | Failed:
             "build it with a matching aileron_connector",
         )
     try:
-        return _checked(Result(output=operation.call(invoke.op, invoke.args)), invoke.op)
+        return _result(operation.call(invoke.op, invoke.args), invoke.op)
     except ConnectorError as error:
         return _failed(error.failure_class, error.message, error.details)
     except MemoryError:
@@ -365,18 +365,34 @@ def _answer(invoke: Invoke) -> Result | Failed:
         return _from_exception(error)
 
 
-def _checked(result: Result, op: str) -> Result:
+def _result(output: Any, op: str) -> Result:
+    """The output in one frame: what the operation did is done, so it is not lost for one number or half a character."""
+    result = Result(output=output)
     try:
-        encode(result)
+        try:
+            encode(result)
+        except FrameTooLargeError:
+            raise
+        except FrameError:
+            result = Result(output=_carried(output, op))
+            encode(result)
     except FrameTooLargeError as error:
         raise ConnectorError(
             "resource_limit_exceeded",
             f"the output of {op} does not fit into one frame ({error}): return less, or return it in pages",
             details={"limit": "output"},
         ) from error
-    except FrameError as error:
-        raise TypeError(f"operation {op!r} returned a value that is not JSON: {error}") from error
     return result
+
+
+def _carried(output: Any, op: str) -> Any:
+    from aileron_connector.carried import carried, marked  # seldom needed
+
+    try:
+        told = carried(output)
+    except TypeError as error:
+        raise TypeError(f"operation {op!r} returned a value that is not JSON: {error}") from error
+    return marked(told.value, told.changes)
 
 
 def _from_exception(error: BaseException) -> Failed:

@@ -55,8 +55,8 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
     "several at once": (lambda asked: body([answer(asked["id"])]), "no message of JSON-RPC"),
     "no JSON": (lambda asked: Said([b"<html>"]), "no message of JSON-RPC"),
     "deep JSON": (lambda asked: Said([b'{"a":' * 100_000]), "no message of JSON-RPC"),
-    "half characters": (
-        lambda asked: Said([b'{"jsonrpc":"2.0","id":3,"result":{"a":"\xff"}}']),
+    "a result that is a word": (
+        lambda asked: Said([b'{"jsonrpc":"2.0","id":3,"result":"done"}']),
         "no message of JSON-RPC",
     ),
     "another version": (lambda asked: body({**answer(asked["id"]), "jsonrpc": "1.0"}), "no message of JSON-RPC"),
@@ -103,6 +103,23 @@ def test_an_answer_that_is_none_is_refused(name: str, protocol: str) -> None:
     is_refusal = "status 500" in words or "refused" in words
     assert ("do not simply repeat it" in caught.value.message) is not is_refusal
     assert all(one.is_closed for one in wire.said)
+
+
+def test_a_message_that_is_none_is_not_lost() -> None:
+    """A tool may have run: what came is in the details."""
+    with pytest.raises(ExternalApiError) as caught:
+        called(Played(call=lambda asked: Said([b'{"jsonrpc":"2.0","result":"paid 7"'])), LATEST)
+    assert caught.value.details == {"answer": '{"jsonrpc":"2.0","result":"paid 7"'}
+
+
+@pytest.mark.parametrize("half", [b"\xff", rb"\ud83d"])
+def test_half_a_character_in_a_list_of_tools_hides_none(half: bytes) -> None:
+    """It is U+FFFD there, as in anything else that a frame carries."""
+    tools = {"tools": [{"name": "add", "description": "x~"}]}
+    wire = Played(list=lambda asked: Said([json.dumps(answer(asked["id"], tools)).encode().replace(b"~", half)]))
+    with Client(wire) as client:
+        client.open(LATEST)
+        assert [one["description"] for one in next(client.pages())] == ["x\ufffd"]
 
 
 def test_what_the_server_asks_of_us_is_refused_and_the_answer_still_comes() -> None:

@@ -99,11 +99,6 @@ BAD: list[tuple[Any, str]] = [
     ({"isError": True, "content": [{"type": "text", "text": "no\n\u200bsuch note"}]}, "the tool failed: no such note"),
     ({"isError": True}, "the tool failed"),
     ({"resultType": "input_required"}, "wants more before it answers"),
-    ({"content": "text"}, "content that is no list"),
-    ({"content": [1]}, "content that is no list"),
-    ({"content": [{"type": "image", "data": "%%%"}]}, "no base64"),
-    ({"content": [{"type": "x"}] * 1001}, "1001 parts"),
-    ({"structuredContent": {"a": "x"}}, ".a is not an integer"),
 ]
 
 
@@ -115,8 +110,42 @@ def test_a_result_that_is_none_is_a_failure(result: Any, words: str) -> None:
     assert words in failure.message
 
 
+MISFITS: list[tuple[Any, Any, str]] = [
+    ({"content": "text"}, {"content": "text"}, "content is not a list of objects"),
+    ({"content": [1]}, {"content": [1]}, "content is not a list of objects"),
+    (
+        {"content": [{"type": "image", "data": "%%%"}]},
+        {"content": [{"type": "image", "data": "%%%"}]},
+        "is not base64",
+    ),
+    ({"structuredContent": {"a": "x"}}, {"a": "x"}, ".a is not an integer (by the tool's output schema)"),
+    ({"structuredContent": ["x"]}, {"value": ["x"]}, "the whole is not an object"),
+    (
+        {"structuredContent": {"a": 10**20, "b": "\ud83d"}},
+        {"a": "100000000000000000000", "b": "\ufffd"},
+        ".a is a number that is given as text; .b has what is no character",
+    ),
+    ({"content": [{"type": "text", "text": "done \ud83d"}]}, {"text": "done \ufffd"}, ".text has what is no character"),
+]
+
+
+@pytest.mark.parametrize(("result", "output", "words"), MISFITS)
+def test_a_result_that_does_not_fit_is_given_and_says_where(result: Any, output: Any, words: str) -> None:
+    """The call is over: a result that is lost makes an agent repeat it."""
+    told = done(result, answered={"type": "object", "properties": {"a": {"type": "integer"}}}).output
+    assert words in told.pop("does_not_fit")
+    assert told == output
+
+
+def test_of_very_many_parts_the_first_are_given() -> None:
+    """And the number of all."""
+    told = done({"content": [{"type": "x"}] * 1001}).output
+    assert len(told["content"]) == 1000
+    assert "content has 1001 parts" in told["does_not_fit"]
+
+
 def test_what_does_not_fit_a_frame_is_cut_and_said_so() -> None:
-    """Text at its end, content by its members; data that is one thing is refused."""
+    """Text at its end, content by its members; data that is one thing as the beginning of its JSON."""
     text = done({"content": [{"type": "text", "text": "x" * 2_000_000}]}).output
     assert len(text["text"]) + text["left_out"] == 2_000_000
 
@@ -131,8 +160,10 @@ def test_what_does_not_fit_a_frame_is_cut_and_said_so() -> None:
     other = done(with_text).output
     assert (other["structured"]["id"], len(other["content"]), other["left_out"]) == (1, 1, 4)
 
-    failure = done({"structuredContent": {"a": "x" * 2_000_000}}).failure
-    assert (failure.failure_class, failure.details) == ("resource_limit_exceeded", {"limit": "output"})
+    whole = done({"structuredContent": {"a": "x" * 2_000_000}}).output
+    assert whole["text"].startswith('{"a":"xxx')
+    assert len(whole["text"]) + whole["left_out"] == 2_000_008
+    assert "2000008 characters" in whole["does_not_fit"]
 
 
 CHANGED: list[tuple[dict[str, Any], str]] = [

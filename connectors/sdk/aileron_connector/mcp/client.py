@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeGuard
 
+from aileron_connector.carried import carried
 from aileron_connector.failures import ConnectorError, ExternalApiError, Refused
 from aileron_connector.mcp.headers import value_of
 from aileron_connector.mcp.messages import (
@@ -286,7 +287,8 @@ class Client:
                 raise
             raise _late(f"the server has not answered {method} in time; no tool was called") from None
         assert message.result is not None  # what has an error was raised
-        return message.result
+        # Of a call, results.py says what had to be replaced.
+        return message.result if method == "tools/call" else carried(message.result).value
 
     def _asked(self, method: str, body: bytes, headers: Pairs) -> Message:
         answer = self._wire("POST", [*self._headers(), *headers], body, self._give_up_at)
@@ -448,7 +450,9 @@ def _decoded(data: bytes) -> Message:
     try:
         return decoded(data)
     except MessageError as error:
-        raise ExternalApiError(f"the server sent {error}") from None
+        # A tool may have run: what came goes to whoever asked, since it cannot be asked for again.
+        came = one_line(data[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))
+        raise ExternalApiError(f"the server sent {error}", details={"answer": came} if came else {}) from None
 
 
 def _refused(answer: Answer, method: str) -> ExternalApiError:

@@ -15,6 +15,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from aileron_connector.carried import parsed
+
 __all__ = [
     "METHOD_NOT_FOUND",
     "UNSUPPORTED_VERSION",
@@ -69,14 +71,11 @@ class Message(msgspec.Struct, frozen=True):
         return self.method is not None and self.id is not None
 
 
-_MESSAGE: Final = msgspec.json.Decoder(Message)
-
-
 def decoded(data: bytes) -> Message:
-    """One message. MessageError."""
+    """One message. MessageError. Its values may be what no frame can carry (aileron_connector/carried.py)."""
     try:
-        message = _MESSAGE.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = msgspec.convert(parsed(data), Message)
+    except ValueError as error:  # ValidationError too
         raise MessageError(f"no message of JSON-RPC 2.0: {str(error)[:200]}") from None
     has = (message.result is not None, message.error is not None)
     if message.is_answer and has not in ((True, False), (False, True)):

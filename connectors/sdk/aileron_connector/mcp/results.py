@@ -6,12 +6,14 @@ Runs in the jail. The server is not trusted: what it says is bounded, becomes da
 
 Rules
 - `isError` is ExternalApiError with the text.
-- Structured content is the output as it is, held to the tool's output schema as an answer (aileron_connector/check.py). The text
-  beside it says the same, by the specification, and is left out.
+- Structured content is the output as it is, compared with the tool's output schema as an answer (aileron_connector/check.py). The
+  text beside it says the same, by the specification, and is left out.
+- The call is over, and what it did stays done: what does not fit the schema, the protocol or a frame (carried.py) is the output
+  all the same, and `does_not_fit` says where and why.
 - Otherwise the texts are `text`. What is neither is listed in `content`: images and audio as base64, links as links, which nobody
   follows here.
-- Text that does not fit a frame is cut; of `content`, what does not fit is left out at the end. `left_out` says how much:
-  characters of text, members of content.
+- Text that is too large for a frame is cut, and so is structured content, as the text of its JSON; of `content`, what does not
+  fit is left out at the end. `left_out` says how much: characters of text, members of content.
 
 Source: Model Context Protocol 2025-11-25 and 2026-07-28, Tools (Tool Result). Not here: calling it (client.py).
 """
@@ -22,11 +24,14 @@ import base64
 import binascii
 from typing import Any, Final
 
+import msgspec
+
+from aileron_connector.carried import MARK, carried, marked
 from aileron_connector.check import Schemas, maybe_problem
-from aileron_connector.failures import ConnectorError, ExternalApiError
+from aileron_connector.failures import ExternalApiError
 from aileron_connector.mcp.document import Tool
 from aileron_connector.mcp.messages import one_line
-from aileron_sandbox.frames import MAX_BODY_BYTES, FrameError, FrameTooLargeError, Result, encode
+from aileron_sandbox.frames import MAX_BODY_BYTES, FrameTooLargeError, Result, encode
 
 __all__ = ["output"]
 
@@ -36,83 +41,89 @@ _MAX_BLOCKS: Final = 1_000
 _MAX_FIELD: Final = 2_000
 _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES // 2
 """Half of a frame for text that is cut: JSON may take two bytes for one."""
-_CARRIED_OUT: Final = "; the call itself was carried out, so do not simply repeat it"
+_BY_PROTOCOL: Final = " (by the protocol)"
 _OURS: Final = frozenset({"text", "content", "left_out"})
 """Keys of an output that mean something here."""
 _LINKED: Final = ("uri", "name", "title", "description", "size")
 
 
 def output(result: dict[str, Any], tool: Tool, schemas: Schemas) -> Any:
-    """What the operation returns. ExternalApiError if the tool failed, or answered what it does not say that it answers."""
+    """What the operation returns. ExternalApiError if the tool failed."""
     kind = result.get("resultType", "complete")
     if kind != "complete":
         raise ExternalApiError(
             f"the tool wants more before it answers ({one_line(str(kind), 40)}), which is not supported"
         )
-    blocks = result.get("content", [])
-    if not isinstance(blocks, list) or not all(isinstance(one, dict) for one in blocks):
-        raise _misfit("the tool's result has content that is no list")
-    if len(blocks) > _MAX_BLOCKS:
-        raise _misfit(f"the tool's result has {len(blocks)} parts; at most {_MAX_BLOCKS} can be returned")
+    content = result.get("content", [])
+    blocks = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
     text = "\n".join([str(one["text"]) for one in blocks if _is_text(one)])
     if result.get("isError") is True:
         words = one_line(text, _MAX_ERROR)
         raise ExternalApiError(f"the tool failed{f': {words}' if words else ''}", details={"reason": "tool_error"})
-    rest = [_block(one) for one in blocks if not _is_text(one)]
+    if not isinstance(content, list) or len(blocks) < len(content):
+        return _marked({"content": content}, [f"content is not a list of objects{_BY_PROTOCOL}"])
+    misfits: list[str] = []
+    parts = [one for one in blocks if not _is_text(one)]
+    rest = [_block(one, misfits) for one in parts[:_MAX_BLOCKS]]
+    if len(parts) > _MAX_BLOCKS:
+        misfits.append(f"content has {len(parts)} parts that are no text, of which {_MAX_BLOCKS} are given")
     structured = result.get("structuredContent")
     if structured is not None:
-        return _structured(structured, rest, tool, schemas)
+        return _structured(structured, rest, [*_misfits(structured, tool, schemas), *misfits])
     told: dict[str, Any] = {"text": text} if text or not rest else {}
-    return _fitted(told | ({"content": rest} if rest else {}))
+    return _marked(told | ({"content": rest} if rest else {}), misfits)
 
 
-def _structured(value: Any, rest: list[dict[str, Any]], tool: Tool, schemas: Schemas) -> Any:
+def _misfits(value: Any, tool: Tool, schemas: Schemas) -> list[str]:
     problem = maybe_problem(value, tool.answered, schemas, reading="answer")
-    if problem is not None:
-        raise _misfit(f"the tool's answer does not fit its schema: {problem.place or 'the whole'} {problem.words}")
+    return [] if problem is None else [f"{problem.place or 'the whole'} {problem.words} (by the tool's output schema)"]
+
+
+def _structured(value: Any, rest: list[dict[str, Any]], misfits: list[str]) -> Any:
     if not rest:
-        return _checked(value)
+        return _marked(value, misfits)
     told = value if isinstance(value, dict) and not _OURS & value.keys() else {"structured": value}
-    return _fitted({**told, "content": rest})
+    return _marked({**told, "content": rest}, misfits)
 
 
-def _checked(value: Any) -> Any:
-    if not _fits(value):
-        raise _too_large()
-    return value
+def _marked(value: Any, misfits: list[str]) -> Any:
+    """The output as one frame carries it, with what does not fit said beside it."""
+    told = carried(value)
+    return _fitted(marked(told.value, [*misfits, *told.changes]))
 
 
 def _is_text(block: dict[str, Any]) -> bool:
     return block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _block(block: dict[str, Any]) -> dict[str, Any]:
+def _block(block: dict[str, Any], misfits: list[str]) -> dict[str, Any]:
     """One part that is no text, as data."""
     kind = block.get("type")
     if kind in ("image", "audio"):
-        return {"type": kind, **_binary(block, "data")}
+        return {"type": kind, **_binary(block, "data", misfits)}
     if kind == "resource_link":
         return {"type": "resource_link", **_fields(block, _LINKED), **_mime(block)}
     if kind == "resource" and isinstance(block.get("resource"), dict):
         inner = block["resource"]
-        return {"type": "resource", **_fields(inner, ("uri",)), **_content(inner)}
+        return {"type": "resource", **_fields(inner, ("uri",)), **_content(inner, misfits)}
     return {"type": "unknown", "kind": one_line(str(kind), 60)}
 
 
-def _content(inner: dict[str, Any]) -> dict[str, Any]:
+def _content(inner: dict[str, Any], misfits: list[str]) -> dict[str, Any]:
     if isinstance(inner.get("text"), str):
         return {**_mime(inner), "text": inner["text"]}
-    return _binary(inner, "blob")
+    return _binary(inner, "blob", misfits)
 
 
-def _binary(block: dict[str, Any], key: str) -> dict[str, Any]:
+def _binary(block: dict[str, Any], key: str, misfits: list[str]) -> dict[str, Any]:
     data = block.get(key)
     try:
         size = len(base64.b64decode(data, validate=True)) if isinstance(data, str) else None
     except (binascii.Error, ValueError):
         size = None
     if size is None:
-        raise _misfit("the tool's result has an image, a sound or a file that is no base64")
+        misfits.append(f"an image, a sound or a file is not base64{_BY_PROTOCOL}")
+        return {**_mime(block), "data": data}
     return {**_mime(block), "bytes": size, "base64": data}
 
 
@@ -132,11 +143,13 @@ def _fields(block: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 # One frame
 
 
-def _fitted(told: dict[str, Any]) -> Any:
+def _fitted(told: Any) -> Any:
     if _fits(told):
         return told
+    if not isinstance(told, dict):
+        return _cut(told)
     content = told.get("content", [])
-    low, high = 0, len(content) - 1  # the most members that fit, by halves
+    low, high = 0, len(content) - 1 if isinstance(content, list) else -1  # the most members that fit, by halves
     fitting: dict[str, Any] | None = None
     while low <= high:
         middle = (low + high) // 2
@@ -145,13 +158,20 @@ def _fitted(told: dict[str, Any]) -> Any:
             fitting, low = smaller, middle + 1
         else:
             high = middle - 1
-    if fitting is not None:
-        return fitting
-    if "text" not in told:
-        raise _too_large()
-    text = told["text"]
+    return _cut(told) if fitting is None else fitting
+
+
+def _cut(told: Any) -> Any:
+    """The beginning of what is one thing, as text."""
+    is_text = isinstance(told, dict) and isinstance(told.get("text"), str) and told.keys() <= {"text", MARK}
+    text = told["text"] if is_text else msgspec.json.encode(told).decode()
     kept = text.encode("utf-8", "replace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
-    return _checked({"text": kept, "left_out": len(text) - len(kept)})
+    misfits = [told[MARK]] if is_text and MARK in told else []
+    if not is_text:
+        misfits = [
+            f"the result is too large, and is given as the beginning of its JSON, which has {len(text)} characters"
+        ]
+    return marked({"text": kept, "left_out": len(text) - len(kept)}, misfits)
 
 
 def _fits(told: Any) -> bool:
@@ -159,18 +179,4 @@ def _fits(told: Any) -> bool:
         encode(Result(output=told))
     except FrameTooLargeError:
         return False
-    except FrameError as error:  # nested deeper than a frame may be, or an integer of more than 64 bits
-        raise _misfit(f"the tool's result cannot be returned: {error}") from error
     return True
-
-
-def _misfit(words: str) -> ExternalApiError:
-    return ExternalApiError(f"{words}{_CARRIED_OUT}")
-
-
-def _too_large() -> ConnectorError:
-    return ConnectorError(
-        "resource_limit_exceeded",
-        f"the tool's result is larger than what can be returned{_CARRIED_OUT}",
-        details={"limit": "output"},
-    )

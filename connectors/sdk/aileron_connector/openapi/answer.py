@@ -8,11 +8,14 @@ Rules
 - Status 400 and above, and redirects, are ExternalApiError. A redirect is not followed; where it leads is said without its query.
 - The response of a document is that of the exact status, else that of its class (`2XX`), else `default`, unless there is one for
   another status of that class: then `default` describes errors.
-- JSON that does not fit its schema, read as an answer's (check.py), is ExternalApiError. For a method that may have changed
-  something, the message says that the request was carried out: a failure that sounds as if nothing had happened is repeated.
+- What came is the output, also where it is not what the document says: `does_not_fit` says where and why. That is JSON that does
+  not fit its schema, read as an answer's (check.py), values that no frame can carry (carried.py), and what should be JSON and is
+  not. The request is over, and what it did stays done: who is told of a failure only may repeat it.
 - A list at the top is `{"items": […]}`. Of a list in an answer of more than PAGE_BYTES, members have the fields that the document
   names, and `fields` says which; what does not fit a frame then is left out at the end, and `left_out` says how much.
-- Other JSON, and bytes, that do not fit a frame are an error. Text is cut, and `left_out` says how many characters are.
+- Other JSON, and bytes, that do not fit a frame are an error. Text is cut, and `left_out` says how many characters are; so is
+  JSON after a method that may have changed something.
+- An error after such a method says that the request was carried out.
 - `next` has the arguments for the next page, `more` is true where there is one that arguments cannot name (links.py). A header of
   the answer goes before a link of the document.
 
@@ -26,16 +29,15 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
 from aileron_connector import http
+from aileron_connector.carried import carried, marked, parsed
 from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.failures import ConnectorError, ExternalApiError, Refused
 from aileron_connector.openapi.document import ListShape, Media, Response
 from aileron_connector.openapi.lists import chosen, fitting, list_at
 from aileron_connector.openapi.media import essence, kind_of
 from aileron_connector.openapi.request import Endpoint
-from aileron_sandbox.frames import MAX_BODY_BYTES, FrameError, FrameTooLargeError, Result, encode
+from aileron_sandbox.frames import MAX_BODY_BYTES, FrameTooLargeError, Result, encode
 
 if TYPE_CHECKING:
     from aileron_connector.openapi.links import Next
@@ -183,32 +185,37 @@ class _Body:
         """By the kind of the media type: the document's, if it knows that of the answer, else the answer's own."""
         kind = kind_of(self._media_type)
         if kind == "json":
-            return self._listed(self._checked(self._json()))
+            return self._json()
         if kind == "text":
             return self._text()
         return self._bytes()
 
     def _json(self) -> Any:
         try:
-            return msgspec.json.decode(self._data.removeprefix(b"\xef\xbb\xbf"))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            named = f", but says that it is {self._content_type}" if self._content_type else ""
-            raise self._misfit(f"the answer is not JSON{named}") from error
+            named = "charset" in self._content_type.lower()
+            value = parsed(self._data, self._answer.decoded(self._data) if named else None)
+        except ValueError:
+            return self._not_json()
+        told = carried(value)
+        return self._listed(told.value, [*self._misfits(value), *told.changes])
 
-    def _checked(self, value: Any) -> Any:
+    def _not_json(self) -> Any:
+        named = f", but says that it is {self._content_type}" if self._content_type else ""
+        words = [f"the answer is not JSON{named}"]
+        kind = kind_of(essence(self._content_type))
+        is_text = kind in ("json", "text") or b"\0" not in self._data
+        return self._text(words) if is_text else marked(self._bytes(), words)
+
+    def _misfits(self, value: Any) -> list[str]:
         schema = True if self._media is None else self._media.schema
         problem = maybe_problem(value, schema, self._schemas, reading="answer")
-        if problem is not None:
-            where = problem.place or "the whole"
-            raise self._misfit(f"the answer does not fit the service's document: {where} {problem.words}")
-        return value
+        if problem is None:
+            return []
+        return [f"{problem.place or 'the whole'} {problem.words} (by the service's document)"]
 
-    def _misfit(self, words: str) -> ExternalApiError:
-        return ExternalApiError(f"{words}{_carried_out(self._answer, self._asked)}", status=self._answer.status)
-
-    def _text(self) -> dict[str, Any]:
+    def _text(self, misfits: list[str] | None = None) -> dict[str, Any]:
         text = _clean(self._answer.decoded(self._data))
-        told: dict[str, Any] = {"text": text, "content_type": self._content_type}
+        told: dict[str, Any] = marked({"text": text, "content_type": self._content_type}, misfits or [])
         if self._fits(told):
             return told
         kept = text.encode()[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
@@ -224,11 +231,11 @@ class _Body:
             "base64": base64.b64encode(self._data).decode(),
         }
 
-    def _listed(self, value: Any) -> Any:
-        """The output for JSON: lists made smaller, and the next page beside them."""
+    def _listed(self, value: Any, misfits: list[str]) -> Any:
+        """The output for JSON: lists made smaller, and the next page and what does not fit beside them."""
         if not isinstance(value, dict | list):
-            return self._fitted(value, None)
-        told = {"items": value} if isinstance(value, list) else dict(value)
+            return self._fitted(marked(value, misfits), None)
+        told = marked({"items": value} if isinstance(value, list) else dict(value), misfits)
         shape = self._asked.endpoint.operation.listing
         keys = ["items"] if isinstance(value, list) else shape.at if shape is not None else []
         page = self._next_page(value)
@@ -272,7 +279,7 @@ class _Body:
             return told
         members = None if keys is None else list_at(told, keys)
         if keys is None or members is None:
-            raise self._too_large(f"an answer of {len(self._data)} bytes, which is more than can be returned")
+            return self._cut()
         left_out = _free(told, "left_out")
 
         def fits(some: list[Any]) -> bool:
@@ -282,18 +289,24 @@ class _Body:
 
         kept = fitting(members, fits)
         if kept is None:
-            raise self._too_large(f"an answer of {len(self._data)} bytes, which is more than can be returned")
+            return self._cut()
         _put(told, keys, kept)
         told[left_out] = len(members) - len(kept)
         return told
 
-    def _fits(self, told: Any) -> bool:
+    def _cut(self) -> Any:
+        """The beginning of JSON that no frame holds, as text. ConnectorError where it can just be asked for again."""
+        words = f"an answer of {len(self._data)} bytes, which is more than can be returned"
+        if self._asked.endpoint.method in _READING:
+            raise self._too_large(words)
+        return self._text([words])
+
+    @staticmethod
+    def _fits(told: Any) -> bool:
         try:
             encode(Result(output=told))
         except FrameTooLargeError:
             return False
-        except FrameError as error:  # nested deeper than a frame may be, or an integer of more than 64 bits
-            raise self._misfit(f"the answer cannot be returned: {error}") from error
         return True
 
     def _too_large(self, words: str) -> ConnectorError:

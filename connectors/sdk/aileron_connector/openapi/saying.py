@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from aileron_connector.carried import carried, parsed
 from aileron_connector.openapi.media import essence, kind_of
-from aileron_sandbox.frames import FrameError, check_json
 
 __all__ = ["MAX_FACTS_BYTES", "MAX_WORDS", "Said", "one_line", "said"]
 
@@ -65,12 +65,9 @@ def one_line(text: str) -> str:
 
 def _json(body: bytes) -> Any:
     try:
-        value = msgspec.json.decode(body)
-        check_json(value)
-        msgspec.msgpack.encode(value)  # an integer of more than 64 bits has no frame
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FrameError, OverflowError):
+        return carried(parsed(body)).value
+    except ValueError:
         return msgspec.UNSET
-    return value
 
 
 def _as_text(text: str, *, is_markup: bool) -> Said:

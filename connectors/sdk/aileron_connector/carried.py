@@ -1,0 +1,247 @@
+r"""Values as a frame can carry them, so that an answer is not lost for one number or half a character.
+
+    told = carried(parsed(b'{"units": 100000000000000000000, "name": "\\ud83d"}'))
+    told.value          # {"units": "100000000000000000000", "name": "\ufffd"}
+    told.changes        # ['.units is a number that is given as text', '.name has what …']
+
+Runs in the jail. Bytes and values come from a service and are not trusted.
+
+Rules
+- A number that no frame can carry (an integer of more than 64 bits, 1e400, NaN) becomes the text that the service wrote.
+- Half of a surrogate pair, and a byte that is not UTF-8, become U+FFFD.
+- What is nested deeper than a frame may be becomes the text of its JSON.
+- Each change is named with its place; no value is repeated. At most _MAX_CHANGES are named, the others are counted.
+- What is no JSON value at all is TypeError, with its place.
+
+Source: RFC 8259, sections 6, 8.2 and 9. Not here: what does not fit a schema (check.py), what is too large (who returns it).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from aileron_sandbox.frames import FrameError, check_json
+from aileron_sandbox.frames.codec import MAX_DEPTH
+
+__all__ = ["MARK", "Carried", "LargeNumber", "carried", "marked", "parsed", "place_of", "quoted", "read_json"]
+
+_MAX_CHANGES: Final = 5
+_LEAST_INT: Final = -(1 << 63)
+_MOST_INT: Final = (1 << 64) - 1
+_MAX_DIGITS: Final = 4_000
+"""Of an integer that is read as one: Python refuses more than 4,300 for the time that they take."""
+_ROOM: Final = 2
+"""Levels of a frame that are left for what is put around a value."""
+_Path = tuple[str | int, ...]
+MARK: Final = "does_not_fit"
+"""The key of an output that says what in it does not fit, and where."""
+_MAX_NAME: Final = 64
+_MAX_PLACE: Final = 200
+"""Characters of a place in words for people."""
+
+
+class LargeNumber(float):
+    """A number of JSON that no float can say: infinite as a value, and its text."""
+
+    def __new__(cls, text: str) -> LargeNumber:
+        """Keep `text` as the service wrote it."""
+        return super().__new__(cls, "nan" if text == "NaN" else "-inf" if text[:1] == "-" else "inf")
+
+    def __init__(self, text: str) -> None:
+        self._text: Final = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def is_integer(self) -> bool:
+        """Whether it may be an integer, as whatever is too large for a fraction."""
+        return self._text[-1:].isdigit()
+
+
+def read_json(data: bytes, kind: Any = Any) -> Any:
+    """The JSON in `data` as `kind`, such as a Struct, with what no frame can carry already replaced.
+
+    As msgspec.json.decode otherwise: DecodeError for what is no JSON, ValidationError for what is not of this kind.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        value = carried(parsed(data)).value
+    except ValueError:
+        raise msgspec.DecodeError("not JSON") from None
+    return msgspec.convert(value, kind)
+
+
+class Carried(NamedTuple):
+    """A value that a frame can carry, and what was changed for that."""
+
+    value: Any
+    changes: list[str]
+
+
+def parsed(data: bytes, text: str | None = None) -> Any:
+    """The JSON value in `data`, read tolerantly; `text` is `data` decoded, if not as UTF-8. ValueError if it is none.
+
+    Strings may have surrogates, which are halves of characters and bytes that are not UTF-8, and numbers may be LargeNumber.
+    """
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _parsed_tolerantly(
+            data.decode("utf-8", "surrogateescape") if text is None else text.removeprefix("\ufeff")
+        )
+
+
+def _parsed_tolerantly(text: str) -> Any:
+    import json  # only for what the fast decoder refuses
+
+    decoder = json.JSONDecoder(parse_float=_float, parse_int=_int, parse_constant=LargeNumber, strict=False)
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else LargeNumber(text)
+
+
+def _int(text: str) -> int | float:
+    return int(text) if len(text) <= _MAX_DIGITS else LargeNumber(text)
+
+
+def carried(value: Any) -> Carried:
+    """`value` as a frame can carry it. TypeError for what is no JSON value, and for what contains itself."""
+    try:
+        check_json([[value]])  # _ROOM
+        msgspec.msgpack.encode(value)
+    except (FrameError, TypeError, ValueError, OverflowError, RecursionError):
+        changes = _Changes()
+        return Carried(_Carrying(changes).of(value, ()), changes.told())
+    return Carried(value, [])
+
+
+def place_of(path: _Path) -> str:
+    """A path as text, such as `.items[3].state`; empty for the value itself."""
+    return "".join(map(_step, path))
+
+
+def quoted(name: str) -> str:
+    """A name in quotation marks, as JSON has them, at most _MAX_NAME characters of it."""
+    short = name if len(name) <= _MAX_NAME else name[:_MAX_NAME] + "…"
+    return msgspec.json.encode(short.encode("utf-8", "replace").decode()).decode()
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    is_plain = len(step) <= _MAX_NAME and step.isascii() and step.isidentifier()
+    return f".{step}" if is_plain else f"[{quoted(step)}]"
+
+
+def marked(value: Any, words: list[str]) -> Any:
+    """`value` with what does not fit said beside it: in an object of its own where it is none. As it is without words."""
+    if not words:
+        return value
+    told = dict(value) if isinstance(value, dict) else {"value": value}
+    key = MARK
+    while key in told:
+        key = f"aileron_{key}"
+    return {**told, key: "; ".join(words)}
+
+
+class _Changes:
+    """Changes in the order in which they were made; those beyond the bound as a number."""
+
+    def __init__(self) -> None:
+        self._named: Final[list[str]] = []
+        self._more = 0
+
+    def note(self, path: _Path, words: str) -> None:
+        if len(self._named) < _MAX_CHANGES:
+            self._named.append(f"{_shown(path)} {words}")
+        else:
+            self._more += 1
+
+    def told(self) -> list[str]:
+        return [*self._named, f"and {self._more} more"] if self._more else self._named
+
+
+class _Carrying:
+    """One walk over one value."""
+
+    def __init__(self, changes: _Changes) -> None:
+        self._changes: Final = changes
+
+    def of(self, value: Any, path: _Path) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self._text(value, path, "has what is no character, which is given as U+FFFD")
+        if isinstance(value, int):
+            return int(value) if _LEAST_INT <= value <= _MOST_INT else self._number(_digits(value), path)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else self._number(str(value), path)
+        if not isinstance(value, dict | list | tuple):
+            _refuse(value, path)
+        if len(path) >= MAX_DEPTH - _ROOM:
+            return self._deep(value, path)
+        if isinstance(value, dict):
+            return self._object(value, path)
+        return [self.of(member, (*path, number)) for number, member in enumerate(value)]
+
+    def _object(self, value: dict[Any, Any], path: _Path) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        for name, member in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"{_shown(path)} has a key that is no text")
+            key = self._text(name, path, "has a key with what is no character, which is given as U+FFFD")
+            while key in told:
+                key += "\ufffd"
+            told[key] = self.of(member, (*path, key))
+        return told
+
+    def _text(self, text: str, path: _Path, words: str) -> str:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self._changes.note(path, words)
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return str(text)
+
+    def _number(self, text: str, path: _Path) -> str:
+        self._changes.note(path, "is a number that is given as text")
+        return text
+
+    def _deep(self, value: Any, path: _Path) -> str:
+        import json
+
+        try:
+            text = json.dumps(value, default=lambda one: _refuse(one, path))
+        except (RecursionError, ValueError):  # it contains itself, or as good as that
+            raise TypeError(f"{_shown(path)} is nested too deeply") from None
+        self._changes.note(path, "is nested too deeply, and is given as the text of its JSON from some level on")
+        return text
+
+
+def _shown(path: _Path) -> str:
+    place = place_of(path)
+    return "the value" if not place else place if len(place) <= _MAX_PLACE else f"{place[:_MAX_PLACE]}…"
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(int(value))
+    except ValueError:  # more digits than Python writes in decimal
+        return hex(value)
+
+
+def _refuse(value: Any, path: _Path) -> NoReturn:
+    raise TypeError(f"{_shown(path)} is of type {type(value).__name__}, which JSON does not have")
