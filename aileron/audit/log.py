@@ -87,6 +87,7 @@ from aileron.model.consent import ConsentKind, Passkey, subject_digest
 from aileron.model.decision import ApproverStatement
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
+from aileron.model.misfit import misfit_in
 from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, Pending, RunStatus, Succeeded
 from aileron.model.plan import Plan, Step
@@ -831,4 +832,6 @@ def _digest_of(invocation: Invocation) -> str:
     try:
         return sha256_digest(canonical_json(asked))
     except ValueError as error:
-        raise AileronError(FailureClass.BAD_INPUT, f"the arguments have {error}") from error
+        misfit = misfit_in(invocation.args, is_canonical=True)
+        why = str(error) if misfit is None else f"cannot be written as canonical JSON: {misfit}"
+        raise AileronError(FailureClass.BAD_INPUT, f"the arguments {why}") from error

@@ -31,6 +31,7 @@ from aileron.mcp import results, tools
 from aileron.mcp.agent_port import AgentPort, Call, Offer, Offered
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND, Finder
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.misfit import misfit_in
 from aileron.model.names import RESERVED_TOOLS, tool_name
 from aileron.model.outcome import RunStatus
 from aileron.model.visible import visible
@@ -296,10 +297,13 @@ class ToolCalls:
 
 def _plain(args: dict[str, Any]) -> dict[str, Any]:
     """The arguments as JSON has them. The SDK's parsers let through what JSON has not: numbers without end, half characters."""
+    misfit = misfit_in(args)  # msgspec would write null for a number without end
+    if misfit is not None:
+        raise _bad_input(misfit)
     try:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args))
     except (ValueError, OverflowError, RecursionError, TypeError):
-        raise _bad_input("the arguments hold a number or a character that JSON cannot carry") from None
+        raise _bad_input("the arguments hold a value that JSON cannot carry") from None
     return plain
 
 

@@ -26,7 +26,6 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import (
     INVALID_REQUEST,
     PARSE_ERROR,
-    ErrorData,
     JSONRPCError,
     JSONRPCNotification,
     JSONRPCRequest,
@@ -36,6 +35,9 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
+
+from aileron.mcp.unreadable import id_in
+from aileron.model.misfit import misfit_in
 
 __all__ = [
     "MAX_CALLS",
@@ -65,7 +67,11 @@ Incoming = SessionMessage | Exception
 
 
 class LineTooLong(Exception):
-    """A line is longer than MAX_LINE_BYTES, ended or not."""
+    """A line is longer than MAX_LINE_BYTES, ended or not. `begun`: what came of it."""
+
+    def __init__(self, most: int, begun: bytes) -> None:
+        super().__init__(f"a line of more than {most} bytes")
+        self.begun = begun
 
 
 class Splitter:
@@ -79,17 +85,17 @@ class Splitter:
         """The lines that `piece` completes, without empty ones. LineTooLong, after which nothing can be fed any more."""
         self._held += piece
         if b"\n" not in piece:
-            self._check(len(self._held))
+            self._check(self._held)
             return []
         *lines, rest = bytes(self._held).split(b"\n")
         for line in (*lines, rest):
-            self._check(len(line))
+            self._check(line)
         self._held = bytearray(rest)
         return [line for line in lines if line.strip()]
 
-    def _check(self, length: int) -> None:
-        if length > self._most:
-            raise LineTooLong(f"a line of more than {self._most} bytes")
+    def _check(self, line: bytes | bytearray) -> None:
+        if len(line) > self._most:
+            raise LineTooLong(self._most, bytes(line))
 
 
 class LineWire:
@@ -112,8 +118,9 @@ class LineWire:
                     return
                 try:
                     lines = splitter.feed(piece)
-                except LineTooLong:
-                    await self._send(error_line(None, INVALID_REQUEST, f"a message has at most {MAX_LINE_BYTES} bytes"))
+                except LineTooLong as error:
+                    problem = f"a message has at most {MAX_LINE_BYTES} bytes"
+                    await self._send(error_line(id_in(error.begun), INVALID_REQUEST, problem))
                     return
                 for line in lines:
                     await self._take(line, into)
@@ -164,8 +171,10 @@ class LineWire:
 
 def error_line(request: RequestId | None, code: int, message: str) -> bytes:
     """A JSON-RPC error of this layer, as a line."""
-    error = JSONRPCError(jsonrpc="2.0", id=request, error=ErrorData(code=code, message=message))
-    return error.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    error = {"code": code, "message": message}
+    return (
+        json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode() + b"\n"
+    )  # ASCII: any id can be repeated
 
 
 def _has_id(line: bytes) -> bool:
@@ -177,20 +186,23 @@ def _line(message: Any) -> bytes:
     try:
         text: str = message.model_dump_json(by_alias=True, exclude_unset=True)
     except (PydanticSerializationError, ValueError) as error:
-        # A lone surrogate, which UTF-8 cannot carry. What it was in is not repeated here.
-        _log.warning("an answer could not be written: %s", type(error).__name__)
-        return error_line(getattr(message, "id", None), -32603, "the answer cannot be written as JSON")
+        # A lone surrogate, which UTF-8 cannot carry. What was done is done, so the rest of the answer is not lost for it.
+        _log.warning("an answer had half of a character: %s", type(error).__name__)
+        half = json.dumps(message.model_dump(by_alias=True, exclude_unset=True), ensure_ascii=False)
+        text = half.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.encode() + b"\n"
 
 
 def _not_a_message(line: bytes, error: ValidationError) -> bytes:
-    """The JSON-RPC error for what is no message, under its id where it has one."""
-    if any(problem["type"] == "json_invalid" for problem in error.errors(include_url=False, include_input=False)):
-        return error_line(None, PARSE_ERROR, "not JSON")
+    """The JSON-RPC error for what is no message, under its id where that can be read, and with the place of what is wrong."""
+    asked = id_in(line)
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        return error_line(None, PARSE_ERROR, "not JSON")
-    asked = found.get("id") if isinstance(found, dict) and "method" in found else None
-    known = asked if isinstance(asked, str | int) and not isinstance(asked, bool) else None
-    return error_line(known, INVALID_REQUEST, "not one JSON-RPC 2.0 message")
+        return error_line(asked, PARSE_ERROR, "not JSON")
+    misfit = misfit_in(found)
+    if misfit is not None:
+        return error_line(asked, PARSE_ERROR, f"{misfit}: nothing was done")
+    if any(problem["type"] == "json_invalid" for problem in error.errors(include_url=False, include_input=False)):
+        return error_line(asked, PARSE_ERROR, "not JSON")
+    return error_line(asked, INVALID_REQUEST, "not one JSON-RPC 2.0 message")

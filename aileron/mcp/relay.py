@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Final
 
     from aileron.mcp.relay_early import Early
-    from aileron.mcp.relay_requests import ClientConversation
+    from aileron.mcp.relay_requests import ClientConversation, TooLong
     from aileron.mcp.relay_start import Starting
 
 __all__ = ["MAX_ASKED_BYTES", "Relay", "home_directory", "main", "preamble"]
@@ -50,6 +50,7 @@ INTERRUPTED: Final = 130
 
 MAX_ASKED_BYTES: Final = 1 << 20
 """A message of the client: what the daemon's server takes. It would end the connection, and with it what else is asked."""
+_TOO_LONG: Final = f"a message of more than {MAX_ASKED_BYTES >> 20} MiB is not passed on"
 _CHUNK: Final = 1 << 18
 _PIPE_BUF: Final = 4096
 """What a pipe that is ready takes at once, pipe(7). Standard output is not made non-blocking: others may share it."""
@@ -93,7 +94,7 @@ class Relay:
         self._is_over = False
         # From the client: an unfinished line; whole lines, and how many bytes of the first are sent; and what goes before them.
         self._asking = bytearray()
-        self._is_skipping = False
+        self._skipped: TooLong | None = None  # a line that is too long, while it goes on
         self._lines: list[bytes] = []  # the first one last
         self._sent = 0
         self._ahead = b""
@@ -189,8 +190,10 @@ class Relay:
         *lines, rest = data.split(b"\n")
         fresh = []
         for line in lines:
-            if self._is_skipping:
-                self._is_skipping = False
+            if self._skipped is not None:
+                self._skipped.feed(line)
+                self._say_long(self._skipped.refusal(_TOO_LONG))
+                self._skipped = None
                 continue
             whole = bytes(self._asking) + line + b"\n" if self._asking else line + b"\n"
             self._asking.clear()
@@ -199,12 +202,15 @@ class Relay:
             else:
                 fresh.append(whole)
         self._lines = fresh[::-1] + self._lines  # there were none, but before the first daemon
-        if not self._is_skipping:
+        if self._skipped is None:
             self._asking += rest
+        else:
+            self._skipped.feed(rest)
         if len(self._asking) > MAX_LINE_BYTES:
+            from aileron.mcp.relay_requests import TooLong
+
+            self._skipped = TooLong(bytes(self._asking))
             self._asking.clear()
-            self._is_skipping = True
-            self._refuse_long(b"")
         self._put_aside()
         self._send()
 
@@ -225,9 +231,11 @@ class Relay:
     def _refuse_long(self, line: bytes) -> None:
         from aileron.mcp.relay_requests import as_line, failed, refusal
 
-        why = f"a message of more than {MAX_ASKED_BYTES >> 20} MiB is not passed on"
-        say(why)
-        self._out += refusal(line, why) or as_line(failed(None, why))
+        self._say_long(refusal(line, _TOO_LONG) or as_line(failed(None, _TOO_LONG)))
+
+    def _say_long(self, answer: bytes) -> None:
+        say(_TOO_LONG)
+        self._out += answer
         self._tell()
 
     def _send(self) -> None:

@@ -31,7 +31,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from aileron.client import Elsewhere
@@ -51,6 +51,7 @@ from aileron.mcp.relay_requests import (
     unknown_outcome,
 )
 from aileron.mcp.relay_sse import EventError, Events
+from aileron.mcp.unreadable import IdScanner, id_in
 
 __all__ = ["Endpoint", "Misconfigured", "main"]
 
@@ -70,6 +71,7 @@ _GOODBYE_S: Final = 2.0
 _PAUSE_S: Final = 0.25
 _MOST_PAUSE_S: Final = 5.0
 _MAX_ERROR_BYTES: Final = 1 << 16
+_TOO_LONG: Final = f"a message of more than {MAX_LINE_BYTES >> 20} MiB is not passed on"
 _MAX_WORDS: Final = 200
 _CHUNK: Final = 1 << 16
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
@@ -185,7 +187,7 @@ class HttpRelay:
         """One line of the client. Returns when the next one may be read."""
         message = message_of(line)
         if message is None:
-            self._write(as_line(_protocol_error(None, -32700, "not one JSON object")))
+            self._write(as_line(_protocol_error(id_in(line), -32700, "not one JSON object")))
             return
         method, request_id = message.get("method"), message.get("id")
         if isinstance(method, str) and type(request_id) in (int, str):
@@ -196,6 +198,10 @@ class HttpRelay:
             self._write(as_line(_protocol_error(None, -32600, "not one JSON-RPC 2.0 message")))
         else:
             self._notify(message, line)
+
+    def refuse(self, request_id: int | str | None, why: str) -> None:
+        """Answer what is not passed on."""
+        self._write(as_line(failed(request_id, why)))
 
     def close(self) -> None:
         """The daemon may forget the session."""
@@ -452,7 +458,7 @@ def main() -> int:
         return _refuse_all(str(error))
     relay = HttpRelay(endpoint, token)
     try:
-        for line in _lines():
+        for line in _lines(relay.refuse):
             relay.take(line)
         relay.close()
     except KeyboardInterrupt:
@@ -468,7 +474,7 @@ def _refuse_all(problem: str) -> int:
     """The agent shows its person what it is answered; what is on standard error it may not."""
     say(problem)
     with contextlib.suppress(OSError):
-        for line in _lines():
+        for line in _lines(lambda request_id, _: _write(as_line(failed(request_id, problem)))):
             _write(refusal(line, problem))
     return UNAVAILABLE
 
@@ -477,21 +483,29 @@ def _end(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _lines() -> Iterator[bytes]:
-    """Whole lines of standard input; one that is too long is skipped, and said so."""
-    held, is_skipping = bytearray(), False
+def _lines(refuse: Callable[[int | str | None, str], None]) -> Iterator[bytes]:
+    """Whole lines of standard input; one that is too long is skipped, and refused at its end."""
+    held = bytearray()
+    skipped: IdScanner | None = None
     while data := _read():
         *lines, rest = data.split(b"\n")
         for line in lines:
-            if not is_skipping and (held or line):
+            if skipped is not None:
+                skipped.feed(line)
+                say(_TOO_LONG)
+                refuse(skipped.found(), _TOO_LONG)
+            elif held or line:
                 yield bytes(held) + line
             held.clear()
-            is_skipping = False
+            skipped = None
+        if skipped is not None:
+            skipped.feed(rest)
+            continue
         held += rest
         if len(held) > MAX_LINE_BYTES:
+            skipped = IdScanner()
+            skipped.feed(bytes(held))
             held.clear()
-            is_skipping = True
-            say(f"a message of more than {MAX_LINE_BYTES >> 20} MiB was not passed on")
 
 
 def _read() -> bytes:

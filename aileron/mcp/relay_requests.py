@@ -253,9 +253,32 @@ def message_of(line: bytes) -> Message | None:
 def refusal(line: bytes, why: str) -> bytes:
     """The answer to a line that nobody will get: an error with the reason, if it is a request; else nothing."""
     message = message_of(line)
-    if message is None or _key(message.get("id")) is None or not isinstance(message.get("method"), str):
+    if message is None:
+        from aileron.mcp.unreadable import id_in
+
+        asked = id_in(line)
+        return b"" if asked is None else as_line(failed(asked, why))
+    if _key(message.get("id")) is None or not isinstance(message.get("method"), str):
         return b""
     return as_line(failed(message["id"], why))
+
+
+class TooLong:
+    """A line of which only the id is kept, while it goes on: many clients write it last."""
+
+    def __init__(self, begun: bytes) -> None:
+        from aileron.mcp.unreadable import IdScanner
+
+        self._scanner = IdScanner()
+        self._scanner.feed(begun)
+
+    def feed(self, piece: bytes) -> None:
+        """Take what comes next of it."""
+        self._scanner.feed(piece)
+
+    def refusal(self, why: str) -> bytes:
+        """The answer to it, under no id where it has none."""
+        return as_line(failed(self._scanner.found(), why))
 
 
 def wants_answer(line: bytes) -> bool:

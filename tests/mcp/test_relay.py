@@ -174,12 +174,25 @@ def test_a_daemon_that_reads_nothing_holds_the_client_back(agent: Agent, server:
         received += len(link.line())
 
 
-def test_a_message_without_end_is_refused(agent: Agent, server: FakeServer):
-    """The client is told, and the next message passes."""
-    agent.write(b'{"x":"' + b"z" * (17 << 20) + b'"}\n')
+@pytest.mark.parametrize(
+    ("message", "request_id"),
+    [
+        (b'{"id":8,"x":"' + b"z" * (17 << 20) + b'"}', 8),
+        (b'{"method":"m","params":{"id":1,"x":"' + b'\\"' * (9 << 20) + b'"},"jsonrpc":"2.0","id":"last"}', "last"),
+        (b'{"method":"m","params":{"id":1,"x":"' + b"z" * (17 << 20) + b'"}}', None),
+    ],
+    ids=["first", "last", "none"],
+)
+def test_a_message_without_end_is_refused(
+    agent: Agent, server: FakeServer, message: bytes, request_id: int | str | None
+):
+    """The client is told under its id, wherever in the message that is, and the next message passes."""
+    agent.write(message + b"\n")
     agent.send(INITIALIZED)
 
-    assert "more than 1 MiB" in agent.receive()["error"]["message"]
+    refused = agent.receive()
+    assert "more than 1 MiB" in refused["error"]["message"]
+    assert refused["id"] == request_id
     assert server.accept().receive() == INITIALIZED
 
 

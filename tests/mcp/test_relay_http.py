@@ -679,3 +679,24 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.2", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("line", "request_id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":', 7),
+        (b'{"method":"tools/call","params":{"id":1,"x":"' + b"z" * (17 << 20) + b'"},"id":"last"}', "last"),
+    ],
+    ids=["broken", "too long"],
+)
+def test_what_is_not_passed_on_is_answered_under_its_id(
+    agent: Agent, server: Scripted, line: bytes, request_id: int | str
+) -> None:
+    """A client waits for the id that it gave; the next request is passed on."""
+    agent.write(line + b"\n")
+    refused = agent.receive()
+    assert (refused["id"], "error" in refused) == (request_id, True)
+
+    server.then(whole(200, {"result": {}}))
+    agent.ask("tools/call", envelope(name="x", arguments={}))
+    assert server.next()[2]["params"]["name"] == "x"

@@ -43,10 +43,16 @@ async def works(server: McpServer) -> bool:
     [
         (b"not json\n", None, PARSE_ERROR),
         (b"\xff\xfe\n", None, PARSE_ERROR),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping"\n', None, PARSE_ERROR),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping"\n', 1, PARSE_ERROR),
+        (b'{"method":"x","params":{"id":3,"a":"}{\\""}},"jsonrpc":"2.0","id":"a-1"}}\n', "a-1", PARSE_ERROR),
+        (b'{"jsonrpc":"2.0","id":4,"method":"x","params":{"n":1%s}}\n' % (b"0" * 5000), 4, PARSE_ERROR),
+        (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"\n', 2, PARSE_ERROR),
+        (b'{"jsonrpc":"2.0","id":"\\ud83d","method":"ping"}\n', "\ud83d", PARSE_ERROR),
+        (b'{"params":{"id":3},"method":"ping"\n', None, PARSE_ERROR),
+        (b'{"jsonrpc":"2.0","id":1,"result":{"a":"\\ud800"}}\n', None, PARSE_ERROR),
         (b"[" * 100_000 + b"\n", None, PARSE_ERROR),
         (b'{"a":' * 100_000 + b"\n", None, PARSE_ERROR),
-        (b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\\ud800"}}\n', None, PARSE_ERROR),
+        (b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\\ud800"}}\n', 1, PARSE_ERROR),
         (b"[]\n", None, INVALID_REQUEST),
         (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]\n', None, INVALID_REQUEST),
         (b"7\n", None, INVALID_REQUEST),
@@ -91,10 +97,8 @@ async def test_a_line_that_is_too_long_ends_the_connection(ending: bytes) -> Non
 
             await peer.say(fits + b"x" + ending)
             refused = await peer.hear()
-            assert (refused["error"]["code"], f"{MAX_LINE_BYTES} bytes" in refused["error"]["message"]) == (
-                INVALID_REQUEST,
-                True,
-            )
+            assert (refused["id"], refused["error"]["code"]) == (7, INVALID_REQUEST)
+            assert f"{MAX_LINE_BYTES} bytes" in refused["error"]["message"]
             assert await peer.hear() is None
             assert await works(server)
 
@@ -317,19 +321,32 @@ async def test_the_two_eras_do_not_mix_on_one_connection() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400"])
-async def test_numbers_that_json_has_not_never_reach_the_door(number: str) -> None:
-    """The SDK's parser lets them through; the door sees null, or nothing at all."""
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("NaN", "topic[1] is no number"),
+        ("-Infinity", "topic[1] is no number"),
+        ("1e400", "topic[1] is no number"),
+        (r'"x\ud83d"', "params.arguments.topic[1] has half of a character"),
+        (r'{"\ude00": 1}', "params.arguments.topic[1] has a key with half of a character"),
+    ],
+)
+async def test_what_json_cannot_carry_never_reaches_the_door(value: str, words: str) -> None:
+    """The SDK's parser lets some of it through, and would call with null: the caller hears where it is, under its id."""
     door = DictDoor(offered("quick"))
-    call = json.dumps({**LIST, "method": "tools/call", "params": {"name": "quick", "arguments": {"topic": "?"}}})
+    call = json.dumps({**LIST, "method": "tools/call", "params": {"name": "quick", "arguments": {"topic": [1, "?"]}}})
     with anyio.fail_after(DEADLINE_S):
         async with running(door) as server, raw_peer(server) as peer:
             await peer.open()
-            await peer.say(call.replace('"?"', number).encode() + b"\n")
+            await peer.say(call.replace('"?"', value).encode() + b"\n")
             answer = await peer.hear()
+            assert answer["id"] == 1
+            assert words in json.dumps(answer)
+            assert door.calls == []
 
-    assert answer["id"] in (1, None)
-    assert [call.args for call in door.calls] in ([], [{"topic": None}])
+            await peer.say(call.replace('"?"', r'"\ud83d\ude00"').encode() + b"\n")
+            await peer.hear()
+            assert [call.args for call in door.calls] == [{"topic": [1, "\U0001f600"]}]
 
 
 @given(st.data())

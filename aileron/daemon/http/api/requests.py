@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import json
 from typing import Final, TypeVar
 
 import anyio
@@ -20,6 +21,7 @@ from aileron.daemon.http.responses import as_json
 from aileron.daemon.http.sessions import Caller
 from aileron.ingress.server import BODY_S, MAX_BODY_BYTES
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.misfit import misfit_in
 from aileron.model.secret import Secret
 
 __all__ = ["body_of", "caller_of", "consent_answer", "from_base64", "query_of", "seen_progress", "wait_s"]
@@ -54,7 +56,16 @@ async def body_of(request: Request, shape: type[_T]) -> _T:
     except msgspec.ValidationError as error:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the body is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise AileronError(FailureClass.INVALID_REQUEST, "the body is not JSON") from None
+        raise AileronError(FailureClass.INVALID_REQUEST, _unreadable(bytes(data))) from None
+
+
+def _unreadable(body: bytes) -> str:
+    """Why a body is not JSON that can be taken, with the place where that is one value."""
+    with contextlib.suppress(ValueError, RecursionError):
+        misfit = misfit_in(json.loads(body))
+        if misfit is not None:
+            return f"the body is not valid: {misfit}"
+    return "the body is not JSON"
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
