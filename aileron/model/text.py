@@ -7,8 +7,8 @@ that hold one are refused.
 
 Pure. Knows no file formats. Showing such characters to a person is the surfaces' own work.
 
-Source: Unicode Standard Annex 44 (general categories), DerivedCoreProperties.txt
-(Default_Ignorable_Code_Point), Unicode Technical Report 36.
+Source: Unicode Standard Annex 44 (general categories), DerivedCoreProperties.txt of 17.0
+(Default_Ignorable_Code_Point), Unicode Technical Report 36. Not here: emoji, whose joiners are seen (emoji.py).
 
 >>> hidden_at("plain text"), hidden_at("ab\u202ecd")
 (None, 2)
@@ -23,18 +23,28 @@ from typing import Final
 __all__ = ["hidden_at", "spelled"]
 
 _HIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-# Invisible although their category is a letter, a mark or a symbol: fillers, joiners, blanks, selectors.
+# Invisible although their category is a letter, a mark or a symbol, or not assigned yet.
 # U+FE0E and U+FE0F (text and emoji style) are absent: ordinary emoji need them.
 _HIDDEN_RANGES: Final = (
+    # Default_Ignorable_Code_Point, but for what the categories have: fillers, joiners, selectors, tags.
     (0x034F, 0x034F),
     (0x115F, 0x1160),
     (0x17B4, 0x17B5),
     (0x180B, 0x180F),
-    (0x2800, 0x2800),
+    (0x2065, 0x2065),
     (0x3164, 0x3164),
     (0xFE00, 0xFE0D),
     (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFF8),
     (0xE0000, 0xE0FFF),
+    # Blank by the code charts (Braille, Egyptian, Khitan, a note without a head), and by every font of Noto, DejaVu, FreeFont
+    # and Symbola that has them, whose outlines were measured: also what only joins letters of Gondi.
+    (0x2800, 0x2800),
+    (0x11D45, 0x11D45),
+    (0x11D97, 0x11D97),
+    (0x13441, 0x13442),
+    (0x16FE4, 0x16FE4),
+    (0x1D159, 0x1D159),
 )
 _PROSE: Final = frozenset("\n\r\t\u00ad\u200c\u200d\u200e\u200f")
 """Allowed in running text: line ends, tabs, soft hyphen, and what Persian, Hebrew and emoji need."""

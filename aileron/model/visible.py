@@ -2,13 +2,14 @@ r"""Hostile text made harmless: what a reader would not see, or a terminal would
 
 Names, messages and results come from agents, upstreams, connectors and files. Control characters move the cursor and rewrite what
 stands above them, bidirectional ones show words in another order, zero-width ones hide them, and marks in heaps smear over the
-lines around them; of what Unicode has no name for, nobody knows how wide it is. All of them appear as escapes. Runs in
-commands, and in the daemon for what agents are told. Pure.
+lines around them; of what Unicode has no name for, nobody knows how wide it is. All of them appear as escapes, but those that
+make an emoji what it is. Runs in commands, and in the daemon for what agents are told. Pure.
 
 >>> visible("paid\x1b[2K\u202e")
 'paid\\x1b[2K\\u202e'
 
-Source: text.py says which characters, docs/reference/cli.md what is promised. Not here: which text is shown.
+Source: text.py says which characters, emoji.py which of them are seen, docs/reference/cli.md what is promised. Not here: which
+text is shown.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ _MARKS = ("Mn", "Me", "Mc")
 """Also those that take room of their own: a terminal and a program seldom agree how much."""
 _MOST_KNOWN = 4096
 """Characters remembered: what a text in one script has. Whoever writes may use all million of them, in a process that stays."""
-GAP = re.compile("(?:[^\\S\\n]|[\u2800\u3164\uffa0]){2,}")
-"""Blanks in a row, of whatever width; Braille's and Hangul's are letters by their kind."""
+GAP = re.compile(r"[^\S\n]{2,}")
+"""Blanks in a row, of whatever width. What is a letter by its kind, and blank all the same, is spelled out."""
+_STYLES = (0xFE0E, 0xFE0F)
+"""Of an emoji, and hidden anywhere else."""
 _BARE = re.compile(r"[\w@.:/+%,-]+")
 _SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
@@ -60,13 +63,25 @@ class _Spelling(dict[int, str]):
         from aileron.model.text import hidden_at  # unicodedata is not free, and most text is plain
 
         character = chr(code)
-        spelled = character if hidden_at(character) is None else self._spell(code)
+        is_shown = hidden_at(character) is None and code not in _STYLES
+        spelled = character if is_shown else self._spell(code)
         if len(self) < _MOST_KNOWN:
             self[code] = spelled
         return spelled
 
     def spelled(self, text: str) -> str:
         """`text` as it is shown."""
+        from aileron.model.emoji import EMOJI, MAY_BE_EMOJI  # as little free
+
+        if MAY_BE_EMOJI.search(text) is None:
+            return self._without_emoji(text)
+        parts, at = [], 0
+        for emoji in EMOJI.finditer(text):
+            parts += [self._without_emoji(text[at : emoji.start()]), *self._few_marks(emoji[0])]
+            at = emoji.end()
+        return "".join([*parts, self._without_emoji(text[at:])])
+
+    def _without_emoji(self, text: str) -> str:
         shown = text.translate(self)
         return shown if shown.isascii() else "".join(self._few_marks(shown))
 
@@ -145,7 +160,7 @@ def without_gaps(text: str) -> str:
     >>> without_gaps("hello" + 60 * " " + "! checked")
     'hello (60 blanks) ! checked'
     """
-    return GAP.sub(lambda gap: f" ({len(gap[0])} blanks) ", text)
+    return GAP.sub(lambda gap: f" ({len(gap[0]):,} blanks) ", text)
 
 
 def is_bare(text: str) -> bool:

@@ -495,10 +495,11 @@ def _fact(name: str, value: str | Sequence[str] | None) -> Fact:
 
 
 def _line(text: str, tone: Tone) -> Line:
-    """On one line, with its tone found in its mark where it has one."""
+    """On one line, with its tone found in its mark where it has one; blanks in it push nothing out of sight."""
     shown = visible(text)
     if shown.startswith(BAR):
         return Line(shown.removeprefix(BAR), Tone.QUOTED)
+    shown = without_gaps(shown)
     if "(! not in plain letters" in shown or shown.startswith(_ALARMS):
         return Line(f"! {shown}", Tone.ALARM)
     return Line(shown, tone)

@@ -43,6 +43,8 @@ __all__ = ["Origin", "Span", "action_in", "headline_of", "quoted", "rows_of", "s
 
 _MAX_VALUE: Final = 60
 """Characters of one value: a title, an address, the beginning of a text."""
+_MAX_LOOKED: Final = 8192
+"""Characters of a value of which its beginning is made: more than a person pads by hand, and read in some 0.1 ms."""
 _MAX_ROW_VALUE: Final = 32
 _MAX_ROW: Final = 160
 """Characters of a row; no list is wider."""
@@ -204,9 +206,15 @@ def quoted(value: Any, most: int = _MAX_VALUE) -> str:
     if (found := several(value)) is not None:
         return f"{quoted(found.parts[0], most)} and {len(found.parts) - 1:,} more"
     if not isinstance(value, str):
-        return visible(_cut(_json(value), most))
-    text = without_gaps(visible(" ".join(value[: 4 * most].split("\n")).strip())).translate(_CLOSING)
-    return f"“{_cut(text, most)}”"
+        return _beginning(_json(value), most)
+    return f"“{_beginning(value, most).translate(_CLOSING)}”"
+
+
+def _beginning(text: str, most: int) -> str:
+    """So much of a text as a line has room for, harmless. What is cut looks so: no padding hides what stands behind it."""
+    line = without_gaps(text[:_MAX_LOOKED].replace("\n", " ").strip())
+    shown = visible(line[: most + 1]) + ("…" if text[_MAX_LOOKED:].strip() else "")
+    return _cut(shown, most)
 
 
 def _json(value: Any) -> str:

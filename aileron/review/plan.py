@@ -201,7 +201,7 @@ def host_line(host: str) -> str:
     name = host_name(host)
     if name.isascii() and not any(label.startswith("xn--") for label in name.lower().split(".")):
         return host
-    return f"{host}  (! not in plain letters: reads {_in_letters(name)}, and may look like another)"
+    return f"{host} (! not in plain letters: reads {_in_letters(name)}, and may look like another)"
 
 
 def host_name(host: str) -> str:

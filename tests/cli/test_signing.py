@@ -966,7 +966,7 @@ def test_a_host_that_may_look_like_another_is_marked(fake: FakeDaemon, aileron: 
     asks(fake, question(plan(hosts=(host, "mail.example:443"))))
     said = aileron("approval", "show", ID).out
 
-    assert f"{host}  (! not in plain letters: reads " in said
+    assert f"{host} (! not in plain letters: reads " in said
     assert "U+04" in said
     assert "mail.example:443  (!" not in said
 

@@ -251,7 +251,9 @@ def test_characters_that_cannot_be_seen_are_found(char: str):
     assert hidden_at(f"a{char}b", prose=True) == 1
 
 
-@pytest.mark.parametrize("char", ["\U000e0041", "\U000e0100", "\ufe01", "\u2800", "\u061c"])
+@pytest.mark.parametrize(
+    "char", ["\U000e0041", "\U000e0100", "\ufe01", "\u2800", "\u061c", "\u2065", "\U0001d159", "\U00013441"]
+)
 def test_characters_that_smuggle_a_message_are_found(char: str):
     """Tags, variation selectors and blanks can spell bytes that only a machine reads."""
     assert hidden_at(f"a{char}b") == 1

@@ -661,6 +661,9 @@ def test_a_connector_unsigned_by_a_publisher_who_signs_is_an_alarm() -> None:
         ("\u0440\u0430\u0443.com", "x has letters that may look like others: <U+0440><U+0430><U+0443>.com"),
         ("münchen@example.de", "x has letters that may look like others: m<U+00FC>nchen@example.de"),
         ("paid\u202egnp.exe", "x has hidden characters, shown below as codes"),
+        ("Lunch \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f1e9\U0001f1ea", None),
+        ("a\u200db", "x has hidden characters, shown below as codes"),
+        ("pay \U0001d159\U0001d159 1", "x has hidden characters, shown below as codes"),
         (["fine", "zero\u200bwidth"], "x has hidden characters, shown below as codes"),
     ],
 )

@@ -60,7 +60,7 @@ _UNSEEN: Final = {
     "another order": "approve \u202eyned\u202c \u2066x\u2069",
     "an order that lasts": "\u202b\u202e\u2067 not closed",
     "a name backwards": "mira@good.example\u202eelpmaxe.live@rof",
-    "nothing to be seen": "a\u200bb\u2060c\ufeffd\u00ade\u3164f\u2800g",
+    "nothing to be seen": "a\u200bb\u2060c\ufeffd\u00ade\u3164f\u2800g\U0001d159h\U00016fe4",
     "a message in tags": "send" + "".join(chr(0xE0000 + ord(letter)) for letter in "to evil"),
     "a message in selectors": "x" + "".join(chr(0xE0100 + number) for number in range(8)),
     "other line ends": "one\u2028two\u2029three\x85four\x0bfive\x0csix",
