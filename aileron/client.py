@@ -63,6 +63,8 @@ _SECRET_VARIABLES: Final = (
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)
 """What connecting says where no daemon runs."""
+_NOT_OURS: Final = (NotADirectoryError, PermissionError)
+"""The same where the home is a file, or another user's."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 
 
@@ -159,6 +161,10 @@ class Client:
         except (OSError, ValueError) as error:  # ValueError: a response that cannot be read, or is not JSON
             if lost is DaemonUnreachable and self._url is None and isinstance(error, _NOBODY):
                 raise
+            if lost is DaemonUnreachable and self._url is None and isinstance(error, _NOT_OURS):
+                raise lost(
+                    f"cannot use {self._home}: {error.strerror}: set AILERON_HOME to a directory of your own"
+                ) from error
             raise lost(
                 f"the daemon does not answer at {self._url or self._socket}: {error or type(error).__name__}"
             ) from error

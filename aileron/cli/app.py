@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -51,6 +52,11 @@ _IN_A_CELL: Final = frozenset(
     }
 )  # fmt: skip
 """What an agent in a cell can ask of the daemon, or what needs neither it nor the home nor a jail."""
+_SUGGESTED: Final = re.compile(r"(?s)\s*(?:Did you mean .*|\(Possible options: .*\))")
+"""What typer and click take for near, which is also what only begins with the same letter."""
+_UNKNOWN: Final = re.compile(r"No such (?P<kind>command|option):? '?(?P<word>[^\s']+)'?")
+_INSTEAD: Final = {"version": "--version", "help": "--help"}
+"""Commands of other programs that are options here."""
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # UsageError and its parent are click's or, by version, typer's own copy of click; BadParameter is public in both.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -325,7 +331,21 @@ def _misused(error: Any, as_json: bool) -> int:
         output.note(error.format_message())
         return int(error.exit_code)
     path = error.ctx.command_path if error.ctx is not None else "aileron"
-    what, did, near = str(error.format_message()).strip().partition("Did you mean")
-    what = what.rstrip(" .")
-    why = f"did you mean{near}" if did else None
-    return report(Problem.usage(what[:1].lower() + what[1:], why=why, fix=f"{path} --help"), as_json=as_json)
+    what = _SUGGESTED.sub("", str(error.format_message()).strip()).rstrip(" .")
+    why, fix = _meant(error, what) or (None, None)
+    return report(Problem.usage(what[:1].lower() + what[1:], why=why, fix=fix or f"{path} --help"), as_json=as_json)
+
+
+def _meant(error: Any, what: str) -> tuple[str, str | None] | None:
+    """The nearest word to one that does not exist, and the command with it; of the same kind, and only if it is near."""
+    from aileron.cli.near import did_you_mean, retyped
+
+    unknown = _UNKNOWN.fullmatch(what)
+    if unknown is None or error.ctx is None:
+        return None
+    word, command = unknown["word"], error.ctx.command
+    if unknown["kind"] == "command" and (option := _INSTEAD.get(word)):
+        return f"did you mean {option!r}?", retyped(word, option)
+    if unknown["kind"] == "command":
+        return did_you_mean(word, command.list_commands(error.ctx))
+    return did_you_mean(word, [flag for option in command.get_params(error.ctx) for flag in option.opts])

@@ -48,7 +48,8 @@ def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME")
     values: dict[str, Any] = {}
     for key, text in pairs.items():
         if key not in types:
-            raise Problem.usage(f"{action} has no input {key!r}", why=_nearest(key, list(types)), fix=show)
+            why, fix = _nearest(key, text, list(types))
+            raise Problem.usage(f"{action} has no input {key!r}", why=why, fix=fix or show)
         try:
             values[key] = _value(text, types[key])
         except ValueError as error:
@@ -101,11 +102,13 @@ def _json_value(text: str, kind: str) -> Any:
     return value
 
 
-def _nearest(key: str, names: list[str]) -> str:
-    import difflib
+def _nearest(key: str, text: str, names: list[str]) -> tuple[str, str | None]:
+    from aileron.cli.near import nearest, retyped
 
-    near = difflib.get_close_matches(key, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"its inputs: {', '.join(names) or 'none'}"
+    near = nearest(key, names)
+    if near is None:
+        return f"its inputs: {', '.join(names) or 'none'}", None
+    return f"did you mean {near!r}?", retyped(f"{key}={text}", f"{near}={text}")
 
 
 def _text_of(source: str) -> str:

@@ -92,6 +92,12 @@ _QUOTED_FIX = re.compile(
 )
 """A command in a message. People paste it: so it has nothing that a shell would make more of than words, and it does not stand in
 quotes, in which messages repeat what somebody else wrote."""
+_LAST_FIX = re.compile(
+    r"(?s)(?P<what>.+)[:;] (?P<command>aileron [a-z]+(?: [\w@:/.=-]+)*|(?:chmod [0-7][0-5][0-5]|chown [0-9]+)"
+    r" (?:/[\w@%+=:,./-]+|'/[^'\n]+')"
+    r"|set AILERON_HOME to [a-z ]+|put the real thing in its place|free some space and try again)"
+)
+"""The same without quotes, at the end of a message, or what makes a file this user's alone (files.py), or the home another."""
 _ANYBODYS_FIX = "aileron config set egress.ca_file FILE"
 """The fix that is taken from any message: nobody can put anything into it."""
 _FIX_OF_PHASE = {
@@ -148,14 +154,19 @@ class Problem(Exception):
         return cls(what, exit_code=USAGE, why=why, fix=fix)
 
     @classmethod
-    def missing(cls, what: str, *, fix: str | None = None) -> Problem:
+    def missing(cls, what: str, *, why: str | None = None, fix: str | None = None) -> Problem:
         """There is no such thing."""
-        return cls(what, exit_code=NOT_FOUND, name="not_found", fix=fix)
+        return cls(what, exit_code=NOT_FOUND, name="not_found", why=why, fix=fix)
 
     @classmethod
-    def unreachable(cls, why: str, *, fix: str = "aileron daemon logs") -> Problem:
-        """There is no daemon, or it does not answer."""
-        return cls("the daemon cannot be reached", exit_code=UNREACHABLE, name="daemon_unreachable", why=why, fix=fix)
+    def unreachable(cls, why: str, *, fix: str | None = None) -> Problem:
+        """There is no daemon, or it does not answer. Without `fix`: what `why` says that mends it, else its log."""
+        cure = None
+        if fix is None:
+            why, cure = message_and_fix(why)
+        what = "the daemon cannot be reached"
+        fix = fix or cure or "aileron daemon logs"
+        return cls(what, exit_code=UNREACHABLE, name="daemon_unreachable", why=why, fix=fix)
 
     @classmethod
     def lost(cls, why: str, *, look: str) -> Problem:
@@ -312,11 +323,10 @@ def _exit_code(name: str) -> int:
 def message_and_fix(message: str) -> tuple[str, str | None]:
     """A message of ours and the command that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
     quoted = _QUOTED_FIX.fullmatch(message)
-    bare = re.fullmatch(r"(?s)(?P<what>.+): (?P<command>aileron [a-z]+(?: [\w@:/.=-]+)*)(?P<rest>)", message)
-    match = quoted or bare
-    if match is None:
-        return message, None
-    return (message if match["rest"] else match["what"]), match["command"]
+    if quoted is not None:
+        return (message if quoted["rest"] else quoted["what"]), quoted["command"]
+    last = _LAST_FIX.fullmatch(message)
+    return (message, None) if last is None else (last["what"], last["command"])
 
 
 def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | None:

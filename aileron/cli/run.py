@@ -269,7 +269,9 @@ def _first_answer(asked: RunCommand, supervisor: Supervisor, body: dict[str, Any
             problem.why = f"{problem.why}; it is safe to repeat the command with --idempotency-key {key}"
         raise
     if answer.is_error:
-        raise Problem.of_answer(answer.body, action=asked.action, again=asked.command)
+        failed = Problem.of_answer(answer.body, action=asked.action, again=asked.command)
+        supervisor.suggest(failed, path)
+        raise failed
     found: dict[str, Any] = answer.body
     return found
 
@@ -437,8 +439,7 @@ def _value_after(option: Option, word: str | None) -> str:
 
 
 def _unknown(flag: str, known: list[str]) -> Option:
-    import difflib
+    from aileron.cli.near import did_you_mean
 
-    near = difflib.get_close_matches(flag, known, n=1)
-    why = f"did you mean {near[0]}?" if near else "write the action's arguments as KEY=VALUE"
-    raise Problem.usage(f"no such option: {flag}", why=why, fix=_HELP)
+    why, fix = did_you_mean(flag, known) or ("write the action's arguments as KEY=VALUE", None)
+    raise Problem.usage(f"no such option: {flag}", why=why, fix=fix or _HELP)

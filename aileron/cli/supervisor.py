@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import unquote
 
 from aileron.cli.output import note
 from aileron.cli.problem import Problem
@@ -37,6 +38,8 @@ ACCEPTED: Final = 202
 _KEY_DERIVATION_S = 30.0
 """scrypt takes half a second; a machine under load takes more."""
 _T = TypeVar("_T")
+_NAMED: Final = frozenset({"actions", "bindings", "secrets"})
+"""Routes whose list has the names that people type; a name that is not there is compared with them."""
 _LOOK: Final = "aileron audit list"
 """What tells whether a request was carried out, where nothing more can be said of it."""
 
@@ -55,7 +58,11 @@ class Supervisor:
 
     def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, look: str = _LOOK) -> Any:
         """The body of the answer. Problem for a failure, and when there is no daemon."""
-        return checked(self.send(method, path, body, wait_s=wait_s, look=look)).body
+        try:
+            return checked(self.send(method, path, body, wait_s=wait_s, look=look)).body
+        except Problem as problem:
+            self.suggest(problem, path)
+            raise
 
     def fetch(
         self,
@@ -84,7 +91,12 @@ class Supervisor:
         """The same, of what a person may have to agree to first: then the question, of the type that the route declares."""
         from aileron.api.approvals import ConsentAnswer
 
-        answer = checked(self.send(method, path, _as_json(body), wait_s=wait_s, look=look))
+        answer = self.send(method, path, _as_json(body), wait_s=wait_s, look=look)
+        try:
+            checked(answer)
+        except Problem as problem:
+            self.suggest(problem, path)
+            raise
         if answer.status != ACCEPTED:
             return read(kind, answer.body)
         return read(ConsentAnswer, answer.body) if later is None else read(later, answer.body)
@@ -109,6 +121,19 @@ class Supervisor:
             self.unlock(passphrase)
             answer = self._request(self._client, method, path, body, wait_s, headers, look)
         return answer
+
+    def suggest(self, problem: Problem, path: str) -> None:
+        """Where nothing has the name that `path` ends in or goes on from, have the problem say which name is near."""
+        parts = path.partition("?")[0].split("/")
+        if problem.name != "not_found" or problem.why is not None or len(parts) < 4 or parts[2] not in _NAMED:
+            return
+        from aileron.cli.near import did_you_mean
+
+        with contextlib.suppress(Problem, TypeError, KeyError):  # of the list; the problem itself is told all the same
+            found = checked(self.send("GET", f"/v1/{parts[2]}")).body
+            meant = did_you_mean(unquote(parts[3]), [str(entry["name"]) for entry in found[parts[2]]])
+            if meant is not None:
+                problem.why, problem.fix = meant[0], meant[1] or problem.fix
 
     def watch(self, path: str, *, wait_s: float, look: str) -> Any:
         """What became of something that has begun, waited for. A daemon that goes away meanwhile took it with it.

@@ -35,7 +35,7 @@ class AlreadyRunning(Exception):
 def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
     """Be the daemon of this home for the length of the block. AlreadyRunning if another is."""
     for directory in (home.path, home.run, home.logs):
-        make_directory(directory)
+        _make(directory)
         with open_directory(directory, OTHERS_MAY_USE):
             pass
     lock = os.open(home.run / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -55,6 +55,15 @@ def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
                 path.unlink(missing_ok=True)
     finally:
         os.close(lock)
+
+
+def _make(directory: Path) -> None:
+    try:
+        make_directory(directory)
+    except (AileronError, FileNotFoundError) as error:  # the latter in /proc, which has what it has
+        why = error.failure.message if isinstance(error, AileronError) else f"{directory} cannot be created"
+        message = f"{why}: set AILERON_HOME to a directory of your own"
+        raise AileronError(FailureClass.INVALID_REQUEST, message) from error
 
 
 def listen(path: Path) -> socket.socket:

@@ -99,10 +99,15 @@ def check_addresses(destination: HostPort, addresses: Sequence[str], *, plain: b
         if plain and kind is not AddressKind.LOOPBACK:
             raise RefusedError(Reason.ADDRESS_NOT_LOOPBACK, f"{found}; without TLS only loopback addresses are allowed")
         if kind is not AddressKind.PUBLIC and not (plain or private):
-            if kind is AddressKind.LOOPBACK:
-                found += ": for a service without TLS, egress.private_plain is needed in place of egress.private"
-            fix = f"to allow it, run `aileron config add egress.private {destination}`"
-            raise RefusedError(Reason.ADDRESS_NOT_PUBLIC, f"{found}; {fix}")
+            raise RefusedError(Reason.ADDRESS_NOT_PUBLIC, f"{found}; {_allowing(destination, kind)}")
+
+
+def _allowing(destination: HostPort, kind: AddressKind) -> str:
+    """The command that allows it. Nothing was sent, so nobody knows about TLS: most services on this machine have none."""
+    if kind is AddressKind.LOOPBACK:
+        plain = f"`aileron config add egress.private_plain {destination}`"
+        return f"to allow it, run {plain}, or for a service with TLS the same with egress.private"
+    return f"to allow it, run `aileron config add egress.private {destination}`"
 
 
 def _classify_answer(address: str) -> tuple[AddressKind, str]:

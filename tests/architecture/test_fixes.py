@@ -113,3 +113,21 @@ def test_each_command_that_a_message_names_can_be_typed() -> None:
     wrong = [f"{one.where}: `{one.command}`: {why}" for one in found if (why := problem(one.command)) is not None]
 
     assert wrong == []
+
+
+def test_a_reason_that_names_a_remedy_has_it_as_its_fix() -> None:
+    """Whoever reads `why: … set x` and `fix: something else` does the second; a reason with a list of commands names none."""
+    wrong, seen = [], 0
+    for path in sorted((ROOT / "aileron").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            given = {each.arg: said(each.value) for each in getattr(node, "keywords", ())}
+            if (why := given.get("why")) is None or "fix" not in given:
+                continue
+            seen += 1
+            remedy = message_and_fix(why)[1]
+            if remedy is not None and given["fix"] is not None and given["fix"] != remedy:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {remedy}, not {given['fix']}")
+
+    assert message_and_fix("others can open it: chmod 600 /x")[1] == "chmod 600 /x"
+    assert seen > 10
+    assert wrong == []

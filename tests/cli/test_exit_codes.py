@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,10 +101,36 @@ def test_a_damaged_file_is_not_looked_for_among_the_connectors(fake: FakeDaemon,
         assert ("fix: aileron connector list" in said.err) is is_there
 
 
-def test_a_slip_of_the_finger_is_told_the_nearest(aileron: Command):
-    """Command or option."""
-    assert "  why: did you mean 'run'?" in aileron("runn").err
-    assert "--limit" in aileron("audit", "list", "--limt", "1").err
+@pytest.mark.parametrize(
+    ("typed", "why", "fix"),
+    [
+        (("runn", "act"), "did you mean 'run'?", "aileron run act"),
+        (("approval", "lst"), "did you mean 'list'?", "aileron approval list"),
+        (("audit", "list", "--limt", "1"), "did you mean '--limit'?", "aileron audit list --limit 1"),
+        (("run", "act", "--dryrun"), "did you mean '--dry-run'?", "aileron run act --dry-run"),
+        (("version",), "did you mean '--version'?", "aileron --version"),
+        (("help",), "did you mean '--help'?", "aileron --help"),
+        (("versions",), None, "aileron --help"),
+        (("run", "list-note"), "did you mean 'list-notes'?", "aileron run list-notes"),
+        (("run", "list-notes", "nme=x"), "did you mean 'name'?", "aileron run list-notes name=x"),
+        (("action", "show", "list-note"), "did you mean 'list-notes'?", "aileron action show list-notes"),
+        (("action", "disable", "delete"), None, "aileron action list"),
+        (
+            ("config", "set", "egress.privat", "x"),
+            "did you mean 'egress.private'?",
+            "aileron config set egress.private x",
+        ),
+    ],
+)
+def test_a_mistyped_word_is_told_the_nearest_as_its_fix(
+    fake: FakeDaemon, aileron: Command, typed: tuple[str, ...], why: str | None, fix: str
+):
+    """The whole command with that word; nothing where no word is near."""
+    fake.add_action("list-notes", "name:string")
+    said = aileron(*typed)
+
+    assert said.code in (2, 3)
+    assert said.err.splitlines()[1:] == [*([f"  why: {why}"] if why else []), f"  fix: {fix}"]
 
 
 def test_a_group_without_a_command_is_2_and_says_which_there_are(aileron: Command):
@@ -114,14 +141,46 @@ def test_a_group_without_a_command_is_2_and_says_which_there_are(aileron: Comman
     assert "unlock" in said.err
 
 
-def test_a_daemon_that_cannot_start_is_69(aileron: Command, home: Path):
-    """Here because its home is a file."""
+def file(home: Path) -> Path:
+    """A home that is no directory."""
     home.write_text("")
-    said = aileron("run", "act", "--json")
+    return home
+
+
+def open_to_all(home: Path) -> Path:
+    """A home that everybody can write to."""
+    home.mkdir()
+    home.chmod(0o777)
+    return home
+
+
+def link(home: Path) -> Path:
+    """A home that is a symbolic link."""
+    home.symlink_to("/tmp")
+    return home
+
+
+def in_proc(home: Path) -> Path:
+    """A home that nobody can create."""
+    return Path("/proc") / home.name
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "fix"),
+    [
+        (file, "set AILERON_HOME to a directory of your own"),
+        (in_proc, "set AILERON_HOME to a directory of your own"),
+        (link, "put the real thing in its place"),
+        (open_to_all, "chmod 700 {home}"),
+    ],
+)
+def test_a_daemon_that_cannot_start_is_69_with_the_cure(home: Path, spoiled: Callable[[Path], Path], fix: str):
+    """What is wrong with its home, and what mends that."""
+    said = Command(spoiled(home))("run", "act", "--json")
 
     assert said.code == 69
     assert said.json["error"]["class"] == "daemon_unreachable"
-    assert "  why: " in said.err
+    assert said.json["error"]["fix"] == fix.format(home=home)
 
 
 def test_a_home_whose_sockets_have_no_room_is_69_with_the_cure(tmp_path: Path):
@@ -129,7 +188,7 @@ def test_a_home_whose_sockets_have_no_room_is_69_with_the_cure(tmp_path: Path):
     said = Command(tmp_path / ("x" * 107))("action", "list")
 
     assert said.code == 69
-    assert "AILERON_HOME" in said.err
+    assert said.err.endswith("\n  fix: set AILERON_HOME to a shorter path\n")
 
 
 def test_a_daemon_that_hangs_up_is_69(fake: FakeDaemon, aileron: Command):

@@ -97,6 +97,12 @@ def test_a_failure_is_told_to_people_and_programs(fake: FakeDaemon, aileron: Com
         ),
         ("no command in it", "no command in it", None),
         ("quoted at its end: 'aileron vault lock'", "quoted at its end: 'aileron vault lock'", None),
+        ("/h is open for others to use: chmod 700 /h", "/h is open for others to use", "chmod 700 /h"),
+        ("'a b' is open: chmod 700 '/a b'", "'a b' is open", "chmod 700 '/a b'"),
+        ("quoted at its end: 'x: chmod 700 /h'", "quoted at its end: 'x: chmod 700 /h'", None),
+        ("no action 'x: chmod 700 /h' is here", "no action 'x: chmod 700 /h' is here", None),
+        ("from somebody else: chmod 777 /h", "from somebody else: chmod 777 /h", None),
+        ("the disk is full; free some space and try again", "the disk is full", "free some space and try again"),
     ],
 )
 def test_the_cure_in_a_message_of_ours_is_the_fix(
@@ -267,7 +273,8 @@ def test_a_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name
     said = aileron("run", name)
 
     assert said.code == 3
-    assert [seen.path.count("/") for seen in fake.seen] == [4]
+    assert [seen.path.count("/") for seen in fake.asked("POST")] == [4]
+    assert {seen.path for seen in fake.asked("GET")} == {"/v1/actions"}
 
 
 def test_without_words_one_request_is_enough(fake: FakeDaemon, aileron: Command):

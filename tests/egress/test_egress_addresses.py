@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aileron.cli.problem import message_and_fix
 from aileron.egress.addresses import TABLE, AddressKind, check_addresses, classify
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.names import HostPort
@@ -176,6 +177,16 @@ def test_without_tls_only_loopback_is_allowed() -> None:
     assert reasons(["127.0.0.1", "::1"], plain=True) is None
     assert reasons(["127.0.0.1", "1.1.1.1"], plain=True) is Reason.ADDRESS_NOT_LOOPBACK
     assert reasons(["192.168.1.5"], plain=True, private=True) is Reason.ADDRESS_NOT_LOOPBACK
+
+
+def test_the_refusal_of_loopback_allows_it_without_tls() -> None:
+    """Most services on this machine have none; the message says what is right for one that has."""
+    with pytest.raises(RefusedError) as caught:
+        check_addresses(WHERE, ["127.0.0.1"], plain=False, private=False)
+
+    what, fix = message_and_fix(str(caught.value))
+    assert fix == "aileron config add egress.private_plain api.example.com:443"
+    assert what.endswith("or for a service with TLS the same with egress.private")
 
 
 def test_the_refusal_says_what_to_write_where() -> None:

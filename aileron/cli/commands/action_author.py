@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
@@ -236,9 +235,10 @@ def _operation(pin: ConnectorEntry | None, op: str) -> Operation | None:
     """The one of that name; None where they are not recorded. Problem: there is none."""
     found = _operations(pin)
     if found and op not in found:
-        near = difflib.get_close_matches(op, found, n=1)
-        why = f"did you mean {near[0]!r}?" if near else f"operations: {', '.join(sorted(found))}"
-        raise Problem.usage(f"the connector has no operation {op!r}", why=why, fix="give --op OP")
+        from aileron.cli.near import did_you_mean
+
+        why, fix = did_you_mean(op, found) or (f"operations: {', '.join(sorted(found))}", None)
+        raise Problem.usage(f"the connector has no operation {op!r}", why=why, fix=fix or "give --op OP")
     return found.get(op)
 
 

@@ -5,7 +5,6 @@ No daemon is needed, and none is started: one that runs is asked what it has rea
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -238,9 +237,10 @@ def _check_known(key: str) -> None:
     from aileron.config import SETTINGS
 
     if key not in SETTINGS:
-        near = difflib.get_close_matches(key, SETTINGS, n=1)
-        why = f"did you mean {near[0]!r}?" if near else None
-        raise Problem.usage(f"unknown setting {key[:60]!r}", why=why, fix="aileron config get")
+        from aileron.cli.near import did_you_mean
+
+        why, fix = did_you_mean(key, SETTINGS) or (None, None)
+        raise Problem.usage(f"unknown setting {key[:60]!r}", why=why, fix=fix or "aileron config get")
 
 
 def _changes(key: str, value: str | None, also: list[str]) -> dict[str, Any]:

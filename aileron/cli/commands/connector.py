@@ -320,7 +320,10 @@ def _only(supervisor: Supervisor, wanted: str) -> ConnectorEntry:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise Problem.missing(f"connector {wanted!r} is not installed", fix="aileron connector list")
+        from aileron.cli.near import did_you_mean
+
+        why, fix = did_you_mean(wanted, [str(entry.name) for entry in installed]) or (None, None)
+        raise Problem.missing(f"connector {wanted!r} is not installed", why=why, fix=fix or "aileron connector list")
     raise Problem.usage(
         f"{wanted!r} matches {len(found)} connectors; give the hash",
         why=", ".join(f"{_called(entry)} is {entry.hash}" for entry in found),

@@ -323,7 +323,7 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
     try:
         running = supervisor.maybe_fetch(Status, "/v1/status")
     except Problem as problem:
-        yield Check("daemon", "bad", problem.why or problem.what, "aileron daemon logs")
+        yield Check("daemon", "bad", problem.why or problem.what, problem.fix)
         return
     if running is None:
         yield Check("daemon", "note", "not running; it starts with the first command that needs it")
