@@ -35,7 +35,7 @@ from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.host_key import fetched_host_key
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
-from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from, pem_in
+from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, is_yes, passphrase_from, pem_in
 from aileron.cli.signin import How, browser, sign_in
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach
@@ -70,7 +70,6 @@ _MOST_NAMES = 20
 _MOST_ANSWERS = 3
 _CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
-_YES = ("y", "yes")
 _TYPED = {
     "basic": "Password or token",
     "login": "Password",
@@ -280,7 +279,7 @@ def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool)
         name = ask_now("Database (empty for the server's default): ")
         given = replace(given, database=name or None)
     if asks_role and wanted.has_readers and not given.read_only:
-        given = replace(given, read_only=_is_yes("Is this a role that only reads? [y/N] "))
+        given = replace(given, read_only=is_yes("Is this a role that only reads? [y/N] "))
     return given
 
 
@@ -291,7 +290,7 @@ def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
     output.note(
         "Anyone on the way could have shown this key. Compare the fingerprint with what the server's owner publishes."
     )
-    if not _is_yes("Is it the same? [y/N] "):
+    if not is_yes("Is it the same? [y/N] "):
         fix = f"aileron binding setup {wanted.connector} --host-key 'TYPE BASE64'"
         raise Problem("nothing bound: the server's key is not known", exit_code=UNFINISHED, fix=fix)
     return key
@@ -381,7 +380,7 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
     wanted = bind_request_of(supervisor, connector)
     output.note(f"{visible(connector)} needs a credential, and has none\n")
     output.print_facts(facts_of(wanted), "stderr", column=COLUMN)
-    if not _is_yes("\nBind one now and continue? [y/N] "):
+    if not is_yes("\nBind one now and continue? [y/N] "):
         raise problem
     role = LoginDetails(read_only=details.get("read_only") is True)
     code = bind(supervisor, wanted, BindOptions(is_part=True, details=role))
@@ -395,7 +394,7 @@ def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: s
     output.note(f"{visible(name)} is suspended")
     print_new(shown.connector, [str(words) for words in problem.details["widened"]])
     signs_in = problem.details.get("signs_in") is True
-    if not _is_yes("Sign in again for all of this? [y/N] " if signs_in else "Approve all of this? [y/N] "):
+    if not is_yes("Sign in again for all of this? [y/N] " if signs_in else "Approve all of this? [y/N] "):
         raise problem
     given = BindOptions(is_part=True)
     code = reauthorize(supervisor, shown, given) if signs_in else rebind(supervisor, name, given)
@@ -447,10 +446,6 @@ def _which(choices: list[str]) -> str | None:
 
 def _names_of(choices: list[str]) -> set[str]:
     return {*choices, *(name.rpartition("/")[2] for name in choices)}
-
-
-def _is_yes(question: str) -> bool:
-    return (ask_now(question) or "").lower() in _YES
 
 
 def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = "") -> Callable[[msgspec.Struct], int]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from aileron.cli.output import note
 from aileron.cli.problem import Problem, local_work
-from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.prompts import can_ask, choose
 
 if TYPE_CHECKING:
     from aileron.api.daemon import Status
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["ask_about_cells"]
 
 _KEY: Final = "launch.jail"
-_MOST_TRIES: Final = 3
-"""Of somebody who types something else, and may not be a person at all."""
 _QUESTION: Final = (
     "Agents can start in a cell: they see only their project and what they need to run, and reach only the\n"
     "hosts that you allow. Your other files, keys and sockets are not there. You are asked this once;\n"
@@ -59,12 +57,8 @@ def ask_about_cells(config: Path, running: Status, *, is_possible: Callable[[], 
 
 
 def _answer() -> bool | None:
-    for _ in range(_MOST_TRIES):
-        typed = ask_now(_QUESTION)
-        if typed is None or (answer := _ANSWERS.get(typed.lower())) is not None:
-            return None if typed is None else answer
-        note("type y or n")
-    return None
+    typed = choose(_QUESTION, _ANSWERS)
+    return None if typed is None else _ANSWERS[typed]
 
 
 def _save(config: Path, answer: bool, *, is_signed: bool) -> None:

@@ -41,7 +41,7 @@ from aileron.cli.card import show_card
 from aileron.cli.commands.done import result_of
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, USAGE, Problem, report
-from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.prompts import NO, YES, ask_now, can_ask, choose
 from aileron.cli.signing import (
     UNSIGNED,
     ApproverStatus,
@@ -84,7 +84,7 @@ _ROUTE = ("v1", "action-approvals")
 _LEAST_PART = 4
 """Characters of an id that name a question, its constant beginning not counted: one in 65,536 for the digits at its end."""
 _CONSTANT = "act-"
-_YES, _NO, _ALL = ("y", "yes"), ("n", "no"), ("f", "full")
+_ALL = ("f", "full")
 _MORE = "answer f to show everything before you decide"
 """Where it is signed: instead of a command, whose answer may be another's."""
 _FIRST_WAIT_S = 2.0
@@ -554,9 +554,10 @@ def _is_yes(review: Review) -> bool:
     """Their answer to somebody else's question; of what is heaviest, the word that every surface asks for."""
     word = review.card(_when).word
     prompt = f"Type {word} to approve: " if word else "Approve? [y/N] "
-    while (typed := (ask_now(prompt) or "").lower()) in _ALL:
+    approving = (word,) if word else YES
+    while (typed := choose(prompt, (*approving, *NO, *_ALL), tries=1)) in _ALL:
         _show(review, None)
-    return typed in ((word,) if word else _YES)
+    return typed in approving
 
 
 def _ask_here(review: Review, signer: Signer | None) -> _Said:
@@ -564,15 +565,16 @@ def _ask_here(review: Review, signer: Signer | None) -> _Said:
     if review.why_no_yes is not None:
         output.note(f"cannot be approved: {visible(review.why_no_yes)}")
     ways = "Approve? [y]es, [n]o" if review.why_no_yes is None else "[n]o"
+    answers = (*(YES if review.why_no_yes is None else ()), *NO, *_ALL)
     while True:
-        typed = ask_now(f"{ways}, or Enter to leave it waiting: ")
+        typed = choose(f"{ways}, or Enter to leave it waiting: ", answers)
         if not typed:
             return _Said(None)
-        if typed.lower() in _ALL:
+        if typed in _ALL:
             _show(review, None)
-        if typed.lower() in _NO:
+        if typed in NO:
             return _Said("deny", _ask_reason(signer))
-        if typed.lower() in _YES and review.why_no_yes is None:
+        if typed in YES:
             return _Said("approve")
 
 

@@ -6,7 +6,9 @@ in a cell: a script that lacks something is told which option it lacks.
 Rules
 - AILERON_VAULT_PASSPHRASE and AILERON_NEW_VAULT_PASSPHRASE leave the environment as soon as a command starts, so that no process
   started from it, the daemon included, has them in its own.
-- A decision is what was typed after its question stood there: keys pressed before are thrown away.
+- An answer is one line that was typed after its question stood there: what was typed or pasted before is thrown away, and so are
+  several lines at once.
+- Where only few words are an answer, nothing but these is shown: a passphrase that is typed too early is not on the screen.
 - What is read is bounded, and one line end at its end does not belong to it (`echo secret | aileron secret set NAME`). Of a file
   with certificates, the PEM blocks belong to it, and not what tools print between them.
 - No value is ever part of a message.
@@ -18,9 +20,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from aileron.cli.output import is_terminal, note
@@ -29,12 +32,16 @@ from aileron.client import is_in_cell
 
 __all__ = [
     "MAX_SECRET_BYTES",
+    "NO",
+    "YES",
     "Passphrase",
     "ask",
     "ask_now",
     "ask_unseen",
     "can_ask",
+    "choose",
     "edit_text",
+    "is_yes",
     "new_passphrase_from",
     "passphrase_from",
     "pem_in",
@@ -53,6 +60,11 @@ _MAX_EDITED_BYTES = 1 << 20
 _PKCS7_DATA = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07"
 _HEAD_OF_PKCS12 = 64
 """Within these bytes it names what it contains: RFC 7292 section 4, 1.2.840.113549.1.7 as an OID."""
+YES, NO = ("y", "yes"), ("n", "no")
+_MOST_TRIES = 3
+"""Lines that are no answer to a question with few of them; then it counts as not answered."""
+_PASTED_S = 0.03
+"""What a terminal pastes comes at once, in pieces of kilobytes; a person takes longer than 30 ms for another line."""
 _VARIABLE = "AILERON_VAULT_PASSPHRASE"
 _NEW_VARIABLE = "AILERON_NEW_VAULT_PASSPHRASE"
 _taken: str | None = None
@@ -94,45 +106,98 @@ def can_ask() -> bool:
 
 def ask(question: str, default: str | None = None) -> str:
     """One line that a person types; an empty one is the default, or asked for again. Problem at the end of input."""
-    while True:
-        sys.stderr.write(f"{question} [{default}]: " if default else f"{question}: ")
-        sys.stderr.flush()
-        line = sys.stdin.readline()
-        if not line:
-            raise Problem.usage(f"no answer to {question!r}")
-        if answer := line.strip() or default:
+    while (typed := ask_now(f"{question} [{default}]: " if default else f"{question}: ")) is not None:
+        if answer := typed or default:
             return answer
+    raise Problem.usage(f"no answer to {question!r}")
 
 
 def ask_now(question: str) -> str | None:
     """One line typed after `question`, without the spaces around it; None at the end of input."""
-    import termios
+    line = _line(question, is_shown=True)
+    return None if line is None else line.decode("utf-8", "replace").strip()
 
-    with contextlib.suppress(termios.error):
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    line = sys.stdin.buffer.readline(_MAX_LINE_BYTES)
-    if not line:
-        note("")  # the cursor still stands behind the question
-        return None
-    return line.decode("utf-8", "replace").strip()
+
+def choose(question: str, answers: Collection[str], *, tries: int = _MOST_TRIES) -> str | None:
+    """Which of `answers` was typed, in any case, or "" for Enter alone. None at the end of input and after so many `tries`.
+
+    Only what is one of them is shown. Whoever expects to be asked for a passphrase types it here, and perhaps twice: asked again,
+    they do not type the second one for their shell.
+    """
+    for left in reversed(range(tries)):
+        line = _line(question, is_shown=False, end="")
+        if line is None:
+            return None
+        typed = line.decode("utf-8", "replace").strip().lower()
+        if not typed or typed in answers:
+            note(typed)
+            return typed
+        note(f"\nanswer with one of: {', '.join(filter(None, answers))}" if left else "")
+    return None
+
+
+def is_yes(question: str) -> bool:
+    """Return if the person confirms `question`, which ends in `[y/N]`; everything but `y` and `yes` is a no."""
+    return choose(question, YES + NO) in YES
 
 
 def ask_unseen(question: str, *, twice: bool = False) -> str:
     """What a person types without its being shown; `twice` asks again until both are the same."""
-    import getpass
-
     while True:
-        try:
-            typed = getpass.getpass(f"{question}: ")
-            if not typed:
-                continue
-            if not twice or typed == getpass.getpass(f"{question}, again: "):
-                return typed
-        except EOFError:
-            raise Problem.usage(f"no answer to {question!r}") from None
+        typed = _unseen(question)
+        if not typed:
+            continue
+        if not twice or typed == _unseen(f"{question}, again"):
+            return typed
         note("they do not match; try again")
+
+
+def _unseen(question: str) -> str:
+    line = _line(f"{question}: ", is_shown=False)
+    if line is None:
+        raise Problem.usage(f"no answer to {question!r}")
+    try:
+        return _without_line_end(line).decode()
+    except UnicodeDecodeError:
+        raise Problem.usage(f"the answer to {question!r} is not valid UTF-8") from None
+
+
+def _line(question: str, *, is_shown: bool, end: str = "\n") -> bytes | None:
+    """One line that was typed after `question` stood there, with its end; None at the end of input.
+
+    What the terminal held before is thrown away, and so are several lines at once: somebody pasted them for the shell, or for
+    questions that were not there yet. `end` is written where the person's own Enter is not shown.
+    """
+    terminal = sys.stdin.fileno()
+    while True:
+        with _typing(terminal, is_shown=is_shown):
+            sys.stderr.write(question)
+            sys.stderr.flush()
+            line = sys.stdin.buffer.readline(_MAX_LINE_BYTES)
+            is_pasted = bool(line) and bool(select.select([terminal], [], [], _PASTED_S)[0])
+        if not is_pasted:
+            sys.stderr.write("\n" if not line else "" if is_shown else end)  # without a line, the cursor stands there
+            return line or None
+        note("\nseveral lines were pasted; type one answer")
+
+
+@contextlib.contextmanager
+def _typing(terminal: int, *, is_shown: bool) -> Iterator[None]:
+    """Whole lines, echoed if `is_shown`. What was typed before is thrown away, and where it was not shown, so is what is left."""
+    import termios
+
+    try:
+        before = termios.tcgetattr(terminal)
+    except termios.error:
+        yield
+        return
+    wanted = [*before]
+    wanted[3] = before[3] | termios.ICANON if is_shown else (before[3] | termios.ICANON) & ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSAFLUSH, wanted)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
 def edit_text(text: str, *, suffix: str, instead: str) -> str:

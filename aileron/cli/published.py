@@ -35,7 +35,7 @@ from aileron.cli.card import show_subject
 from aileron.cli.commands.done import tell_done
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import OK, Problem
-from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.prompts import NO, YES, can_ask, choose
 from aileron.cli.signing import UNSIGNED
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
@@ -49,7 +49,7 @@ _POLL_S: Final = 0.2
 _LONG_S: Final = 25.0
 _INSTALL_S: Final = 60.0
 """An installation unpacks and hashes some archives of at most 64 MiB."""
-_YES, _ALL = ("y", "yes"), ("f", "full")
+_ALL = ("f", "full")
 _MORE = "answer f to see all of it before you decide"
 _Bar = Callable[[list[Download]], None]
 
@@ -142,10 +142,10 @@ def _agree(consents: list[ConsentSubject], *, again: str, yes: bool) -> None:
 
 
 def _is_yes(consent: ConsentSubject) -> bool:
-    while (typed := (ask_now("Install? [y/N] ") or "").lower()) in _ALL:
+    while (typed := choose("Install? [y/N] ", (*YES, *NO, *_ALL))) in _ALL:
         _show(consent, None)
         output.note("")
-    return typed in _YES
+    return typed in YES
 
 
 def _show(consent: ConsentSubject, more: str | None) -> None:

@@ -43,7 +43,7 @@ from aileron.cli.decision_dialogue import (
     signed_alone,
 )
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, USAGE, Problem, tell
-from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.prompts import NO, YES, can_ask, choose
 from aileron.cli.signing import Signer, approver_status, as_shown, ask_alone, check_terminal
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor
@@ -57,7 +57,6 @@ from aileron.review.together import Apart, card_of_several
 
 __all__ = ["ApprovingSeveral", "DenyingSeveral"]
 
-_YES: Final = ("y", "yes")
 _WAITING: Final = "pending_approval"
 
 
@@ -278,7 +277,8 @@ def _check_over(problem: Problem) -> None:
 def _is_yes(word: str | None, count: int) -> bool:
     """One answer to all of them; of what is heaviest the word that each of them would take."""
     prompt = f"Type {word} to approve all {count}: " if word else f"Approve all {count}? [y/N] "
-    return (ask_now(prompt) or "").lower() in ((word,) if word else _YES)
+    approving = (word,) if word else YES
+    return choose(prompt, (*approving, *NO), tries=1) in approving
 
 
 def _first_to_expire(reviews: Sequence[Review]) -> str:

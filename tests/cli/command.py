@@ -111,9 +111,10 @@ class Command:
             cwd=self._folder,
         )
 
-    def at_terminal(self, *words: str, answers: Answers = (), **environment: str) -> Said:
-        """At a terminal; each of `answers` is a question to wait for and what is then typed."""
+    def at_terminal(self, *words: str, answers: Answers = (), ahead: str = "", **environment: str) -> Said:
+        """At a terminal; each of `answers` is a question to wait for and what is then typed; `ahead` is typed first."""
         master, slave = pty.openpty()
+        os.write(master, ahead.encode())
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
         around = self._environment({"TERM": "xterm-256color", **environment})
         process: forks.Child | subprocess.Popen[bytes]

@@ -205,8 +205,11 @@ def test_what_acts_stands_last_and_settings_at_their_defaults_in_a_line(world: W
 
 def test_nothing_happens_after_a_no(world: World, aileron: Command, home: Path, file: Path) -> None:
     """No passphrase is asked for, nothing is sent, and no file is left."""
-    for answer in ("n", "", "yess"):
-        said = aileron.at_terminal("approver", "init", answers=[("[y/N]", answer)])
+    for answers in (["n"], [""], ["yess", "n"], ["yess", MINE, MINE]):
+        said = aileron.at_terminal("approver", "init", answers=[("[y/N]", answer) for answer in answers])
+        assert MINE not in said.out, (
+            "a passphrase that is typed at the wrong question is not shown, and none is left for the shell"
+        )
         assert (said.code, "nothing changed" in said.out) == (1, True)
         assert "passphrase:" not in said.out
     assert world.asked("POST", "/v1/approver") == []

@@ -18,7 +18,7 @@ from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
-from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
+from aileron.cli.prompts import NO, YES, ask_now, can_ask, choose, edit_text, passphrase_from
 from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds
 from aileron.cli.several_decisions import ApprovingSeveral, DenyingSeveral
 from aileron.cli.signing import approver_status
@@ -271,7 +271,7 @@ def _edited(args: dict[str, Any]) -> dict[str, Any]:
             return from_json(text)
         except Problem as problem:
             output.note("\n".join(problem.lines()[:1]))
-            if (ask_now("Edit it again? [Y/n] ") or "n").lower() in ("n", "no"):
+            if choose("Edit it again? [Y/n] ", YES + NO) not in ("", *YES):
                 raise
 
 

@@ -20,7 +20,7 @@ from aileron.api.daemon import Removed
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, INTEGRITY, OK, UNKNOWN, UNREACHABLE, Problem, local_work
-from aileron.cli.prompts import ask_now, can_ask, passphrase_from
+from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.signing import TRIES, ApproverStatus, alone, approver_status, as_shown, ask_until_right, text_of
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.consent import BindingConsent
@@ -38,7 +38,6 @@ _INVENTORY: Final = "/v1/approver/inventory"
 _PASSKEYS: Final = "/v1/passkeys"
 _KEY_DERIVATION_S: Final = 30.0
 """The daemon derives the vault's key once more; a machine under load takes its time."""
-_YES: Final = ("y", "yes")
 _COLUMN: Final = 14
 _NOTHING: Final = object()
 _LAST: Final = {"bindings": 1, "connectors": 2, "actions": 3}
@@ -251,7 +250,7 @@ class _Init:
         _show(inventory)
         output.note(_AFTER_REPLACE if self._replace else _AFTER)
         question = "Replace the approver's key? [y/N] " if self._replace else "Create the approver's key? [y/N] "
-        return computed if (ask_now(question) or "").lower() in _YES else None
+        return computed if is_yes(question) else None
 
     def _old_key(self, standing: ApproverStatus) -> ApproverKey:
         from aileron.approver import isolation, keyfile

@@ -21,7 +21,7 @@ from aileron.cli.commands.completion import binding_names, secret_names
 from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import OK, UNFINISHED, Problem
-from aileron.cli.prompts import ask_now, can_ask, passphrase_from
+from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.client_certificate import CertificateFacts
@@ -224,7 +224,7 @@ def rebind(
     _warn(details)
     is_new = print_new(shown.connector, shown.suspended)
     _check_changed_here(shown, secret, source)
-    if is_new and can_ask() and not yes and not as_json and not _is_yes("Approve all of this? [y/N] "):
+    if is_new and can_ask() and not yes and not as_json and not is_yes("Approve all of this? [y/N] "):
         output.note("nothing changed")
         raise typer.Exit(UNFINISHED)
     raise typer.Exit(_bound_anew(supervisor, shown, given, as_json=as_json))
@@ -411,7 +411,3 @@ def _users(shown: BindingDetail) -> list[str]:
         f"{'  (asks for more)' if user.suspended else ''}"
         for user in shown.used_by
     ] or ["nothing installed"]
-
-
-def _is_yes(question: str) -> bool:
-    return (ask_now(question) or "").lower() in ("y", "yes")

@@ -18,7 +18,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import list_entries, list_names, setting_names
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import Problem, local_work
-from aileron.cli.prompts import ask, can_ask, edit_text
+from aileron.cli.prompts import NO, YES, can_ask, choose, edit_text
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
 
@@ -204,7 +204,7 @@ def edit() -> None:
             break
         for line in problem.lines():
             output.note(line)
-        if not can_ask() or ask("Edit it again? [Y/n]", "y").lower() not in ("y", "yes"):
+        if not can_ask() or choose("Edit it again? [Y/n] ", YES + NO) not in ("", *YES):
             raise Problem.usage(f"{path} was not changed", fix="aileron config edit")
     output.note(f"changed {visible(str(path))}")
     _tell_what_is_needed(_different(before, text, path))

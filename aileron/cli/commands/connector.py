@@ -30,7 +30,7 @@ from aileron.cli.commands.done import print_connector, tell_done, tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, PassphraseFile, Region, Yes
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import OK, UNREACHED, Problem, local_work, tell
-from aileron.cli.prompts import ask_now, can_ask, passphrase_from
+from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.published import fetched, given_up, installed, is_published
 from aileron.cli.publisher import application, hosts, logins
 from aileron.cli.supervisor import Supervisor, path_of
@@ -307,7 +307,7 @@ def _remove_unused(supervisor: Supervisor, *, yes: bool) -> None:
         output.note(f"unused: {visible(_called(entry))}  {output.short_hash(entry.hash)}")
     if not yes and not can_ask():
         raise Problem.usage("no terminal to confirm at", fix="aileron connector remove --unused --yes")
-    if not yes and (ask_now("Remove? [y/N] ") or "").lower() not in ("y", "yes"):
+    if not yes and not is_yes("Remove? [y/N] "):
         raise Problem("nothing removed", exit_code=6, name="cancelled")
     for entry in supervisor.fetch(ConnectorList, "POST", route, RemoveUnused()).connectors:
         output.note(f"removed {visible(_called(entry))}")

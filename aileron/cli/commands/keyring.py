@@ -14,7 +14,7 @@ from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import Problem
-from aileron.cli.prompts import ask_now, can_ask, passphrase_from, text_in
+from aileron.cli.prompts import can_ask, is_yes, passphrase_from, text_in
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
 
@@ -117,5 +117,5 @@ def _check_wanted(authority: str, key: Path | None) -> None:
         "\ncompare the fingerprint with one from the publisher through another channel: whoever holds this "
         "key can sign for them"
     )
-    if (ask_now("Trust it? [y/N] ") or "").lower() not in ("y", "yes"):
+    if not is_yes("Trust it? [y/N] "):
         raise Problem("nothing changed", exit_code=6, name="cancelled")

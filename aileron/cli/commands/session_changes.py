@@ -14,7 +14,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import FAILED, Problem, local_work
-from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.prompts import can_ask, is_yes
 from aileron.client import home_directory
 from aileron.model.visible import visible
 
@@ -147,8 +147,7 @@ def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool) -> bool:
     if not can_ask():
         raise Problem.usage("this needs your confirmation", fix="add --yes")
     _show_waiting(waiting)
-    answer = ask_now(f"{verb} {_changes(len(waiting))}? [y/N] ")
-    if (answer or "").lower() in ("y", "yes"):
+    if is_yes(f"{verb} {_changes(len(waiting))}? [y/N] "):
         return True
     output.note("nothing changed")
     return False

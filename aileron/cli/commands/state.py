@@ -26,7 +26,7 @@ from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.vault import state_of
 from aileron.cli.narrowing import Narrow, NotNarrowed, narrow, wide
 from aileron.cli.problem import FAILED, Problem
-from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.prompts import can_ask, is_yes
 from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
 from aileron.files import OTHERS_MAY_USE
@@ -164,8 +164,7 @@ def _carried_out(check: Check, *, yes: bool) -> _CarriedOut:
     told = _CarriedOut(name=check.name, fix=check.fix)
     if not yes:
         output.note(visible(check.found))
-        answer = ask_now(f"  {command} [y/N]: ")
-        if (answer or "").lower() not in ("y", "yes"):
+        if not is_yes(f"  {command} [y/N]: "):
             return told
     try:
         narrow(check.cure)
