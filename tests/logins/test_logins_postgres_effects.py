@@ -47,6 +47,7 @@ CREATE TABLE shop.days_2026 PARTITION OF shop.days FOR VALUES FROM ('2026-01-01'
 CREATE ROLE writer LOGIN PASSWORD 'of the writer';
 CREATE ROLE by_password LOGIN PASSWORD 'of the writer';
 CREATE ROLE by_trust LOGIN;
+CREATE ROLE by_md5;
 GRANT USAGE ON SCHEMA shop TO writer, by_trust;
 GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
 GRANT ALL ON ALL SEQUENCES IN SCHEMA shop TO writer;
@@ -483,6 +484,177 @@ def test_what_cannot_be_shown_is_refused(opens: Opens, admin: Admin, statements:
     assert why in refused(opens, "BEGIN", *statements)
     assert cities(admin) == BEFORE
     assert admin.run("SELECT said FROM shop.log") == [["first"]]
+
+
+WRITTEN: Final = """
+DROP TABLE IF EXISTS shop.bills;
+CREATE TABLE shop.bills (id int PRIMARY KEY, amount float8, due date, at timestamptz, term interval, paid money, seal bytea,
+    of regclass);
+INSERT INTO shop.bills VALUES (1, 123456.789, '2026-03-02', '2026-03-02 23:30:00+00', '1 day 02:03:04', 12.5, '\\x00ff',
+    'shop.orders'), (2, 2, '2026-03-03', '2026-03-03 23:30:00+00', '2 mons', 3, '\\x41', 'shop.log');
+CREATE OR REPLACE FUNCTION shop.rounds() RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM set_config('extra_float_digits', '-15', true); RETURN 1; END $$;
+CREATE OR REPLACE FUNCTION shop.keeps_digits() RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM set_config('extra_float_digits', '3', true); RETURN 1; END $$;
+CREATE OR REPLACE FUNCTION shop.sets_back() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM set_config('extra_float_digits', '3', true), set_config('role', 'none', true); RETURN NULL; END $$;
+CREATE TRIGGER sets_back AFTER UPDATE ON shop.bills EXECUTE FUNCTION shop.sets_back();
+ALTER TABLE shop.bills DISABLE TRIGGER sets_back;
+GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer, by_trust;
+GRANT by_md5 TO by_trust;
+GRANT USAGE ON SCHEMA shop TO by_md5;
+GRANT ALL ON shop.bills TO by_md5;
+"""
+FIRST: Final = (
+    '  id: 1, amount: 123456.789, due: 2026-03-02, at: 2026-03-02 23:30:00+00, term: 1 day 02:03:04, paid: "$12.50", '
+    'seal: "\\\\x00ff", of: shop.orders'
+)
+SETTINGS: Final = {
+    "extra_float_digits": "-15",
+    "datestyle": "SQL, DMY",
+    "timezone": "Asia/Tokyo",
+    "intervalstyle": "sql_standard",
+    "bytea_output": "escape",
+    "xmloption": "document",
+    "lc_monetary": "C.UTF-8",
+    "lc_numeric": "C.UTF-8",
+    "quote_all_identifiers": "on",
+    "search_path": "shop",
+    "row_security": "off",
+    "role": "by_md5",
+    "standard_conforming_strings": "off",
+    "statement_timeout": "7s",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), SETTINGS.items(), ids=SETTINGS)
+@pytest.mark.parametrize("where", ["before", "within"])
+def test_a_setting_that_was_changed_in_sql_is_refused(
+    server: PostgreSQL, admin: Admin, name: str, value: str, where: str
+) -> None:
+    """Before the statement that changes rows, or in it: what is shown and signed would be text of the asker's choice."""
+    admin.run(WRITTEN)
+    change = f"set_config('{name}', '{value}', true)"
+    update = "UPDATE shop.bills SET amount = amount WHERE id = 1{} RETURNING *"
+    within = update.format(f" AND {change} <> ''")
+    statements = [f"SELECT {change}", update.format("")] if where == "before" else [within]
+    with ready(server, preview=True) as (login, library):
+        library.run("BEGIN")
+        with contextlib.suppress(
+            pg8000.exceptions.Error, OSError, ValueError
+        ):  # the library reads what it was sent, too
+            for statement in (*statements, "COMMIT"):
+                library.run(statement)
+        over = login.over()
+    assert over.problem is Problem.NOT_ALLOWED
+    assert "was changed in SQL" in over.message
+    assert name in over.message.lower()
+    assert login.notes == []
+    with ready(server, preview=True) as (login, library):
+        carried_out(library, update.format(""))
+        (noted,) = login.notes
+    assert isinstance(noted, Effects)
+    assert noted.text.splitlines()[1] == FIRST
+
+
+@pytest.mark.parametrize(
+    ("sql", "refusal"),
+    [
+        ("UPDATE shop.bills SET amount = amount WHERE id > 0 AND shop.rounds() = 1 RETURNING *", "extra_float_digits"),
+        (
+            "UPDATE shop.bills SET amount = amount WHERE id > 0 AND CASE id WHEN 1 THEN set_config('extra_float_digits', '-15', "
+            "true) ELSE set_config('extra_float_digits', '3', true) END <> '' RETURNING *",
+            None,
+        ),
+        (
+            "UPDATE shop.bills SET amount = amount WHERE set_config('extra_float_digits', '-15', true) <> '' RETURNING *",
+            None,
+        ),
+    ],
+    ids=["by a function at the plan", "set back by the last row", "set back by a trigger"],
+)
+def test_rows_are_written_as_the_login_has_it_set_whatever_a_statement_sets_meanwhile(
+    server: PostgreSQL, admin: Admin, sql: str, refusal: str | None
+) -> None:
+    """The service writes rows out when the statement is over, so a setting that was set back by then has touched none."""
+    admin.run(WRITTEN)
+    if "CASE" not in sql and refusal is None:
+        admin.run("ALTER TABLE shop.bills ENABLE TRIGGER sets_back")
+    with ready(server, preview=True) as (login, library):
+        with contextlib.suppress(pg8000.exceptions.Error, OSError):
+            carried_out(library, sql)
+        if refusal is not None:
+            assert refusal in login.over().message
+            return
+        (noted,) = login.notes
+    assert isinstance(noted, Effects)
+    assert noted.text.splitlines()[1] == FIRST
+
+
+def test_what_a_connector_sends_behind_a_write_sets_nothing_back_unseen(server: PostgreSQL, admin: Admin) -> None:
+    """In the same cycle: a statement that is only planned, which calls a function that the database takes for a constant."""
+    admin.run(WRITTEN)
+    write = "UPDATE shop.bills SET amount = amount WHERE id = 1 AND set_config('extra_float_digits','-15',true) <> '' RETURNING *"
+    cycle = (
+        wire.message(b"P", wire.text("", write) + bytes(2))
+        + wire.message(b"B", wire.text("", "") + bytes(6))
+        + wire.message(b"E", wire.text("") + bytes(4))
+        + wire.message(b"P", wire.text("r", "SELECT shop.keeps_digits()") + bytes(2))
+        + wire.message(b"B", wire.text("p", "r") + bytes(6))
+        + wire.message(b"S")
+    )
+    with ready(server, preview=True) as (login, library):
+        library.run("BEGIN")
+        login.client.sendall(cycle)
+        assert "extra_float_digits" in login.over().message
+    assert login.notes == []
+
+
+def test_the_zone_of_a_database_is_a_part_of_what_was_seen(server: PostgreSQL, admin: Admin) -> None:
+    """Times are shown in the zone that the database has; another one since then is another change."""
+    admin.run(WRITTEN)
+    sql = "UPDATE shop.bills SET paid = 1 WHERE id = 1 RETURNING *"
+    found = []
+    for zone in ("Asia/Tokyo", "UTC"):
+        admin.run(f"ALTER ROLE by_trust SET timezone = '{zone}'")
+        with ready(server, preview=True) as (login, library):
+            carried_out(library, sql)
+            (noted,) = login.notes
+        assert isinstance(noted, Effects)
+        found.append(noted)
+    assert ["2026-03-03 08:30:00+09" in one.text for one in found] == [True, False]
+    assert found[0].digest != found[1].digest
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_taken"),
+    [
+        ("DateStyle", "SQL, DMY", False),
+        ("TimeZone", "Asia/Tokyo", False),
+        ("search_path", "shop", False),
+        ("extra_float_digits", "-15", False),
+        ("IntervalStyle", "iso_8601", False),
+        ("client_encoding", "LATIN1", False),
+        ("client_encoding", "'utf-8'", True),
+        ("DateStyle", "ISO", True),
+        ("statement_timeout", "5s", True),
+        ("application_name", "aileron", True),
+    ],
+)
+def test_a_connector_starts_with_no_setting_that_values_are_written_by(
+    server: PostgreSQL, admin: Admin, name: str, value: str, is_taken: bool
+) -> None:
+    """One that says what is fixed anyway may stay."""
+    startup = wire.startup(3 << 16, wire.text("user", "ignored", name, value) + b"\0")
+    target = f"postgres+plain://localhost:{server.port}"
+    with LoginAt(WithoutProof, target, "by_trust", b"none", previewed=True, reads_only=True) as login:
+        login.client.sendall(startup)
+        if is_taken:
+            assert login.client.recv(1) == b"R"
+            return
+        over = login.over()
+    assert over.problem is Problem.NOT_ALLOWED
+    assert f"{name!r} is not the library's choice" in over.message
 
 
 def test_nothing_comes_before_the_transaction(opens: Opens, admin: Admin) -> None:

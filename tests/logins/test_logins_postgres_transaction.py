@@ -20,6 +20,7 @@ from aileron.logins.protocols.postgres_effects import Transaction
 SEEN: Final = b"UPDATE t SET a = $1 RETURNING *"
 OTHER: Final = b"DELETE FROM t RETURNING *"
 DESCRIPTION: Final = struct.pack("!h", 1) + b"a\0" + struct.pack("!IhIhih", 99, 1, 23, 4, -1, 0)
+SETTINGS: Final = (b"DateStyle", b"TimeZone", b"lc_monetary", b"search_path", b"role")
 ROW: Final = struct.pack("!hi", 1, 1)
 
 
@@ -128,6 +129,8 @@ class Service:
     def _found(self, sql: bytes) -> bytes:
         if b"txid_current_if_assigned" in sql:
             return _row(b"f" if self.written else b"t", b"on", b"off", b"UTF8")
+        if b"pg_settings" in sql:
+            return b"".join(_row(name, b"x", b"default") for name in SETTINGS)
         if b"pg_class c JOIN" in sql:
             return _row(b"99", b"public", b"t", b"t")
         if b"pg_stat_xact_all_tables" in sql and self.written:

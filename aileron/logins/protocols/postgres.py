@@ -15,7 +15,8 @@ Rules
 - One byte answers SSLRequest. What comes behind it without TLS is not read as if it came after (CVE-2021-23222), and an error in
   its place is not quoted (CVE-2024-10977).
 - User name and database are the binding's. Of a library's start-up parameters those in `_PARAMETERS` are set, as values of a
-  prepared statement; any other is refused, since `options` alone could be any setting.
+  prepared statement; any other is refused, since `options` alone could be any setting. Where effects are shown, a library
+  chooses nothing that a value's text depends on (postgres_settings.py).
 - The service's key for cancelling stays here: the library gets one of its own, that cancels nothing.
 - A role that was bound as one that only reads is asked what it may do (postgres_rights.py), and is kept in a transaction that
   only reads, without an end (postgres_frame.py). A preview by another role is kept in one that is rolled back.
@@ -38,6 +39,7 @@ from aileron.logins.protocols.postgres_effects import Transaction
 from aileron.logins.protocols.postgres_frame import Frame
 from aileron.logins.protocols.postgres_rights import rights_query
 from aileron.logins.protocols.postgres_rows import row_of
+from aileron.logins.protocols.postgres_settings import other_than_fixed
 from aileron.logins.side import Side
 from aileron.logins.words import printable
 from aileron.model.login import PasswordForm
@@ -119,7 +121,7 @@ class PostgresLogin(Login):
         """The library's start-up, with the parameters that it wants."""
         parameters = _read_startup(client)
         try:
-            self._set(server, _allowed(parameters))
+            self._set(server, _allowed(parameters, previewed=self.order.previewed))
             begun = self._begin_frame(server)
         except LoginError as problem:
             client.write(wire.error_response("28000", str(problem), fatal=True))
@@ -387,8 +389,8 @@ def _parameters(body: bytes) -> dict[str, str]:
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
-def _allowed(parameters: dict[str, str]) -> dict[str, str]:
-    """By the service's own names. LoginError(not_allowed)."""
+def _allowed(parameters: dict[str, str], *, previewed: bool) -> dict[str, str]:
+    """By the service's own names. `previewed`: as the stream shows effects. LoginError(not_allowed)."""
     asked = {name.lower(): value for name, value in parameters.items() if name not in _OURS}
     for name in asked:
         if name not in _PARAMETERS:
@@ -396,4 +398,10 @@ def _allowed(parameters: dict[str, str]) -> dict[str, str]:
             raise LoginError(
                 Problem.NOT_ALLOWED, f"the start-up parameter {name[:60]!a} cannot be set here; these can: {allowed}"
             )
-    return {_PARAMETERS[name]: value for name, value in asked.items()}
+    named = {_PARAMETERS[name]: value for name, value in asked.items()}
+    if previewed and (other := other_than_fixed(named)) is not None:
+        raise LoginError(
+            Problem.NOT_ALLOWED,
+            f"the start-up parameter {other!a} is not the library's choice in an operation whose effects are shown: leave it out",
+        )
+    return named

@@ -14,10 +14,13 @@ Rules
   changes anything unseen.
 - The write shows all its rows: it ends with RETURNING *, has no comment that could say so in its place and no WITH, and as
   many rows came as the service counts. The first columns are all of a table's, which has no rules and is no view.
+- Its rows are text, which the service writes by settings: they are fixed first, and are the same directly before the write is
+  executed and directly behind it, with nothing of the connector's between (postgres_settings.py). So is the role.
 - What the write set off (foreign keys, triggers), in its own table too, is known by number and table: the service's statistics
   of this transaction, asked once deferred constraints were checked. A change that is not counted in rows (DDL, TRUNCATE) leaves
   a lock, and is refused.
-- The digest is over the statement, its values, the columns, every row and those numbers. Columns that an INSERT leaves to their
+- The digest is over the statement, its values, the columns, every row, those numbers and the database's own settings that
+  texts of values depend on. Columns that an INSERT leaves to their
   defaults are not in it: a number or a time that the database fills in is another one each time.
 - What does not fit into the text that a person reads cannot be committed.
 
@@ -54,6 +57,7 @@ from aileron.logins.protocols.postgres_rows import (
     row_of,
     text_of,
 )
+from aileron.logins.protocols.postgres_settings import ASK, FIX, MAX_SETTINGS, Settings
 
 __all__ = ["Transaction"]
 
@@ -92,7 +96,8 @@ _COLUMNS: Final = (
     "SELECT attnum, attname, (atthasdef AND attgenerated = '') OR attidentity <> '' FROM pg_attribute "
     "WHERE attnum > 0 AND NOT attisdropped AND attrelid = {} ORDER BY attnum"
 )
-_MAX_COLUMNS: Final = 1_700
+_MAX_ROWS: Final = max(1_700, MAX_SETTINGS)
+"""Of an answer to this module: a table has at most 1,600 columns."""
 _TRIGGERS: Final = (
     "SELECT DISTINCT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgrelid IN ({}) "
     "ORDER BY 1 LIMIT 20"
@@ -219,20 +224,23 @@ class Transaction(Filter):
     def _run(self) -> _Session:
         cycle = yield from self._cycle()
         if not cycle.is_end:
-            yield from self._begin(cycle)
-            cycle = yield from self._transaction()
+            settings = yield from self._begin(cycle)
+            cycle = yield from self._transaction(settings)
         if not cycle.is_end:
             raise not_allowed("the transaction is over, and a stream of this operation has one: open another stream")
         yield Passed(to_server=cycle.after)
 
-    def _begin(self, cycle: _Cycle) -> _Session:
+    def _begin(self, cycle: _Cycle) -> Generator[_Step, _Part, Settings]:
         if cycle.wish is not Control.BEGIN:
             raise not_allowed("the first statement of this operation is BEGIN, as a simple query without values")
         yield from self._ask(_BEGIN)
         yield from self._check_clean()
+        yield from self._ask(FIX)
+        settings = Settings((yield from self._ask(ASK)))
         yield Passed(to_client=wire.message(b"C", b"BEGIN\0") + wire.ready(b"T"))
+        return settings
 
-    def _transaction(self) -> Generator[_Step, _Part, _Cycle]:
+    def _transaction(self, settings: Settings) -> Generator[_Step, _Part, _Cycle]:
         """Until its end; what the connector says behind that."""
         write: Write | None = None
         while True:
@@ -241,7 +249,7 @@ class Transaction(Filter):
                 return cycle
             if cycle.wish is not None:
                 break
-            write = (yield from self._statement(cycle, write)) or write
+            write = (yield from self._statement(cycle, write, settings)) or write
         if cycle.wish is Control.COMMIT and not self._has_failed:
             yield from self._end(write)
         elif cycle.wish is Control.BEGIN:
@@ -251,7 +259,9 @@ class Transaction(Filter):
             yield Passed(to_client=_done(_ROLLBACK))
         return (yield from self._cycle())
 
-    def _statement(self, cycle: _Cycle, write: Write | None) -> Generator[_Step, _Part, Write | None]:
+    def _statement(
+        self, cycle: _Cycle, write: Write | None, settings: Settings
+    ) -> Generator[_Step, _Part, Write | None]:
         if self._has_failed or cycle.sql is None:  # where one has failed the service carries out none
             yield from self._pass(cycle, None)
             return None
@@ -261,7 +271,7 @@ class Transaction(Filter):
             yield from self._pass(cycle, None)
             return None
         yield from self._check_clean()
-        write = Write(cycle.sql, cycle.values)
+        write = Write(cycle.sql, cycle.values, settings)
         yield from self._pass(cycle, write)
         return write
 
@@ -287,11 +297,13 @@ class Transaction(Filter):
                 raise not_allowed(_UTF8)
 
     def _pass(self, cycle: _Cycle, write: Write | None) -> _Session:
-        """A cycle and its answers. Of a write, its columns are asked for here as well, directly before its rows."""
+        """A cycle and its answers. Of a write, its columns are asked for here as well, and the settings before and behind it."""
         asks = write is not None and not cycle.is_simple
         portal = cycle.portal + b"\0"
         execute = b"" if cycle.sql is None else wire.message(b"E", portal + bytes(4))
         ours = wire.message(b"D", b"P" + portal) if asks else b""
+        if write is not None:
+            execute = self._question(ASK) + execute + self._question(ASK)
         yield Passed(to_server=cycle.before + ours + execute + cycle.after)
         described = 0
         is_passing = True
@@ -307,14 +319,28 @@ class Transaction(Filter):
             if part.kind in (b"G", b"H", b"W"):
                 raise not_allowed("COPY is not passed on in a stream whose effects are shown")
             is_description = part.kind in (b"T", b"n")
-            is_passing = not (cycle.is_simple and part.kind in (b"1", b"2", b"n"))
-            if is_description and asks and described == cycle.describes:
-                is_passing = False
+            is_last_before = is_description and described == cycle.describes
+            is_passing = not (cycle.is_simple and part.kind in (b"1", b"2", b"n")) and not (asks and is_last_before)
             described += is_description
             if write is not None:
                 _note(write, part)
             if is_passing:
                 yield Passed(to_client=_bytes(part))
+            if write is not None and (is_last_before or part.kind == b"C"):
+                yield from self._check_settings(write.settings)
+
+    def _check_settings(self, settings: Settings) -> _Session:
+        """The answer to what was asked in the middle of a cycle, where the write stands in no other answer."""
+        rows: list[Row] = []
+        while True:
+            part = yield _SERVER
+            if isinstance(part, wire.Rest) or part.kind not in (b"1", b"2", b"D", b"C") or len(rows) > MAX_SETTINGS:
+                raise LoginError(Problem.PROTOCOL, "the service did not say by which settings it writes values")
+            if part.kind == b"D":
+                rows.append(row_of(part.body))
+            elif part.kind == b"C":
+                settings.check_same(rows)
+                return
 
     def _still_open(self, ready: wire.Head) -> bytes:
         if ready.body not in (b"T", b"E"):
@@ -413,21 +439,14 @@ class Transaction(Filter):
 
     def _ask_or_fail(self, sql: str, status: bytes = b"T") -> Generator[_Step, _Part, list[Row] | wire.Head]:
         """The rows, or the error."""
-        self._asked += 1
-        name = _OURS + str(self._asked).encode() + b"\0"
-        yield Passed(
-            to_server=wire.message(b"P", name + wire.text(sql) + b"\0\0")
-            + wire.message(b"B", name + name + bytes(6))
-            + wire.message(b"E", name + bytes(4))
-            + wire.message(b"S")
-        )
+        yield Passed(to_server=self._question(sql) + wire.message(b"S"))
         rows: list[Row] = []
         failed: wire.Head | None = None
         while True:
             part = yield _SERVER
             if isinstance(part, wire.Rest):
                 continue
-            if part.kind == b"D" and len(rows) < _MAX_COLUMNS:
+            if part.kind == b"D" and len(rows) < _MAX_ROWS:
                 rows.append(row_of(part.body))
             elif part.kind == b"E":
                 failed = part
@@ -437,6 +456,16 @@ class Transaction(Filter):
                         Problem.PROTOCOL, "the service's transaction is not in the state that it should be in"
                     )
                 return rows if failed is None else failed
+
+    def _question(self, sql: str) -> bytes:
+        """A statement of this module, without an end of its cycle."""
+        self._asked += 1
+        name = _OURS + str(self._asked).encode() + b"\0"
+        return (
+            wire.message(b"P", name + wire.text(sql) + b"\0\0")
+            + wire.message(b"B", name + name + bytes(6))
+            + wire.message(b"E", name + bytes(4))
+        )
 
     def _cycle(self) -> Generator[_Step, _Part, _Cycle]:
         """The next that a connector wants answered."""

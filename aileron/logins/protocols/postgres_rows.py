@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 
 from aileron.logins.messages import MAX_EFFECTS, Effects, LoginError, Problem
 from aileron.logins.protocols.postgres_frame import first_word
+from aileron.logins.protocols.postgres_settings import Settings
 
 __all__ = [
     "MAX_ROWS",
@@ -100,9 +101,10 @@ class Target(NamedTuple):
 class Write:
     """What came of the statement that changes rows."""
 
-    def __init__(self, sql: bytes, values: tuple[bytes, ...]) -> None:
+    def __init__(self, sql: bytes, values: tuple[bytes, ...], settings: Settings) -> None:
         self.sql: Final = sql
         self.values: Final = values
+        self.settings: Final = settings
         self.description = b""
         self.rows: list[Row] = []
         self.tag = ""
@@ -240,7 +242,7 @@ def made(
 
 
 def _digest(write: Write | None, target: Target | None, tables: Sequence[Table]) -> str:
-    hashed = hashlib.sha256(b"aileron-effects-v1\n")
+    hashed = hashlib.sha256(b"aileron-effects-v2\n")
 
     def add(*parts: bytes | None) -> None:
         hashed.update(struct.pack("!I", len(parts)))
@@ -249,6 +251,7 @@ def _digest(write: Write | None, target: Target | None, tables: Sequence[Table])
 
     if write is not None and target is not None:
         add(b"write", write.sql, *write.values)
+        add(b"settings", *write.settings.digested)
         add(b"columns", write.description)
         add(b"filled", *(str(place).encode() for place in sorted(target.filled)))
         for row in write.rows:

@@ -1,0 +1,109 @@
+"""Settings of PostgreSQL that a seen change stands on: fixed before it, and the same when its rows are written out.
+
+Pure; runs in the process of one login. The server writes a value as text by settings that any SQL can change: `set_config` in a
+WHERE, in a function, in a trigger. Text that is shown and digested has to depend on the values alone.
+
+Rules
+- `FIX` gives the settings of output one value each, in which different values have different texts. The order of day and month
+  in a constant, the time zone, the locale of money and the search path remain the database's own, and are digested.
+- `ASK` is answered directly before the write is executed and directly behind it. The server executes a write with RETURNING to
+  its end, triggers included, and only then writes out its rows (the strategy PORTAL_ONE_RETURNING). So all rows are written by
+  the settings that hold behind them: one that was changed and set back within the write has touched none.
+- Every setting counts, the role too: a closed list of those that matter would lack those of the next version.
+- A setting that `ASK` named only later belongs to a library that was loaded meanwhile, and counts once it was set.
+
+Source: PostgreSQL's manual, "Client Connection Defaults", "pg_settings"; its source, src/backend/tcop/pquery.c
+(ChoosePortalStrategy, FillPortalStore). Not here: when it is asked (postgres_effects.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from aileron.logins.messages import LoginError, Problem
+
+__all__ = ["ASK", "FIX", "MAX_SETTINGS", "Settings", "other_than_fixed"]
+
+MAX_SETTINGS: Final = 2_000
+"""Rows: PostgreSQL 15 has some 350, and extensions add their own."""
+
+_FIXED: Final = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO",  # the order of day and month stays the database's: ISO writes year, month, day
+    "IntervalStyle": "postgres",
+    "extra_float_digits": "3",  # before version 12 anything less rounds
+    "bytea_output": "hex",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
+}
+_DIGESTED: Final = ("DateStyle", "TimeZone", "lc_monetary", "search_path")
+"""In which the text of a value differs between databases: an instant, an amount of money, the name of a table (regclass)."""
+
+FIX: Final = "SELECT " + ", ".join(
+    f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in _FIXED.items()
+)
+ASK: Final = (
+    "SELECT name, setting, source FROM pg_catalog.pg_settings "
+    "UNION ALL VALUES ('role', pg_catalog.current_setting('role'), ''), "
+    "('session_authorization', pg_catalog.current_setting('session_authorization'), '')"
+)
+"""Without an operator, which the search path of the moment would choose."""
+
+
+class Settings:
+    """Settings of a transaction as they were when it began."""
+
+    def __init__(self, rows: Iterable[list[bytes | None]]) -> None:
+        """`rows` answered ASK. LoginError where they lack what is digested."""
+        self._values: Final = {name: value for name, value, _ in map(_setting, rows)}
+        if any(name not in self._values for name in (*_DIGESTED, "role")):
+            raise LoginError(Problem.PROTOCOL, "the service did not name the settings by which it writes values")
+
+    @property
+    def digested(self) -> Iterable[bytes]:
+        """Name and value of each setting that is a part of what was shown."""
+        return (f"{name}={self._values[name]}".encode() for name in _DIGESTED)
+
+    def check_same(self, rows: Iterable[list[bytes | None]]) -> None:
+        """LoginError(not_allowed) where `rows`, which answered ASK later, differ."""
+        now = {name: (value, source) for name, value, source in map(_setting, rows)}
+        for name in self._values.keys() - now.keys():
+            raise _changed(name)
+        for name, (value, source) in now.items():
+            if value != self._values.get(name, value) or (name not in self._values and source == "session"):
+                raise _changed(name)
+
+
+def other_than_fixed(parameters: Mapping[str, str]) -> str | None:
+    """Name the start-up parameter that a seen change does not leave to the library, or None.
+
+    One that asks for what is fixed anyway changes nothing.
+
+    >>> other_than_fixed({"DateStyle": "ISO", "client_encoding": "'utf-8'"}), other_than_fixed({"TimeZone": "UTC"})
+    (None, 'TimeZone')
+    """
+    for name, value in parameters.items():
+        if name not in ("application_name", "statement_timeout") and _bare(_FIXED.get(name, "")) != _bare(value):
+            return name
+    return None
+
+
+def _bare(value: str) -> str:
+    """Encodings have many spellings, of which the server reads letters and digits alone."""
+    return "".join(letter for letter in value.lower() if letter.isalnum())
+
+
+def _setting(row: list[bytes | None]) -> tuple[str, str, str]:
+    if len(row) != 3:
+        raise LoginError(Problem.PROTOCOL, "the service answered something else than its settings")
+    name, value, source = ((data or b"").decode("utf-8", "replace") for data in row)
+    return name, value, source
+
+
+def _changed(name: str) -> LoginError:
+    return LoginError(
+        Problem.NOT_ALLOWED,
+        f"the setting {name[:60]!a} was changed in SQL (set_config, or a function that sets it), and what is shown would "
+        "depend on it: write the statement without that",
+    )
