@@ -106,6 +106,36 @@ def test_a_client_that_resets_logs_in_again_as_the_same_user(server: RedisServer
 
 
 @needs_redis
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'SET a "x\r\n',
+        b"SET a 'x\r\n",
+        b"RESET\r\n*11\r\n" + b"$0\r\n\r\n" * 11,
+        command(b"reset") + command(b"GET", b"x" * 16385),
+        command(b"RESET") + command(b"x" * 16385),
+        b"*1048577\r\n$1\r\nx\r\n",
+    ],
+)
+def test_a_server_logs_no_password_of_ours_in_what_a_connector_gets_wrong(
+    server: RedisServer, authority: Authority, said: bytes
+) -> None:
+    """An error of the protocol has it write down what follows, which is an AUTH that was made into ours."""
+    with login(server, authority) as stream:
+        stream.client.sendall(command(b"CONFIG", b"SET", b"loglevel", b"verbose"))
+        assert stream.client.recv(100) == b"+OK\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), 5) as direct:
+            direct.sendall(b'SET a "x\r\n' + command(b"AUTH", b"me", b"logged"))
+            while direct.recv(4096):
+                pass
+        stream.client.sendall(said + command(b"AUTH", b"anything"))
+        assert stream.over().problem is Problem.NOT_ALLOWED
+    log = server.log.read_bytes()
+    assert b"logged" in log
+    assert b"hunter22" not in log
+
+
+@needs_redis
 def test_what_the_server_says_of_the_secret_is_masked(server: RedisServer, authority: Authority) -> None:
     """It went over the wire as it is, so a server can repeat it."""
     with login(server, authority) as stream:
@@ -133,6 +163,13 @@ def test_a_database_is_selected_or_there_is_no_stream(server: RedisServer, autho
     for user, database in (("me", "4"), ("me", "x"), ("me", "01"), ("reader", "1")):
         failed = refused(login(server, authority, user, details=LoginDetails(database=database)))
         assert failed.problem is Problem.UNUSABLE_CREDENTIAL
+
+
+@needs_redis
+def test_a_password_that_a_server_would_cut_off_and_log_is_not_sent(server: RedisServer, authority: Authority) -> None:
+    """One argument of more than 16 KiB is an error of the protocol to it, before it knows who is there."""
+    assert refused(login(server, authority, secret=b"x" * 16385)).problem is Problem.UNUSABLE_CREDENTIAL
+    assert refused(login(server, authority, secret=b"x" * 16384)).problem is Problem.REFUSED_CREDENTIAL
 
 
 @needs_redis
@@ -220,6 +257,11 @@ def passed(*pieces: bytes) -> bytes:
         (b"hello 2 auth x y setname z\r\n", command(b"hello", b"2", b"setname", b"z")),
         (b"PING\r\n", b"PING\r\n"),
         (b"\r\n\nPING\n", b"PING\n"),
+        (b"RESET\r\nAUTH x\r\n" + command(*[b"DEL"] * 11), b"RESET\r\n" + OWN + command(*[b"DEL"] * 11)),
+        (
+            command(b"RESET") + command(b"AUTH", b"x") + command(b"x" * 16385),
+            command(b"RESET") + OWN + command(b"x" * 16385),
+        ),
         (b"*0\r\n" + command(b"PING"), command(b"PING")),
         (command(b"SET", b"AUTH", b""), command(b"SET", b"AUTH", b"")),
         (command(b""), command(b"")),
@@ -237,6 +279,7 @@ def test_a_login_of_the_clients_is_that_of_the_binding(sent: bytes, goes_on: byt
         b'"AUTH" x y\r\n',
         b'A"UTH" x y\r\n',
         b'HELLO 3 "AUTH" x y\r\n',
+        b'SET a "x"\r\n',
         b"AUTH\0x y\r\n",
         b"\x0bAUTH x y\r\n",
         b"*01\r\n",

@@ -43,6 +43,7 @@ class RedisServer:
 
     def __init__(self, directory: Path, authority: Authority, *users: str) -> None:
         self._directory: Final = directory
+        self.log: Final = directory / "redis.log"
         self.port, self.tls_port = free_ports(2)
         key, certificate = authority.server_files(directory, "localhost", "127.0.0.1")
         acl = list(users) if any(user.startswith("default ") for user in users) else ["default off", *users]
@@ -67,7 +68,7 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        with (self._directory / "redis.log").open("wb") as log:
+        with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 ["redis-server", str(self._directory / "redis.conf")], stdout=log, stderr=subprocess.STDOUT
             )
@@ -75,7 +76,7 @@ class RedisServer:
         while not self._is_ready():
             if time.monotonic() > until or self._process.poll() is not None:
                 self.__exit__()
-                raise RuntimeError((self._directory / "redis.log").read_text(encoding="utf-8", errors="replace"))
+                raise RuntimeError(self.log.read_text(encoding="utf-8", errors="replace"))
             time.sleep(0.02)
         return self
 

@@ -12,8 +12,10 @@ name, and steps over the arguments.
 
 Rules
 - Redis 6 or newer, which has users. An older server refuses `AUTH` with a user name, and is said to be one.
-- What a client sends is a command as libraries write it, or an inline one without quotes in its name; anything that a server
-  might read in another way ends the stream.
+- What a client sends is a command as libraries write it, or an inline one without quotes; anything that a server might read in
+  another way ends the stream.
+- Nothing passes that a server takes for an error of the protocol: it would log what follows in its buffer (setProtocolError), and
+  an `AUTH` of ours could. Between `RESET` and the next `AUTH` commands are as short as it takes them from nobody.
 - What waits for the rest of a command is MAX_HELD bytes at most.
 
 Source: https://redis.io/docs/latest/develop/reference/protocol-spec/, .../commands/auth/, .../commands/hello/. Not here: what the
@@ -38,6 +40,11 @@ _MAX_HEAD: Final = 64
 """Bytes until the name of a command: two numbers of ten digits each."""
 _MAX_ARGUMENT: Final = 512 << 20
 """Bytes: the server's limit (proto-max-bulk-len)."""
+_MAX_ARGUMENTS: Final = 1 << 20
+"""Of a command: the limit of Redis before version 7."""
+_NOBODYS_ARGUMENTS: Final = 10
+_NOBODYS_ARGUMENT: Final = 16 << 10
+"""Arguments of a command, and bytes of one, that a server takes before it knows the user (processMultibulkBuffer)."""
 _HEAD: Final = re.compile(rb"\*(0|[1-9][0-9]{0,6})\r\n")
 _LENGTH: Final = re.compile(rb"\$(0|[1-9][0-9]{0,8})\r\n")
 _DATABASE: Final = re.compile(r"0|[1-9][0-9]{0,5}")
@@ -54,6 +61,11 @@ class RedisLogin(Login):
             raise LoginError(
                 Problem.UNUSABLE_CREDENTIAL,
                 "a database of redis is a number, such as 0; bind the credential again with --database NUMBER",
+            )
+        if max(len(self.order.secret), len(self.order.username.encode())) > _NOBODYS_ARGUMENT:
+            raise LoginError(
+                Problem.UNUSABLE_CREDENTIAL,
+                f"redis takes a user name and a password of at most {_NOBODYS_ARGUMENT >> 10} KiB",
             )
         if self.order.target.encryption == "tls":
             server.start_tls()
@@ -84,6 +96,8 @@ class Commands(Filter):
         """Of the command that is passing: how many are still to come."""
         self._payload = -1
         """Of the argument that is passing: bytes still to come; -1 between two."""
+        self._is_nobody = False
+        """Since a RESET."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
         """As the rules say. LoginError(not_allowed) for what is no command, or too long."""
@@ -121,7 +135,7 @@ class Commands(Filter):
             if found is None:
                 _check_may_become(data, at, b"$")
                 return at
-            self._payload = _length(found[1])
+            self._payload = self._length(found[1])
             self._arguments -= 1
             return found.end()
         if self._payload:
@@ -149,11 +163,15 @@ class Commands(Filter):
         if length is None:
             _check_may_become(data, head.end(), b"$")
             return at, b""
-        size = _length(length[1])
+        size = self._length(length[1])
         if size in (4, 5) and len(data) - length.end() < size:
             return at, b""
-        if size in (4, 5) and data[length.end() : length.end() + size].upper() in _READ_HERE:
+        name = data[length.end() : length.end() + size].upper() if size in (4, 5) else b""
+        if name in _READ_HERE:
             return self._read_whole(data, at)
+        if int(head[1]) > (_NOBODYS_ARGUMENTS if self._is_nobody else _MAX_ARGUMENTS):
+            raise _no_command("a command with more arguments than the server takes")
+        self._is_nobody |= name == b"RESET"
         self._arguments = int(head[1]) - 1
         self._payload = size
         return length.end(), data[at : length.end()]
@@ -178,12 +196,20 @@ class Commands(Filter):
         if not words:
             return end + 1, b""
         name = words[0].upper()
-        if _has_quotes(words[0]) or (name == b"HELLO" and _has_quotes(line)):
-            raise _no_command("a line with quotes where its words decide")
+        if name != b"AUTH" and _has_quotes(line):
+            raise _no_command("a line with quotes")
+        self._is_nobody |= name == b"RESET"
         return end + 1, self._instead(words) if name in _READ_HERE else data[at : end + 1]
+
+    def _length(self, digits: bytes) -> int:
+        size = _length(digits)
+        if self._is_nobody and size > _NOBODYS_ARGUMENT:
+            raise _no_command("a longer argument than the server takes before AUTH")
+        return size
 
     def _instead(self, arguments: Sequence[bytes]) -> bytes:
         if arguments[0].upper() == b"AUTH":
+            self._is_nobody = False
             return self._own_auth
         return command(*_without_auth(arguments))
 
