@@ -408,7 +408,8 @@ CELL_REFUSED: Final[dict[str, int]] = {
         errno.EPERM,
     ),
     # What asks for these has another way, which it takes when they are not there.
-    **dict.fromkeys("clone3 openat2 io_uring_setup io_uring_enter io_uring_register".split(), errno.ENOSYS),
+    # vmsplice keeps pages that nobody has mapped any more, and a huge one for each byte that is given.
+    **dict.fromkeys("clone3 openat2 io_uring_setup io_uring_enter io_uring_register vmsplice".split(), errno.ENOSYS),
 }
 """A cell's: refused whatever the arguments. clone3 and openat2 have theirs in memory, which a filter cannot read."""
 

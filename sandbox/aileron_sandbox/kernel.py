@@ -27,6 +27,7 @@ _NUMBERS: Final = {
     "exit": (60, 93),
     "pivot_root": (155, 41),
     "keyctl": (250, 219),
+    "kcmp": (312, 272),
     "seccomp": (317, 277),
     "close_range": (436, 436),
     "openat2": (437, 437),
@@ -93,6 +94,8 @@ PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 
 # keyctl(2)
 KEYCTL_JOIN_SESSION_KEYRING: Final = 1
+
+_KCMP_FILES: Final = 2
 
 # seccomp(2)
 SECCOMP_SET_MODE_FILTER: Final = 1
@@ -196,6 +199,14 @@ def _syscall(name: str, *arguments: object) -> int:
         raise OSError(f"no system call numbers for {_MACHINE}: x86_64 and aarch64 are supported")
     padding = (None,) * (5 - len(arguments))
     return _check(_syscall_of_any(_NUMBERS[name][column], *arguments, *padding), name)
+
+
+def share_descriptors(thread: int, other: int) -> bool:
+    """Whether two threads have one table of descriptors, kcmp(2). False where that is not to be found out."""
+    try:
+        return _syscall("kcmp", thread, other, _KCMP_FILES, None, None) == 0
+    except OSError:
+        return False
 
 
 def exit_thread(code: int) -> NoReturn:

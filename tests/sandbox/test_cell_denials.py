@@ -21,8 +21,8 @@ AF_VSOCK = 40
 NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_KOBJECT_UEVENT = 0, 4, 15
 TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423
 ADDR_NO_RANDOMIZE, READ_IMPLIES_EXEC, QUERY = 0x0040000, 0x0400000, 0xFFFFFFFF
-KEYCTL, IO_URING_SETUP, OPENAT2, BPF, PERF = (
-    (250, 425, 437, 321, 298) if os.uname().machine == "x86_64" else (219, 425, 437, 280, 241)
+KEYCTL, IO_URING_SETUP, OPENAT2, BPF, PERF, VMSPLICE = (
+    (250, 425, 437, 321, 298, 278) if os.uname().machine == "x86_64" else (219, 425, 437, 280, 241, 75)
 )
 SIGTERM, SIGKILL, SIGCONT = 15, 9, 18
 
@@ -201,15 +201,16 @@ def test_calls_that_reach_for_the_kernel_are_refused(folder: Path) -> None:
         ["call", PERF, 0, 0, 0, 0, 0],
         ["call", IO_URING_SETUP, 1, 0],
         ["call", OPENAT2, 0, 0, 0, 0],
+        ["call", VMSPLICE, 0, 0, 0, 0],
         ["call", 470, 0],
         ["personality", ADDR_NO_RANDOMIZE],
         ["personality", QUERY],
         ["personality", READ_IMPLIES_EXEC],
     )
 
-    assert answers[:6] == ["EPERM", "EPERM", "EPERM", "ENOSYS", "ENOSYS", "ENOSYS"]
-    assert answers[6] == answers[7] == 0
-    assert answers[8] == "EPERM"
+    assert answers[:7] == [*["EPERM"] * 3, *["ENOSYS"] * 4]
+    assert answers[7] == answers[8] == 0
+    assert answers[9] == "EPERM"
     assert outside(["personality", READ_IMPLIES_EXEC])[0] == 0
 
 

@@ -31,7 +31,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,13 +38,14 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from aileron_sandbox.cell import messages
+from aileron_sandbox.cell.held import Held
 from aileron_sandbox.cell.landlock import LEAST_ABI
+from aileron_sandbox.cell.memory import MemoryWatch
 from aileron_sandbox.cell.messages import Preparation
 from aileron_sandbox.cell.policy import CellPolicy
 from aileron_sandbox.cell.stub import Stub
 from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
 from aileron_sandbox.unavailable import JailUnavailable
-from aileron_sandbox.watch import WATCH_PERIOD_S, ProcessTree
 
 if TYPE_CHECKING:
     from aileron_sandbox import cgroups
@@ -91,10 +91,15 @@ _START_DEADLINE_S: Final = 20.0  # 40 ms measured; a machine that is starting up
 _STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
 _CONNECT_DEADLINE_S: Final = 5.0  # of the cell's own loopback, where who does not accept lets others wait
 _ANSWER_DEADLINE_S: Final = 5.0
-_FIRST: Final = 3
-"""Descriptors that come with every cell: its first process, and its two private file systems."""
+_FIRST: Final = 7
+"""Descriptors that come with every cell: its first process, its two private file systems, its sockets' diagnostics, and its lists
+of System V objects."""
 _MAX_EVENTS: Final = 1024
 """Events that wait while an answer is waited for. An agent that stops and goes on by itself, all the time, makes many."""
+_SEES_SOCKETS: Final = (
+    "load the kernel modules unix_diag, tcp_diag, udp_diag and netlink_diag, or start it where control groups can be made: "
+    "systemd-run --user --scope -p Delegate=yes aileron launch …"
+)
 _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
     "no-capabilities", "no-new-privs", "rlimits",
@@ -118,7 +123,7 @@ class Cell:
         self._undo = contextlib.ExitStack()
         self._group: cgroups.Group | None = None
         self._memory_by = "watched"
-        self._watch: _Watch | None = None
+        self._watch: MemoryWatch | None = None
         self._pidfd = -1
         self._has_begun = False
         self._is_over = False
@@ -218,7 +223,9 @@ class Cell:
             raise _unavailable("descriptors", errno.EMFILE, "not all descriptors of the cell arrived")
         self._pidfd = rest.popleft()  # closed by `_end`
         scratch = (rest.popleft(), rest.popleft())
-        for fd in scratch:
+        diagnostics = rest.popleft()
+        system_v = (rest.popleft(), rest.popleft(), rest.popleft())
+        for fd in (*scratch, diagnostics, *system_v):
             self._undo.callback(os.close, fd)
         if "terminal" in self._streams:
             self.terminal = rest.popleft()
@@ -233,8 +240,10 @@ class Cell:
             for listener in made:
                 self._undo.callback(listener.close)
         if self._group is None:
-            self._watch = _Watch(self._pidfd, scratch, self._policy.memory_bytes)
+            held = Held(diagnostics, system_v)
+            self._watch = MemoryWatch(self._pidfd, scratch, held, self._policy.memory_bytes)
             self._undo.callback(self._watch.close)
+            _check_seen(held)
             self._watch.start()
         self.layers = (
             *_LAYERS,
@@ -396,52 +405,21 @@ class Cell:
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             return Ended(code, None, None)
-        is_over = -code == signal.SIGKILL and self._is_out_of_memory()
-        why = f"over its limit of {self._policy.memory_bytes >> 20} MiB of memory" if is_over else None
-        return Ended(None, -code, why)
+        return Ended(None, -code, self._why_killed() if -code == signal.SIGKILL else None)
 
-    def _is_out_of_memory(self) -> bool:
+    def _why_killed(self) -> str | None:
         if self._watch is not None:
-            return self._watch.is_over
-        return self._group is not None and self._group.is_out_of_memory()
+            return self._watch.why
+        if self._group is not None and self._group.is_out_of_memory():
+            return f"over its limit of {self._policy.memory_bytes >> 20} MiB of memory"
+        return None
 
 
-class _Watch(threading.Thread):
-    """Where no control group bounds the memory of a cell: look at all of its processes now and then, and end it."""
-
-    def __init__(self, pidfd: int, scratch: Sequence[int], memory_bytes: int) -> None:
-        super().__init__(name="cell-memory", daemon=True)
-        self._pidfd = pidfd
-        self._tree = ProcessTree(_pid_of(pidfd))
-        self._scratch = scratch
-        self._memory_bytes = memory_bytes
-        self._over = threading.Event()
-        self.is_over = False
-
-    def run(self) -> None:
-        """Until `close`, or until it is over."""
-        while not self._over.wait(WATCH_PERIOD_S):
-            files = sum(_used_bytes(fd) for fd in self._scratch)
-            if self._tree.has_more_than(self._memory_bytes - files):
-                self.is_over = True
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-                return
-
-    def close(self) -> None:
-        """Stop looking. Waits for a look that is under way."""
-        self._over.set()
-        self.join(_STOP_DEADLINE_S)
-
-
-def _pid_of(pidfd: int) -> int:
-    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
-
-
-def _used_bytes(fd: int) -> int:
-    used = os.fstatvfs(fd)
-    return (used.f_blocks - used.f_bfree) * used.f_frsize
+def _check_seen(held: Held) -> None:
+    try:
+        held.look_at_kernel()
+    except OSError as error:
+        raise JailUnavailable(f"cannot see the memory of a cell's sockets: {error}", _SEES_SOCKETS) from error
 
 
 def _processes_by(bounds: int) -> str:

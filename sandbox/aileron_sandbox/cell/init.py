@@ -60,6 +60,8 @@ _SCRATCH: Final = "/tmp"  # noqa: S108 - the cell's own
 _TIOCSCTTY: Final = 0x540E
 _TIOCGPTPEER: Final = 0x5441
 _TIOCSPTLCK: Final = 0x40045431
+_AF_NETLINK, _NETLINK_SOCK_DIAG = 16, 4
+_LOOK: Final = os.O_RDONLY | os.O_CLOEXEC
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _IFREQ: Final = struct.Struct("16sh14x")
 _BACKLOG: Final = 128
@@ -116,11 +118,11 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str], 
         step = "init"
         first = _Init(control, preparation, terminal, ruleset, filter_)
         scratch = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (_SCRATCH, preparation.home)]
-        passed = [os.pidfd_open(os.getpid()), *scratch, *([master] if master >= 0 else [])]
-        passed += [listener.fileno() for _, made in listeners for listener in made]
+        own = [os.pidfd_open(os.getpid()), *scratch, *_held(), *([master] if master >= 0 else [])]
+        passed = own + [listener.fileno() for _, made in listeners for listener in made]
         counts = tuple(len(made) for _, made in listeners)
         _send(control, pack_numbers(READY, (abi, int(root.bounds_processes), *counts)), passed)
-        for fd in (passed[0], *scratch, *([master] if master >= 0 else [])):
+        for fd in own:
             os.close(fd)
         for _, made in listeners:
             for listener in made:
@@ -299,6 +301,13 @@ def _writable(preparation: Preparation) -> tuple[str, ...]:
     if preparation.overlay is not None:
         targets.append(preparation.overlay[3])
     return (*mounts.WRITABLE, preparation.home, *targets)
+
+
+def _held() -> list[int]:
+    """By these the host sees what is held in this network and IPC namespace. A kernel without System V IPC has empty lists."""
+    diagnostics = _socket.socket(_AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG).detach()
+    lists = [f"/proc/sysvipc/{name}" for name in ("shm", "sem", "msg")]
+    return [diagnostics, *(os.open(path if os.path.exists(path) else "/dev/null", _LOOK) for path in lists)]
 
 
 def _make_terminal() -> tuple[int, int]:

@@ -49,7 +49,7 @@ __all__ = [
 MAX_DATAGRAM: Final = 8 << 10
 """Bytes. The largest is `Failed`, with 4 KiB of words."""
 MAX_DESCRIPTORS: Final = 40
-"""Beside one datagram: two for each of sixteen listeners, the terminal, the process."""
+"""Beside one datagram: two for each of sixteen listeners, the terminal, the seven of every cell."""
 
 # From the host.
 GO, BEGIN, SIGNAL, CONNECT = b"G", b"B", b"S", b"C"

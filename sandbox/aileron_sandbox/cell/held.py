@@ -1,0 +1,266 @@
+"""Memory that a cell holds and that is in no process's resident pages: what its limit would miss where no control group counts.
+
+Runs on the host, in the thread that watches the cell's memory (door.py). What the kernel says about the cell it says to the host:
+the descriptors were opened by the first process, before the agent existed, and are of the cell's own namespaces.
+
+    held = Held(diagnostics, (shm, sem, msg))
+    held.look_at_kernel()                  # socket buffers, System V objects
+    held.look_at_descriptors(pids)         # memory files and pipes; costs a readlink(2) for each descriptor
+    held.total_bytes
+
+Counted
+- Socket buffers, by sock_diag(7): every socket of the network namespace, also one that waits in another and is in no table.
+- System V shared memory, semaphores and messages, by /proc/sysvipc of the IPC namespace.
+- Memory files (memfd_create(2)) that a process has open, mapped or not, by their blocks.
+- Pipes, each by what one may hold.
+
+A socket whose other end is gone may hold what that end sent, and the kernel no longer says how much: it counts with the most.
+
+A memory file that waits in a socket is in no table (`sends_descriptors`), and its size is not to be had: shared.py has what the
+machine says of it.
+
+Source: sock_diag(7), netlink(7), sysvipc(7), pipe(7), unix(7). Not here: resident pages and page tables (watch.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aileron_sandbox import kernel
+from aileron_sandbox.watch import Object
+
+__all__ = ["Held"]
+
+_KIB: Final = 1 << 10
+_HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
+_ATTRIBUTE: Final = struct.Struct("=HH")  # nlattr
+_SOCK_DIAG_BY_FAMILY: Final = 20
+_NLM_F_REQUEST_DUMP: Final = 0x301
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_ANSWER_DEADLINE_S: Final = 1.0  # the kernel answers within the call; a look must not hang all the same
+_ANSWER_BYTES: Final = 64 << 10  # of one datagram; the kernel makes them 32 KiB at most
+_MOST_SOCKETS: Final = 1 << 20
+"""In one look: seconds of reading, and buffers beyond any limit."""
+_TIME_WAIT: Final = 1 << 6
+_ALL_STATES: Final = 0xFFFFFFFF
+
+
+class _Family(NamedTuple):
+    """A question to sock_diag, and where in an answer the attributes begin and which of them is `SK_MEMINFO`."""
+
+    request: bytes
+    attributes_at: int
+    memory: int
+
+
+def _ip(family: int, protocol: int) -> _Family:
+    request = struct.pack("=BBBxI48x", family, protocol, 1 << (_INET_DIAG_SKMEMINFO - 1), _ALL_STATES & ~_TIME_WAIT)
+    return _Family(request, 72, _INET_DIAG_SKMEMINFO)
+
+
+_INET_DIAG_SKMEMINFO: Final = 7
+_UNIX_PEER, _UNIX_QUEUE, _UNIX_MEMORY = 2, 4, 5
+_UNIX: Final = _Family(
+    struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, _ALL_STATES, 0, 0x4 | 0x10 | 0x20, 0, 0), 16, _UNIX_MEMORY
+)
+_NETLINK: Final = _Family(struct.pack("=BBHIIII", 16, 0xFF, 0, 0, 1, 0, 0), 28, 0)
+_FAMILIES: Final = (
+    _UNIX,
+    _NETLINK,
+    *(_ip(family, protocol) for family in (socket.AF_INET, socket.AF_INET6) for protocol in (6, 17)),
+)
+_SOCKET_BYTES: Final = 4 * _KIB
+"""Of a socket with nothing in it, with its inode and its name: about 2 KiB measured."""
+_DATAGRAMS: Final = 11
+"""That wait in one socket: max_dgram_qlen of a new network namespace, and the one that found room."""
+_SEMAPHORE_BYTES: Final = 64  # struct sem, a cache line each, ipc/sem.c
+_MESSAGE_BYTES: Final = 64  # struct msg_msg and what kmalloc rounds it to
+_PIPE_BYTES: Final = 8 * _KIB
+"""Of each pipe of a user who is over pipe-user-pages-soft, pipe(7)."""
+_LARGE_PIPE_BYTES: Final = 1 << 20  # pipe-max-size
+_PIPES_BYTES: Final = 64 << 20
+"""What a user's pipes may hold before they are that small: 16,384 pages, pipe-user-pages-soft."""
+_MEMORY_FILE: Final = "/memfd:"
+_NUMBERS: Final = re.compile(rb"-?\d+")
+
+
+class Held:
+    """What one cell holds. For one thread."""
+
+    def __init__(self, diagnostics: int, system_v: tuple[int, int, int]) -> None:
+        """`diagnostics` is a netlink socket of the cell, `system_v` are its lists of shared memory, semaphores and messages.
+
+        All stay the caller's.
+        """
+        self._diagnostics: Final = socket.socket(fileno=os.dup(diagnostics))
+        self._diagnostics.settimeout(_ANSWER_DEADLINE_S)
+        self._system_v: Final = system_v
+        self._sequence = 0
+        self._full_socket_bytes: Final = 2 * int(Path("/proc/sys/net/core/wmem_max").read_text(encoding="ascii"))
+        self.memory_files: frozenset[Object] = frozenset()
+        """Those that `total_bytes` has in it."""
+        self._files_bytes = self._shm_bytes = self._pipes_bytes = self._kernel_bytes = 0
+        self._in_tables: set[str] = set()
+        self._sockets: set[int] = set()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._diagnostics.close()
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it, as it was looked at last."""
+        return self.shared_bytes + self._pipes_bytes + self._kernel_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Memory files and System V shared memory, which the machine counts as shared."""
+        return self._files_bytes + self._shm_bytes
+
+    def look_at_kernel(self) -> None:
+        """Sockets and System V objects. OSError where the kernel does not say."""
+        sockets = sum(self._sockets_bytes(family) for family in _FAMILIES)
+        self._shm_bytes, others = self._system_v_bytes()
+        self._kernel_bytes = sockets + others
+
+    def look_at_descriptors(self, pids: Iterable[int]) -> None:
+        """Find the memory files and pipes that these processes have open. One that ends meanwhile has none."""
+        files: dict[Object, int] = {}
+        self._in_tables = set()
+        for table in _tables(pids):
+            for path, name in _links(table):
+                if name.startswith(_MEMORY_FILE):
+                    with contextlib.suppress(OSError):
+                        found = os.stat(path)
+                        files[found.st_dev, found.st_ino] = found.st_blocks * 512
+                elif name.startswith(("pipe:", "socket:")):
+                    self._in_tables.add(name)
+        self.memory_files = frozenset(files)
+        self._files_bytes = sum(files.values())
+        self._pipes_bytes = _bytes_of_pipes(sum(name.startswith("pipe:") for name in self._in_tables))
+
+    def sends_descriptors(self, pids: Iterable[int]) -> bool:
+        """Whether descriptors wait in a socket, or could in one that waits itself: is in no table that was looked at last."""
+        if any(f"socket:[{inode}]" not in self._in_tables for inode in self._sockets):
+            return True
+        return any(
+            name.startswith("socket:") and _has_descriptors(path.replace("/fd/", "/fdinfo/"))
+            for table in _tables(pids)
+            for path, name in _links(table)
+        )
+
+    # Sockets
+
+    def _sockets_bytes(self, family: _Family) -> int:
+        answers = list(self._answers(family))
+        if family is not _UNIX:
+            return sum(_SOCKET_BYTES + _buffers(attributes.get(family.memory, b"")) for _, attributes in answers)
+        open_ones = {struct.unpack_from("=I", fixed, 4)[0] for fixed, _ in answers} - {0}
+        self._sockets = open_ones
+        return sum(_SOCKET_BYTES + self._unix_bytes(fixed, attributes, open_ones) for fixed, attributes in answers)
+
+    def _unix_bytes(self, fixed: bytes, attributes: dict[int, bytes], open_ones: set[int]) -> int:
+        """A socket counts what it has sent until that is read. What nobody is left to count is added to who has not read it."""
+        own = _buffers(attributes.get(_UNIX_MEMORY, b""))
+        (waiting,) = struct.unpack_from("=I", attributes.get(_UNIX_QUEUE, bytes(4)))
+        _, kind, state = struct.unpack_from("=BBB", fixed)
+        if not waiting or state == _LISTENS:
+            return own
+        if kind == socket.SOCK_DGRAM:
+            return own + _DATAGRAMS * self._full_socket_bytes
+        (peer,) = struct.unpack_from("=I", attributes.get(_UNIX_PEER, bytes(4)))
+        return own if peer in open_ones else own + self._full_socket_bytes
+
+    def _answers(self, family: _Family) -> Iterator[tuple[bytes, dict[int, bytes]]]:
+        """(what comes before the attributes, the attributes) of each socket. OSError where the kernel does not say."""
+        self._sequence += 1
+        size = _HEADER.size + len(family.request)
+        head = _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, self._sequence, 0)
+        self._diagnostics.send(head + family.request)
+        for _ in range(_MOST_SOCKETS):
+            data = self._diagnostics.recv(_ANSWER_BYTES)
+            while data:
+                size, kind, _, sequence, _ = _HEADER.unpack_from(data)
+                message, data = data[_HEADER.size : size], data[_aligned(size) :]
+                if sequence != self._sequence:  # of a look that was given up
+                    continue
+                if kind == _NLMSG_DONE:
+                    return
+                if kind == _NLMSG_ERROR:
+                    (number,) = struct.unpack_from("=i", message)
+                    raise OSError(-number, os.strerror(-number))
+                yield message[: family.attributes_at], dict(_attributes(message[family.attributes_at :]))
+
+    # System V
+
+    def _system_v_bytes(self) -> tuple[int, int]:
+        """(shared memory, the rest)."""
+        shm, sem, msg = (_rows(fd) for fd in self._system_v)
+        semaphores = sum(row[3] * _SEMAPHORE_BYTES + _KIB for row in sem)
+        messages = sum(row[3] + row[4] * _MESSAGE_BYTES + _KIB for row in msg)
+        return sum(row[-2] + row[-1] for row in shm), semaphores + messages  # resident and swapped
+
+
+_LISTENS: Final = 10  # TCP_LISTEN, also of a Unix socket
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(data) >= _ATTRIBUTE.size:
+        size, kind = _ATTRIBUTE.unpack_from(data)
+        yield kind, data[_ATTRIBUTE.size : size]
+        data = data[max(_ATTRIBUTE.size, _aligned(size)) :]
+
+
+def _buffers(memory: bytes) -> int:
+    """`SK_MEMINFO`: received, what may be, sent, what may be, reserved, queued, options, backlog."""
+    if len(memory) < 32:
+        return 0
+    received, _, sent, _, reserved, queued, options, backlog = struct.unpack_from("=8I", memory)
+    return int(received + max(sent, queued) + reserved + options + backlog)
+
+
+def _rows(fd: int) -> list[list[int]]:
+    """The numbers of each line but the first, which has names."""
+    data, at = b"", 0
+    while piece := os.pread(fd, 1 << 16, at):
+        data += piece
+        at += len(piece)
+    return [[int(number) for number in _NUMBERS.findall(line)] for line in data.splitlines()[1:]]
+
+
+def _bytes_of_pipes(count: int) -> int:
+    return count * _PIPE_BYTES + min(_PIPES_BYTES, count * _LARGE_PIPE_BYTES)
+
+
+def _tables(pids: Iterable[int]) -> Iterator[str]:
+    """The directory of each thread's descriptors: a thread may have a table of its own (unshare(2), CLONE_FILES)."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            first, *others = (int(name) for name in os.listdir(f"/proc/{pid}/task"))
+            for thread in (first, *(other for other in others if not kernel.share_descriptors(first, other))):
+                yield f"/proc/{pid}/task/{thread}/fd"
+
+
+def _has_descriptors(fdinfo: str) -> bool:
+    with contextlib.suppress(OSError), open(fdinfo, "rb", buffering=0) as file:
+        return re.search(rb"^scm_fds: *[1-9]", file.read(4096), re.MULTILINE) is not None
+    return False
+
+
+def _links(table: str) -> Iterator[tuple[str, str]]:
+    with contextlib.suppress(OSError):  # it has ended, or executes what nobody may read
+        for number in os.listdir(table):
+            path = f"{table}/{number}"
+            with contextlib.suppress(OSError):
+                yield path, os.readlink(path)

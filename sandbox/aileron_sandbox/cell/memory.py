@@ -1,0 +1,134 @@
+"""The memory of a cell where no control group bounds it: a thread that looks at all of it now and then, and ends the cell.
+
+Runs on the host. A look adds up what processes have and what held.py finds beside it: no less than there is of these, as what is
+shared counts more than once. Only where that is over the limit it is added up again, page by page, and nothing counts twice.
+Shared memory that no process and no descriptor shows counts as the cell's where nobody else has it (shared.py).
+
+What comes and goes between two looks is not seen: a second of an agent that asks for memory as fast as it can is a GiB or two.
+
+Not here: control groups (cgroups.py), what is told about the end (door.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from aileron_sandbox.cell.held import Held
+from aileron_sandbox.cell.shared import Others, machine_bytes, used_bytes
+from aileron_sandbox.watch import WATCH_PERIOD_S, Footprint, ProcessTree, proportional
+
+__all__ = ["MemoryWatch"]
+
+_STOP_DEADLINE_S: Final = 10.0  # a look at thousands of processes takes a second
+_MOST_LOOKS: Final = 8
+"""With one list of descriptors, which for a browser takes 10 ms: so often it is renewed in any case."""
+_MOST_FAILURES: Final = 8
+"""Looks in a row: the machine may be out of descriptors, or of memory, for a moment."""
+_NEW_BYTES: Final = 64 << 20
+_NEW_DESCRIPTORS: Final = 4096
+"""By so much the machine's shared memory, or the tables of descriptors, have grown when the list is renewed at once."""
+
+
+class MemoryWatch(threading.Thread):
+    """Looks every WATCH_PERIOD_S. `start` it, and `close` it."""
+
+    def __init__(self, pidfd: int, scratch: Sequence[int], held: Held, memory_bytes: int) -> None:
+        """`scratch` are descriptors of the cell's private file systems; these and `pidfd` stay the caller's."""
+        super().__init__(name="cell-memory", daemon=True)
+        self._pidfd: Final = pidfd
+        self._tree: Final = ProcessTree(_pid_of(pidfd))
+        self._scratch: Final = scratch
+        self._devices: Final = frozenset(os.fstat(fd).st_dev for fd in scratch)
+        self._held: Final = held
+        self._memory_bytes: Final = memory_bytes
+        self._others: Final = Others()
+        self._over = threading.Event()
+        self._looks = self._shared_bytes = self._descriptors = 0
+        self.why: str | None = None
+        """Why the cell was ended, if it was."""
+
+    def run(self) -> None:
+        """Until `close`, or until the cell is ended."""
+        failures = 0
+        while self.why is None and not self._over.wait(WATCH_PERIOD_S):
+            try:
+                is_over, failures = self._has_too_much(), 0
+            except Exception as error:  # noqa: BLE001 - the end of a thread: without it there is no limit, so the cell ends
+                failures += 1
+                if not isinstance(error, OSError) or failures > _MOST_FAILURES:
+                    self._end(f"nobody could look at its memory: {error!r}")
+            else:
+                if is_over:
+                    self._end(f"over its limit of {self._memory_bytes >> 20} MiB of memory")
+
+    def _end(self, why: str) -> None:
+        self.why = why
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Stop looking. Waits for a look that is under way."""
+        self._over.set()
+        if self.is_alive():
+            self.join(_STOP_DEADLINE_S)
+        self._held.close()
+
+    def _has_too_much(self) -> bool:
+        seen = self._tree.footprint()
+        self._held.look_at_kernel()
+        if not self._is_due(seen) and self._is_surely_below(seen):
+            return False
+        self._look_at_descriptors(seen)
+        return not self._is_surely_below(seen) and not self._is_below(seen)
+
+    def _is_surely_below(self, seen: Footprint) -> bool:
+        """By sums in which what is shared counts more than once."""
+        return seen.resident_bytes + self._unknown_bytes() <= self._left_bytes(seen)
+
+    def _is_below(self, seen: Footprint) -> bool:
+        """Page by page, right after descriptors were looked at."""
+        pages, left = proportional(seen.pids, self._held.memory_files, self._devices), self._left_bytes(seen)
+        if pages.total_bytes > left:
+            return False
+        if not pages.has_shared and not self._held.sends_descriptors(seen.pids):
+            return True
+        self._others.explain(seen.pids)
+        return pages.total_bytes + self._unknown_bytes(pages.shared_bytes) <= left
+
+    def _left_bytes(self, seen: Footprint) -> int:
+        """For pages of processes."""
+        return self._memory_bytes - seen.kept_bytes - self._held.total_bytes - self._scratch_bytes()
+
+    def _unknown_bytes(self, more_bytes: int = 0) -> int:
+        return self._others.unknown_bytes(self._held.shared_bytes + self._scratch_bytes() + more_bytes)
+
+    def _look_at_descriptors(self, seen: Footprint) -> None:
+        before = machine_bytes()
+        self._held.look_at_descriptors(seen.pids)
+        most = max(before, machine_bytes())  # made or given back meanwhile
+        self._others.lower(most - self._held.shared_bytes - self._scratch_bytes())
+
+    def _scratch_bytes(self) -> int:
+        return sum(used_bytes(os.fstatvfs(fd)) for fd in self._scratch)
+
+    def _is_due(self, seen: Footprint) -> bool:
+        shared = machine_bytes()
+        is_due = (
+            self._looks == 0
+            or shared > self._shared_bytes + _NEW_BYTES
+            or seen.descriptors > self._descriptors + _NEW_DESCRIPTORS
+        )
+        if is_due:
+            self._shared_bytes, self._descriptors = shared, seen.descriptors
+        self._looks = (1 if is_due else self._looks + 1) % _MOST_LOOKS
+        return is_due
+
+
+def _pid_of(pidfd: int) -> int:
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Pid:"))

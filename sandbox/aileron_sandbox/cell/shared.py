@@ -1,0 +1,79 @@
+"""Shared memory that nothing in a cell shows, and how much of it is somebody else's.
+
+A memory file that waits in a socket keeps all its pages, and so does shared memory of which one page is still mapped. The kernel
+tells no ordinary user whose they are, but it counts them for the machine. So what the machine has more of since the cell began,
+and neither the cell shows nor anybody outside, is the cell's if that has means to hold it: a socket with descriptors in it, or
+such a mapping (memory.py).
+
+    others = Others()                      # before the agent runs
+    others.unknown_bytes(cell_bytes)       # what the machine has beside that and what it had
+    others.explain(pids)                   # look outside of the cell
+
+Runs on the host. Where somebody outside gives memory back, the cell may hide as much for two seconds.
+
+Source: proc_meminfo(5), tmpfs(5). Not here: what a cell shows (held.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from aileron_sandbox.watch import shared_bytes
+
+__all__ = ["Others", "machine_bytes", "used_bytes"]
+
+_SHMEM: Final = re.compile(rb"^Shmem:\s+(\d+) kB$", re.MULTILINE)
+_TMPFS: Final = re.compile(rb"^\S+ \S+ (\S+) \S+ (\S+) .*? - tmpfs ", re.MULTILINE)
+
+
+class Others:
+    """Shared memory of who is outside of one cell."""
+
+    def __init__(self) -> None:
+        self._bytes = machine_bytes()
+        self._shown_bytes = _shown_outside(())
+
+    def unknown_bytes(self, cell_bytes: int) -> int:
+        """What is neither theirs nor this of the cell's."""
+        return max(0, machine_bytes() - cell_bytes - self._bytes)
+
+    def lower(self, most_bytes: int) -> None:
+        """They have no more than that."""
+        self._bytes = min(self._bytes, most_bytes)
+
+    def explain(self, pids: Collection[int]) -> None:
+        """Find out what they have more of by now, as 10 ms of looking show it. `pids` are the cell's."""
+        shown_bytes = _shown_outside(pids)
+        self._bytes += max(0, shown_bytes - self._shown_bytes)
+        self._shown_bytes = shown_bytes
+
+
+def machine_bytes() -> int:
+    """Memory files, shared mappings, System V memory and what is in tmpfs, of everybody. proc_meminfo(5)."""
+    found = _SHMEM.search(Path("/proc/meminfo").read_bytes())
+    return int(found[1]) << 10 if found is not None else 0
+
+
+def used_bytes(of: os.statvfs_result) -> int:
+    """Of a file system."""
+    return (of.f_blocks - of.f_bfree) * of.f_frsize
+
+
+def _shown_outside(pids: Collection[int]) -> int:
+    everybody = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return shared_bytes(pid for pid in everybody if pid not in pids) + _bytes_of_tmpfs()
+
+
+def _bytes_of_tmpfs() -> int:
+    """Of each that is mounted here, once."""
+    mounted = dict(_TMPFS.findall(Path("/proc/self/mountinfo").read_bytes()))
+    total = 0
+    for path in mounted.values():
+        with contextlib.suppress(OSError):
+            total += used_bytes(os.statvfs(path.decode("unicode_escape").encode("latin-1")))
+    return total

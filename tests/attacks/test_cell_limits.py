@@ -1,0 +1,67 @@
+"""Limits of a cell where no control group counts: what a program holds in other ways than by pages of its own counts too."""
+
+from __future__ import annotations
+
+import select
+import signal
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aileron_sandbox import cgroups
+from aileron_sandbox.cell.door import Ended
+from aileron_sandbox.cell.policy import Bind
+from aileron_sandbox.watch import WATCH_PERIOD_S
+from tests.attacks.cell.hog import KINDS
+from tests.attacks.tally import Attack
+from tests.sandbox.cells import PYTHON, finish, opened, policy_of, read_until
+
+pytestmark = pytest.mark.jail
+
+_HOLD: Final = (PYTHON, "-I", "-S", "/hog.py")
+_HOG: Final = str(Path(__file__).parent / "cell" / "hog.py")
+_LIMIT_MIB: Final = 256
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the program starts."""
+    made = tmp_path.resolve() / "project"
+    made.mkdir()
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_that_no_page_shows_counts_for_a_cell(
+    attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """More than the limit of one kind ends it, with the reason; a fraction of that is held in peace."""
+    monkeypatch.setattr(cgroups, "find", lambda: None)
+    policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20)
+    with opened(policy, [*_HOLD, str(2 * _LIMIT_MIB), kind]) as cell:
+        cell.begin()
+        over = Ended(None, signal.SIGKILL, f"over its limit of {_LIMIT_MIB} MiB of memory")
+        attack.denied(f"{2 * _LIMIT_MIB} MiB of {kind}", {over}, finish(cell).end)
+    with opened(policy, [*_HOLD, str(_LIMIT_MIB // 16), kind]) as cell:
+        cell.begin()
+        assert cell.pipes[1] is not None
+        read_until(cell.pipes[1], b"held\n")
+        cell.close_input()
+        attack.control(f"{_LIMIT_MIB // 16} MiB of {kind}", Ended(0, None, None), finish(cell).end)
+
+
+def test_a_little_of_every_kind_is_held_in_peace(attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at once, over some looks."""
+    attack.waive()
+    monkeypatch.setattr(cgroups, "find", lambda: None)
+    policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=2 * _LIMIT_MIB << 20)
+
+    with opened(policy, [*_HOLD, "8", *KINDS]) as cell:
+        cell.begin()
+        assert cell.pipes[1] is not None
+        read_until(cell.pipes[1], b"held\n")
+        assert cell.event() is None  # and has taken what says that it was begun
+        assert not select.select([cell.control], [], [], 3 * WATCH_PERIOD_S)[0], cell.event()
+        cell.close_input()
+        assert finish(cell).end == Ended(0, None, None)
