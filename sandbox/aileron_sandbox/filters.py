@@ -389,6 +389,7 @@ _AF_NETLINK: Final = 16
 _SOCK_TYPES: Final = 0xF
 _ODD_TYPES: Final = (3, 4, 5, 6, 10)  # RAW, RDM, SEQPACKET, DCCP, PACKET: of an IP family
 _IPPROTO_UDP: Final = 17
+_F_SETLEASE, _F_SETDELEG = 1024, 1040
 _TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS = 0x5412, 0x541C, 0x5423, 0x541D
 _ADDR_NO_RANDOMIZE_BIT, _LAST_BIT = 18, 31
 _FAMILIES_BELOW_NETLINK: Final = tuple(f for f in range(1, _AF_NETLINK) if f not in (_AF_UNIX, _AF_INET, _AF_INET6))
@@ -447,7 +448,8 @@ CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
         Refusal(errno.EAFNOSUPPORT, (Only(0, _ALL_BITS, (0,)),)),
         Refusal(errno.EAFNOSUPPORT, above=((0, _AF_UNIX),)),
     ),
-    # The kernel reads 32 bits of a command, seccomp compares 64.
+    # The kernel reads 32 bits of a command, seccomp compares 64. A lease of a file that may only be read holds up whoever writes.
+    "fcntl": (Refusal(errno.EPERM, (Only(1, _LOW_32_BITS, (_F_SETLEASE, _F_SETDELEG)),)),),
     "ioctl": (Refusal(errno.EPERM, (Only(1, _LOW_32_BITS, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS)),)),),
     # Any bit but ADDR_NO_RANDOMIZE, unless all 32 are set, which only asks.
     "personality": tuple(

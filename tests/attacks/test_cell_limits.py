@@ -1,4 +1,4 @@
-"""Limits of a cell where no control group counts: what a program holds in other ways than by pages of its own counts too."""
+"""What a program in a cell could hold of the machine's and of the person's: memory that no page shows, files it only reads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from aileron_sandbox.cell.policy import Bind
 from aileron_sandbox.watch import WATCH_PERIOD_S
 from tests.attacks.cell.hog import KINDS
 from tests.attacks.tally import Attack
-from tests.sandbox.cells import PYTHON, finish, opened, policy_of, read_until
+from tests.sandbox.cells import PYTHON, finish, opened, outside, policy_of, read_until, tried
 
 pytestmark = pytest.mark.jail
 
 _HOLD: Final = (PYTHON, "-I", "-S", "/hog.py")
 _HOG: Final = str(Path(__file__).parent / "cell" / "hog.py")
 _LIMIT_MIB: Final = 256
+_F_SETLEASE, _F_SETDELEG = 1024, 1040
+_F_RDLCK, _F_WRLCK = 0, 1
 
 
 @pytest.fixture
@@ -65,3 +67,20 @@ def test_a_little_of_every_kind_is_held_in_peace(attack: Attack, folder: Path, m
         assert not select.select([cell.control], [], [], 3 * WATCH_PERIOD_S)[0], cell.event()
         cell.close_input()
         assert finish(cell).end == Ended(0, None, None)
+
+
+def test_no_lease_holds_up_the_persons_own_writes(attack: Attack, folder: Path, tmp_path: Path) -> None:
+    """Neither of a file that it may only read nor of its own; locks of its own files work. Outside the same lease is had."""
+    read_only, own = tmp_path.resolve() / "read-only", folder / "own"
+    for path in (read_only, own):
+        path.write_text("x", encoding="utf-8")
+    leases = [["lease", str(path), _F_SETLEASE, kind] for path in (read_only, own) for kind in (_F_RDLCK, _F_WRLCK)]
+    leases += [
+        ["lease", str(read_only), _F_SETLEASE | 1 << 32, _F_RDLCK],
+        ["lease", str(folder), _F_SETDELEG, _F_RDLCK],
+    ]
+
+    *denied, locked = tried(policy_of(folder, Bind(str(read_only), str(read_only))), *leases, ["lock", str(own)])
+    attack.all_denied("a lease", "EPERM", dict(enumerate(denied)))
+    attack.control("a lock of its own file", "ok", locked)
+    attack.control("the same leases outside", ["ok"] * 4, outside(*leases[:4]))

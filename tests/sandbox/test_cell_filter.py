@@ -63,6 +63,7 @@ FOR_SOME_ARGUMENTS: Final[dict[str, Callable[[list[int]], Answers]]] = {
     "openat": _open(2),
     "socket": _socket,
     "socketpair": lambda a: {errno.EAFNOSUPPORT} if a[0] != 1 else (),
+    "fcntl": lambda a: {errno.EPERM} if a[1] % HIGH in {1024, 1040} else (),
     "ioctl": lambda a: {errno.EPERM} if a[1] % HIGH in {0x5412, 0x541C, 0x541D, 0x5423} else (),
     "personality": lambda a: {errno.EPERM} if a[0] % HIGH not in {0, 0x40000, 0xFFFFFFFF} else (),
 }
@@ -108,6 +109,8 @@ def test_every_call_gets_the_answer_that_is_published() -> None:
 
 @given(st.sampled_from(sorted(FOR_SOME_ARGUMENTS)), ARGUMENTS)
 @example("ioctl", [0, 0x5412 | HIGH, 0, 0, 0, 0])
+@example("fcntl", [0, 1024, 0, 0, 0, 0])
+@example("fcntl", [0, 1040 | HIGH, 0, 0, 0, 0])
 @example("socket", [40, 1, 0, 0, 0, 0])
 @example("socket", [40 | HIGH, 1, 0, 0, 0, 0])
 @example("socket", [2, 3, 0, 0, 0, 0])
