@@ -105,6 +105,18 @@ def test_it_finds_what_is_closed_to_others(etc: str, tmp_path: Path) -> None:
     assert (closed, unseen) == closed_below([etc])
 
 
+@pytest.mark.parametrize("moment", ["before it has said", "after it has said", "while it waits"])
+def test_one_that_nobody_needs_ends_in_silence(etc: str, moment: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its words would go to the person's terminal: the end of its host is no error of it, whatever it was about to do."""
+    with Stub.start([etc] if moment != "while it waits" else []) as stub:
+        if moment == "after it has said":
+            select.select([stub.control], [], [], DEADLINE_S)
+        stub.control.close()
+
+        assert stub.process.wait(DEADLINE_S) == 0
+    assert capfd.readouterr().err == ""
+
+
 def test_what_was_found_long_ago_is_looked_for_again(etc: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A person was asked something meanwhile, and somebody has put a key there. Control: at once, it is what it has found."""
     with Stub.start([etc]) as at_once, Stub.start([etc]) as later:

@@ -54,7 +54,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final, NoReturn
 
-__all__ = ["main"]
+__all__ = ["main", "say_failed"]
 
 _SCRATCH: Final = "/tmp"  # noqa: S108 - the cell's own
 _TIOCSCTTY: Final = 0x540E
@@ -127,15 +127,22 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str], 
         for _, made in listeners:
             for listener in made:
                 listener.close()
+    except ConnectionError:  # the host has ended
+        os._exit(0)
     except OSError as error:
-        said = error.strerror or str(error)
-        control.send(pack_failed(error.errno or 0, step or root.step, said))
-        os._exit(1)
+        say_failed(control, pack_failed(error.errno or 0, step or root.step, error.strerror or str(error)))
     except Exception as error:  # noqa: BLE001 - the end of a process: what is said is all that is known of it
-        control.send(pack_failed(0, step or root.step, repr(error)))
-        os._exit(1)
+        say_failed(control, pack_failed(0, step or root.step, repr(error)))
     first.serve()
     os._exit(0)
+
+
+def say_failed(control: _socket.socket, failure: bytes) -> NoReturn:
+    """End this process, and tell the host why if it is still there."""
+    try:
+        control.send(failure)
+    finally:  # also where the host has ended
+        os._exit(1)
 
 
 class _Init:

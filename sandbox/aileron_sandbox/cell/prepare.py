@@ -52,8 +52,7 @@ def main(control_fd: int, look_at: list[str]) -> NoReturn:
         # The host has put this process into its control group by then.
         preparation = _told(control)
         if missing:
-            control.send(pack_failed(0, "seccomp", missing))
-            os._exit(1)
+            init.say_failed(control, pack_failed(0, "seccomp", missing))
         step = "namespaces and root"
         uid, gid = os.getuid(), os.getgid()  # after the unshare they read 65534
         if uid == 0:
@@ -66,9 +65,10 @@ def main(control_fd: int, look_at: list[str]) -> NoReturn:
         step = "pid namespace"
         privileges.set_dumpable(False)
         child = os.fork()
+    except ConnectionError:  # nobody needs it any more, or the host has ended: nothing that anybody has to read
+        os._exit(0)
     except OSError as error:
-        control.send(pack_failed(error.errno or 0, step, str(error.strerror or error)))
-        os._exit(1)
+        init.say_failed(control, pack_failed(error.errno or 0, step, str(error.strerror or error)))
     if child == 0:
         init.main(control, preparation, sockets, kernel.Filter(filter_))
     control.close()  # or the end of the first process would not be the end of the socket
