@@ -105,17 +105,18 @@ class Jailed:
     async def _watch(self) -> None:
         """Look at all of its processes while it runs, where the kernel does not do that alone."""
         with self._watching:
+            period_s = WATCH_PERIOD_S
             while self._child.ending is None:
                 tree = self._child.tree()
                 if tree is not None:
                     try:
                         # In a thread: it reads files of every process of the machine.
-                        self._child.judge(await anyio.to_thread.run_sync(tree.used))
+                        period_s = self._child.judge(await anyio.to_thread.run_sync(tree.used))
                     except Exception:  # noqa: BLE001 - what one jail does must not end the task of all of them
                         _log.exception("a jail cannot be watched and is killed")
                         self._child.kill()
                         return
-                await anyio.sleep(WATCH_PERIOD_S)
+                await anyio.sleep(period_s)
 
     def _changed(self) -> None:
         if self._child.has_left:

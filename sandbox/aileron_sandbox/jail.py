@@ -17,7 +17,7 @@ Rules
 - Closing a Child kills it; closing the Template kills all of them. A closed child is reaped when `pump` next hears of it, and
   counts until then.
 - Every child has a control group where this user can make some; where not, `is_watched` says who must be looked at, and whoever
-  runs a loop of its own looks every WATCH_PERIOD_S and calls `judge` (`Child.wait` does).
+  runs a loop of its own looks, calls `judge`, and looks again when that says (`Child.wait` does).
 - Start the template from a thread that lives as long as it (PR_SET_PDEATHSIG fires when the parent *thread* ends, prctl(2)).
 
 Not here: what may be in a frame (frames/), whether to run something at all.
@@ -96,6 +96,8 @@ _FRAME_PIPE_BYTES: Final = 256 << 10
 _CPU_LIMIT_SHARE: Final = 0.75
 """Of the limit that must be reported as used for a SIGKILL to be the limit's. The kernel holds RLIMIT_CPU against whole timer
 ticks and reports what really ran: 870 ms were seen for 1 s on a busy virtual machine, 996 on an idle one."""
+_LEAST_PERIOD_S: Final = 0.02
+"""Between two looks: one takes up to 5 ms, and the kernel counts processor time in ticks of up to 10."""
 _GROUPS_AHEAD: Final = 2
 """Children that a template forks ahead (template/__main__.py), each in its group."""
 _NOBODYS: Final = 0
@@ -492,14 +494,15 @@ class Child:
         until = time.monotonic() + deadline_s
         said = select.poll()  # select(2) takes no descriptor over 1023
         said.register(self._template, select.POLLIN)
+        period_s = WATCH_PERIOD_S
         while self.ending is None:
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"the child is still running after {deadline_s} s")
-            if said.poll((min(left, WATCH_PERIOD_S) if self.is_watched else left) * 1000):
+            if said.poll((min(left, period_s) if self.is_watched else left) * 1000):
                 self._template.pump()
             elif (tree := self.tree()) is not None:
-                self.judge(tree.used())
+                period_s = self.judge(tree.used())
         return self.ending
 
     @property
@@ -510,7 +513,7 @@ class Child:
         return profile == "elf-subprocess" or (profile == "elf" and self._template.memory_by == "rlimit")
 
     def tree(self) -> Tree | None:
-        """What to look at every WATCH_PERIOD_S, in any thread; None where there is nothing to look at, or no longer."""
+        """What to look at every now and then, in any thread; None where there is nothing to look at, or no longer."""
         if not self.is_watched or self.ending is not None or not self.pid:
             return None
         if self._tree is None:
@@ -521,16 +524,21 @@ class Child:
                 self._tree = self._group if self._group.counts_cpu else _Both(self._group, processes)
         return self._tree
 
-    def judge(self, used: Used) -> None:
-        """End the child if what was seen of its `tree` is over a limit."""
+    def judge(self, used: Used) -> float:
+        """End the child if what was seen of its `tree` is over a limit; say in how many seconds to look again.
+
+        That is WATCH_PERIOD_S, or sooner where its processes could be over their processor time before, each on a processor.
+        """
         if self.ending is not None or self._over is not None:
-            return
+            return WATCH_PERIOD_S
+        left_s = self._policy.cpu_s - used.cpu_s
         if used.is_out_of_memory or used.memory_bytes > self._policy.memory_bytes + _ROOM_BYTES:
             self._over = "memory"
-        elif used.cpu_s > self._policy.cpu_s:
+        elif left_s < 0:
             self._over = "cpu"
         if self._over is not None:
             self.kill()
+        return min(WATCH_PERIOD_S, max(_LEAST_PERIOD_S, left_s / (os.cpu_count() or 1)))
 
     def close_input(self) -> None:
         """End of the frames to the child. Idempotent."""

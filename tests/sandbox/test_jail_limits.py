@@ -22,7 +22,7 @@ import pytest
 from aileron_sandbox import cgroups
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, RefusedToStart, Signalled
-from aileron_sandbox.jail import Child, Template, check_possible
+from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, Used, check_possible
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
@@ -284,6 +284,27 @@ def test_processor_time_of_who_is_gone_is_counted(family: Callable[..., Said]) -
     if place is None or (place.kind == "cgroup-v1" and place.cpu is None):
         pytest.skip("without a group it is the wall clock that ends them (docs/explanation/limitations.md)")
     assert family("drizzle", dataclasses.replace(FORKING, cpu_s=1)).over == "cpu"
+
+
+def test_who_comes_close_to_its_processor_time_is_looked_at_sooner(pythons_family: Template) -> None:
+    """By as much as all processors could use meanwhile, so that many processes get no second more than one; never in no time."""
+    with (
+        contextlib.closing(io.FileIO(memory_file(program("sleep", 60)))) as file,
+        Child.open(pythons_family, file.fileno(), dataclasses.replace(FORKING, cpu_s=5)) as child,
+    ):
+        assert child.judge(Used(0, 0.0)) == WATCH_PERIOD_S
+        assert child.judge(Used(0, 4.9)) == pytest.approx(min(WATCH_PERIOD_S, max(0.02, 0.1 / (os.cpu_count() or 1))))
+        assert child.judge(Used(0, 5.0)) == 0.02
+        child.judge(Used(0, 5.01))
+        ending = child.wait(DEADLINE_S)
+    assert isinstance(ending, OverLimit)
+    assert ending.limit == "cpu"
+
+
+def test_processes_are_counted_together_however_they_are_made(family: Callable[..., Said]) -> None:
+    """By vfork and exec, which nobody waits for: as many at once as the policy says, the first among them."""
+    assert family("crowd 600", FORKING).told == [f"crowd {FORKING.processes - 1}"]
+    assert family("crowd 600", dataclasses.replace(FORKING, processes=40)).told == ["crowd 39"]
 
 
 # Files

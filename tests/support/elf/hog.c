@@ -63,6 +63,20 @@ static void drizzle(void) {
     }
 }
 
+/* As many copies of this program at once as there can be, up to so many; each stays. */
+static void crowd(unsigned long most) {
+    volatile unsigned long count = 0;
+    for (; count < most; count++) {
+        pid_t below = vfork();
+        if (below == 0) {
+            execl("/app/connector", "connector", "stays", NULL);
+            _exit(1);
+        }
+        if (below < 0) break;
+    }
+    tell("crowd", (long)count);
+}
+
 static void fill(const char *path, unsigned long mib) {
     static char piece[MIB];
     int file = open(path, O_CREAT | O_WRONLY, 0600);
@@ -92,7 +106,9 @@ static void fill_below(unsigned long mib) {
     tell("signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
+    if (argc > 1) pause();
     char words[64] = "", what[32] = "";
     unsigned long one = 0, two = 0;
     if (read(3, words, sizeof words - 1) < 0 || sscanf(words, "%31s %lu %lu", what, &one, &two) < 1) return 64;
@@ -105,6 +121,7 @@ int main(void) {
     else if (strcmp(what, "brief-family") == 0) family(one, two, 600000);
     else if (strcmp(what, "spin") == 0) spin(one);
     else if (strcmp(what, "drizzle") == 0) drizzle();
+    else if (strcmp(what, "crowd") == 0) crowd(one);
     else if (strcmp(what, "fill") == 0) fill("/tmp/x", one);
     else if (strcmp(what, "fill-below") == 0) fill_below(one);
     else if (strcmp(what, "fill-and-hold") == 0) {
