@@ -230,6 +230,7 @@ class _Tree:
         if kind == "file" and status.st_nlink > 1 and not is_git_data(path):
             found = (*found, Finding("hard link", f"{status.st_nlink} names"))
         if self._only is not None:
+            found = tuple(one for one in found if one.kind != "settings")  # the agent names its own
             if kind == was == "file" and {one.kind for one in found} <= {"agents"} and self._is_memory(entry):
                 return
             if path != "" and not self._only(path):

@@ -8,7 +8,9 @@ so such files are named. What a file says is read where its name alone does not 
 
 Runs in the command. Rules
 - The names and contents are hostile. What cannot be read, or is too long to be, counts as something that executes.
-- A file that is not in the table is no proof of anything: each program that the person runs is code.
+- A table lacks some tools always. A file that is in no row, and has a name by which tools find what they obey, counts as well,
+  unless it is in the closed list of those that run nothing.
+- What is not named is no proof of anything: each program that the person runs is code.
 
 Pure. Source: the manuals of the tools that are named; gitattributes(5), githooks(5). Not here: which files changed
 (changes.py), what a git configuration says (git_config.py). The table is documented in docs/reference/cell-changes.md.
@@ -151,12 +153,41 @@ KINDS: Final[dict[str, Execution]] = {
         ),
         "git takes its configuration, hooks, objects or commits from where it leads",
     ),
+    "version control": Execution(
+        (
+            ".hg",
+            ".hg/**",
+            ".sl",
+            ".sl/**",
+            ".jj",
+            ".jj/**",
+            ".svn",
+            ".svn/**",
+            ".bzr",
+            ".bzr/**",
+            ".pijul/**",
+            "_darcs",
+            "_darcs/**",
+            "CVS",
+            "CVS/**",
+            "CVSROOT/**",
+            "_MTN/**",
+            ".fslckout",
+            "_FOSSIL_",
+            ".fossil-settings/**",
+            ".hgsub",
+            ".hgsubstate",
+        ),
+        "hg, sl, jj, svn or another of its kind runs the hooks and commands in it, or takes code from where it leads",
+    ),
     "commit checks": Execution(
         (
             ".pre-commit-config.yaml",
             ".pre-commit-hooks.yaml",
-            "lefthook.y*ml",
-            ".lefthook.y*ml",
+            "lefthook*.y*ml",
+            ".lefthook*.y*ml",
+            "lefthook*.toml",
+            "lefthook*.json",
             ".overcommit.yml",
             ".lintstagedrc*",
             "lint-staged.config.*",
@@ -216,6 +247,15 @@ KINDS: Final[dict[str, Execution]] = {
             ".nvimrc",
             ".emacs",
             ".dir-locals.el",
+            ".dir-locals-2.el",
+            ".ycm_extra_conf.py",
+            ".lvimrc",
+            ".vimspector.json",
+            "coc-settings.json",
+            ".iex.exs",
+            ".ocamlinit",
+            ".Renviron",
+            ".RData",
             ".gdbinit",
             ".lldbinit",
         ),
@@ -237,6 +277,16 @@ KINDS: Final[dict[str, Execution]] = {
             "Taskfile.y*ml",
             "taskfile.y*ml",
             "Rakefile",
+            "*.rake",
+            "Snakefile",
+            "Fastfile",
+            "Dangerfile",
+            "wscript",
+            "fabfile.py",
+            "invoke.y*ml",
+            "BUCK",
+            ".buckconfig",
+            "PKGBUILD",
             "CMakeLists.txt",
             "CMakePresets.json",
             "*.cmake",
@@ -292,11 +342,19 @@ KINDS: Final[dict[str, Execution]] = {
             "*.config.ts",
             "*.config.mts",
             "*.config.cts",
-            ".eslintrc.js",
-            ".eslintrc.cjs",
-            ".prettierrc.js",
-            ".prettierrc.cjs",
-            ".babelrc.js",
+            ".eslintrc*",
+            ".prettierrc*",
+            ".babelrc*",
+            ".stylelintrc*",
+            ".postcssrc*",
+            ".swcrc",
+            ".nycrc*",
+            ".c8rc*",
+            ".releaserc*",
+            ".commitlintrc*",
+            "nodemon.json",
+            "tsconfig*.json",
+            "jsconfig.json",
             "gulpfile.*",
             "Gruntfile.*",
             ".mocharc.*",
@@ -312,6 +370,12 @@ KINDS: Final[dict[str, Execution]] = {
             "tox.ini",
             "tox.toml",
             ".pylintrc",
+            ".flake8",
+            ".coveragerc",
+            "ruff.toml",
+            ".ruff.toml",
+            "pyrightconfig.json",
+            ".pytest.ini",
             "mypy.ini",
             "noxfile.py",
             "pytest.ini",
@@ -391,6 +455,34 @@ KINDS: Final[dict[str, Execution]] = {
             "build.zig",
             "build.zig.zon",
             "dune-project",
+            "dune",
+            "dune-workspace",
+            "*.opam",
+            "cpanfile",
+            "Makefile.PL",
+            "Build.PL",
+            "dist.ini",
+            ".formatter.exs",
+            ".credo.exs",
+            "config/*.exs",
+            "mix.lock",
+            "*.cabal",
+            "cabal.project*",
+            "Setup.hs",
+            "stack.yaml",
+            "hie.yaml",
+            "Project.toml",
+            "Manifest.toml",
+            "build.sc",
+            "phpunit.xml*",
+            "phpstan*.neon*",
+            ".php-cs-fixer*.php",
+            "*.nimble",
+            "*.rockspec",
+            "rebar.config",
+            "deps.edn",
+            "shard.yml",
+            "pubspec.y*ml",
             "Podfile",
             "Brewfile",
         ),
@@ -515,6 +607,7 @@ KINDS: Final[dict[str, Execution]] = {
         ("*.desktop", "*.service", "*.timer", "*.socket", "crontab", ".directory", "*.AppImage"),
         "a desktop or a service manager starts what it names",
     ),
+    "settings": Execution((), "a tool that reads a file of this name may run what it names; Aileron does not know it"),
     "executable": Execution((), "it has a permission bit that lets it be run"),
     "set-user-ID": Execution((), "whoever runs it does so as its owner or group"),
     "link out of the project": Execution((), "what is written or read through it is outside of the project"),
@@ -578,6 +671,62 @@ def git_places(above: GitPlaces, has: Callable[[str], bool]) -> GitPlaces:
     return GitPlaces((*above.places, _REPOSITORY)) if is_repository else above
 
 
+# What is in no row of the table
+
+
+_DATA: Final = (
+    *(f"{folder}/{name}" for folder in (".hg", ".sl") for name in (
+        "00changelog.i", "bookmarks*", "branch", "cache/**", "dirstate*", "last-message.txt", "store/00*", "store/data/**",
+        "store/dh/**", "store/fncache", "store/lock", "store/meta/**", "store/phaseroots", "store/undo*", "undo*", "wcache/**",
+    )),
+    *(f".jj/{name}" for name in (
+        "working_copy/**", "repo/index/**", "repo/op_heads/**", "repo/op_store/**", "repo/store/type", "repo/store/extra/**",
+        "repo/store/git/**", "repo/submodule_store/**",
+    )),
+    ".svn/pristine/**", ".svn/tmp/**", ".svn/format", ".bzr/checkout/dirstate", ".bzr/repository/**", "_darcs/pristine.hashed/**",
+    "_darcs/patches/**", "_darcs/inventories/**", ".pijul/pristine/**", ".pijul/changes/**",
+)  # fmt: skip
+"""Of the folders of version control: what is only read as data. A bare repository in one is found by what is in it."""
+_PASSIVE: Final = (
+    ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".hgignore", ".bzrignore", ".cvsignore", ".ignore",
+    ".rgignore", ".fdignore", ".npmignore", ".eslintignore", ".prettierignore", ".stylelintignore", ".helmignore",
+    ".gcloudignore", ".vercelignore", ".markdownlintignore", ".DS_Store", ".nojekyll", ".coverage", ".coverage.*",
+    ".eslintcache", ".stylelintcache",
+    *(f"{name}/**" for name in (
+        ".git", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".nyc_output", ".ipynb_checkpoints",
+        ".github/ISSUE_TEMPLATE", ".github/PULL_REQUEST_TEMPLATE",
+    )),
+)  # fmt: skip
+"""What is hidden and known to run nothing: patterns, marks, results. What of .git is obeyed has its own rows."""
+_LIKE_SETTINGS: Final = re.compile(
+    r"(?:.*/)?(?:"
+    r"\.(?:[^/]+/)*[^/]+"  # hidden, or in a hidden folder
+    r"|[A-Za-z_-]{2,}rc"
+    r"|[^/]+[.-](?:config|conf|rc|settings)\.[^/.]+|[^/]+\.(?:config|conf|settings|rc)"
+    r"|[A-Z][a-z]+file|(?!(?:README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS|MAINTAINERS|CHANGELOG|CHANGES|NEWS"
+    r"|HISTORY|TODO|INSTALL|HACKING|THANKS|CREDITS|PATENTS|VERSION|CONTRIBUTING|CODEOWNERS|OWNERS|HEAD)$)[A-Z]{3,}"
+    r")"
+    r"|[^/]+\.(?:toml|ini|cfg|cnf|json[c5]?|ya?ml|xml|properties|plist|kdl|hcl|ron|lock|nix|neon|edn|exs|rake)",  # at the top
+    re.DOTALL,
+)
+"""Names by which tools find what they obey. At the top of a project, the formats that they are written in count as well."""
+
+
+def _is_like_settings(path: str) -> bool:
+    """Whether a file that is in no row looks like one that some tool obeys."""
+    return _LIKE_SETTINGS.fullmatch(path) is not None and _passive().fullmatch(path) is None
+
+
+@functools.cache
+def _passive() -> re.Pattern[str]:
+    return matching((*_PASSIVE, *_DATA))
+
+
+@functools.cache
+def _data() -> re.Pattern[str]:
+    return matching(_DATA)
+
+
 def _pattern(glob: str) -> str:
     """A regular expression for a glob: `*` within a name, `**` for any folders between, and for everything below at the end."""
     parts = [
@@ -626,10 +775,12 @@ def _found(one: Candidate) -> Iterator[Finding]:
     if one.kind == "file" and not one.mode & 0o6000 and _is_sample(one):
         return
     if one.kind in ("file", "link"):
-        is_known = _any().fullmatch(one.path) is not None
+        is_known = _any().fullmatch(one.path) is not None and _data().fullmatch(one.path) is None
         for kind, rule, pattern in _rules() if is_known or one.git_kind else ():
             if kind == one.git_kind or (is_known and pattern.fullmatch(one.path)):
                 yield from _by_content(one, kind, rule)
+        if not is_known and not one.git_kind and _is_like_settings(one.path):
+            yield Finding("settings")
     if one.kind == "file" and one.mode & 0o111:
         yield Finding("executable")
     if one.kind == "file" and one.mode & 0o6000:
