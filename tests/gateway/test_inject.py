@@ -241,6 +241,80 @@ def test_a_history_whose_hidden_rounds_are_forgotten_is_still_one(how: str) -> N
         assert b"look was given" not in model.bodies[1]
 
 
+def rewritten(how: str, history: list[Any]) -> list[Any]:
+    """A history as programs write it anew from turn to turn: a text as a part, with a mark for the cache where there are some."""
+    kind = {"type": "input_text" if "responses" in how else "text"}
+    mark = {"cache_control": {"type": "ephemeral"}} if "messages" in how else {}
+    return [
+        {**turn, "content": [{**kind, "text": turn["content"], **mark}]}
+        if turn.get("role") == "user" and isinstance(turn["content"], str)
+        else turn
+        for turn in history
+    ]
+
+
+@pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
+def test_ids_that_are_used_again_put_nothing_into_another_conversation(how: str) -> None:
+    """Each conversation gets its own hidden rounds, however its program writes it, and one without them gets none."""
+    tools = ScriptedTools()
+    with Model() as model, served(model, tools) as url:
+        asked = {
+            "a": [Use("aileron_look", {"to": "Bern"})],
+            "b": [Use("aileron_look", {"to": "Basel"})],
+            "c": [Say("Hm.")],
+        }
+        programs = {name: PROGRAMS[how](url) for name in asked}
+        calls = {}
+        for name, first in asked.items():
+            model.script([*first, Use("weather", {"city": "B"})])  # the ids are counted from 0 each time
+            (calls[name],) = programs[name].ask(f"Look at {name}.").calls
+        assert len({call.id for call in calls.values()}) == 1
+        for name, program in programs.items():
+            model.script([Say("Done.")])
+            program.history = rewritten(how, program.history)
+            assert program.answer({calls[name].id: "rain"}).text == "Done."
+            assert model.problems == []
+            there = {city for city in ("Bern", "Basel") if city.encode() in model.bodies[0]}
+            assert there == {"a": {"Bern"}, "b": {"Basel"}, "c": set()}[name]
+
+
+@pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
+def test_words_that_are_used_again_put_nothing_into_another_conversation(how: str) -> None:
+    """The last words are alike, what was said before is not; a conversation that goes on has its own hidden rounds."""
+    tools = ScriptedTools()
+    hidden = [Use("aileron_look", {"to": "Bern"})], [Say("Done.")]
+    with Model() as model, served(model, tools) as url:
+        one, other = PROGRAMS[how](url), PROGRAMS[how](url)
+        for program, word, turns in ((one, "one", hidden), (other, "other", ([Say("Done.")],))):
+            model.script([Say("Hi.")], *turns)
+            program.ask(f"I am {word}.")
+            assert program.ask("Check.").text == "Done."
+        for program, is_there in ((other, False), (one, True)):
+            model.script([Say("Bye.")])
+            program.history = rewritten(how, program.history)
+            program.ask("Thanks.")
+            assert (model.problems, b"Bern" in model.bodies[0]) == ([], is_there)
+
+
+@pytest.mark.parametrize("how", [how for how in HOWS if "stored" not in how])
+@pytest.mark.parametrize("second", [[], [Use("aileron_look", {"to": "Basel"})]], ids=["none", "its own"])
+def test_conversations_that_are_alike_in_every_turn_get_back_nothing(how: str, second: list[Use]) -> None:
+    """Nobody can tell which one goes on. While there was only one, it had its hidden round."""
+    tools = ScriptedTools()
+    with Model() as model, served(model, tools) as url:
+        one, other = PROGRAMS[how](url), PROGRAMS[how](url)
+        model.script([Use("aileron_look", {"to": "Bern"})], [Say("Done.")], [Say("Bye.")])
+        one.ask("Check.")
+        one.ask("Thanks.")
+        assert b"Bern" in model.bodies[2]
+        model.script(*([second] if second else []), [Say("Done.")])
+        other.ask("Check.")
+        for program in (one, other):
+            model.script([Say("Bye.")])
+            program.ask("So?")
+            assert (model.problems, b"Bern" in model.bodies[0], b"Basel" in model.bodies[0]) == ([], False, False)
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_a_name_of_the_programs_own_stays_its_own(how: str) -> None:
     """Ours has another, which the model can call."""

@@ -189,6 +189,38 @@ def test_an_agents_mark_for_the_cache_stays_where_it_stood() -> None:
     assert sent["messages"][1:3] == [{"hidden": 1}, {"role": "assistant", "content": [block]}]
 
 
+def test_results_in_a_conversation_that_keeps_all_are_of_its_latest_call() -> None:
+    """Also where an id is used again, in it or in another; and a turn without calls of ours leaves none of an earlier one."""
+    memory, tools = Memory(), {"aileron_x": Tool("x", "", {})}
+    own = {"type": "function_call", "id": "fc", "call_id": "c2", "name": "own", "arguments": "{}"}
+
+    def turn(conversation: str, ours: str | None) -> None:
+        asked = ResponsesAsk(Document.of(json.dumps({"conversation": conversation, "input": "a"})))
+        answer = asked.answer(tools)
+        answer.begin_round()
+        hidden = [] if ours is None else [{**own, "call_id": ours, "name": "aileron_x"}]
+        answer.take({"id": "r", "status": "completed", "output": [*hidden, own]})
+        entries = asked.entry(answer, (), [_answered(call) for call in answer.end_round().calls])
+        if ours is None:
+            memory.doubt(entries)
+        for key, entry in entries.items() if ours else ():
+            memory.add(key, entry)
+
+    def sent(conversation: str) -> list[str]:
+        output = {"type": "function_call_output", "call_id": "c2", "output": "own"}
+        ask = ResponsesAsk(Document.of(json.dumps({"conversation": conversation, "input": [output]})))
+        return [one["call_id"] for one in json.loads(ask.body(tools, memory))["input"]]
+
+    turn("conv_1", "old")
+    turn("conv_1", "new")
+    turn("conv_2", "other")
+    assert (sent("conv_1"), sent("conv_2"), sent("conv_3")) == (["new", "c2"], ["other", "c2"], ["c2"])
+    turn("conv_1", None)
+    assert (sent("conv_1"), sent("conv_2")) == (["c2"], ["other", "c2"])
+    turn("conv_1", "newest")
+    assert sent("conv_1") == ["newest", "c2"]
+
+
 def test_a_conversation_that_keeps_all_gets_results_only() -> None:
     """A next round of Responses with `conversation`, and our results behind a turn of both."""
     tools = {"aileron_x": Tool("x", "", {})}

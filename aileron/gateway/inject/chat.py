@@ -11,7 +11,6 @@ Pure. Source: platform.openai.com, "Chat Completions", "Function calling". Not h
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -30,6 +29,7 @@ from aileron.gateway.inject.wire import (
     Tool,
     Wire,
     added_usage,
+    canonical,
     check_messages,
     dict_of,
     list_of,
@@ -37,6 +37,7 @@ from aileron.gateway.inject.wire import (
     parsed,
     rewritten,
     text_of,
+    trail,
 )
 
 __all__ = ["ChatAnswer", "ChatAsk"]
@@ -78,12 +79,10 @@ class ChatAsk(Ask):
     def recalled(self, memory: Memory) -> list[Edit]:
         """An assistant's message becomes the messages that it stands for, and the results of our calls in it come next."""
         edits: list[Edit] = []
-        messages = self.document.elements(self.turns)
-        for before, message in itertools.pairwise(messages):
-            if (
-                message.value.get("role") != "assistant"
-                or (entry := memory.get(_key(before.value, message.value))) is None
-            ):
+        if memory.is_empty:
+            return edits
+        for before, message in zip(self._trail(), self.document.elements(self.turns), strict=False):
+            if message.value.get("role") != "assistant" or (entry := memory.get(_key(before, message.value))) is None:
                 continue
             edits.append(Edit(message.start, message.end, ",".join((*entry.said, *entry.results))))
         return edits
@@ -102,9 +101,11 @@ class ChatAsk(Ask):
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
         """Under what the agent will send of it."""
-        before = self.document.elements(self.turns)[-1].value
-        message = answer.whole()["choices"][0]["message"]
-        return {_key(before, message): Entry(tuple(said), self.results(results))}
+        message = dict_of(_choice(answer.whole()).get("message"))
+        return {_key(self._trail()[-1], message): Entry(tuple(said), self.results(results))}
+
+    def _trail(self) -> list[str]:
+        return trail("", (_turn(message.value) for message in self.document.elements(self.turns)))
 
 
 class ChatAnswer(Answer):
@@ -351,12 +352,23 @@ def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple
             call[name] = dict(value) if isinstance(value, dict) else value
 
 
-def _key(before: dict[str, Any], message: dict[str, Any]) -> str:
-    """Of an assistant's message: the ids of its calls, or what it says to the message before it."""
+def _key(before: str, message: dict[str, Any]) -> str:
+    """Of an assistant's message behind a trail: the ids of its calls, or what it says."""
     ids = [str(dict_of(call).get("id")) for call in list_of(message.get("tool_calls"))]
     if ids:
-        return key_of("chat, calls", *ids)
-    return key_of("chat", _text(before), str(before.get("tool_call_id", "")), "→", _text(message))
+        return key_of("chat, calls", before, *ids)
+    return key_of("chat", before, _text(message))
+
+
+def _turn(message: dict[str, Any]) -> list[str] | None:
+    """A message as it is compared. Instructions are not: some programs write the time into them."""
+    if message.get("role") in ("system", "developer"):
+        return None
+    content = message.get("content")
+    rest = [part for part in content if dict_of(part).get("type") != "text"] if isinstance(content, list) else []
+    calls = list_of(message.get("tool_calls"))
+    called = str(message.get("tool_call_id", ""))
+    return [str(message.get("role")), called, _text(message), *map(canonical, (*rest, *calls))]
 
 
 def _text(message: dict[str, Any]) -> str:

@@ -415,11 +415,14 @@ class Exchange:
     ) -> None:
         """The end of what the agent sees; and what its next requests have to have instead of it."""
         size = sum(map(len, said))
-        if is_over and (hidden or answered):
+        if is_over and (hidden or answered or not self._memory.is_empty):
             with _understanding():
                 entries = await self._worked(size, functools.partial(self._ask.entry, self._answer, said, answered))
-            for key, entry in entries.items():
-                self._memory.put(key, entry)
+            if hidden or answered:
+                for key, entry in entries.items():
+                    self._memory.add(key, entry)
+            else:
+                self._memory.doubt(entries)
         if is_over and self._is_only:
             self._memory.forget(self._unfinished)
         if self._whole is None:

@@ -4,6 +4,9 @@ else the provider's cache would begin anew.
 One for each session. Bounded: what was not used for longest goes first, and a history without its hidden rounds is still one that
 a provider takes. It is lost when the daemon ends.
 
+A hidden round is put back only where it was: its key has a digest of all turns before it, and where two conversations of a
+session are alike in every turn, neither gets back any.
+
 Pure. Not here: what a key or a fragment is (the module of each API).
 """
 
@@ -14,7 +17,7 @@ import dataclasses
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 __all__ = ["MAX_BYTES", "MAX_SESSIONS", "Entry", "Memories", "Memory", "key_of"]
@@ -39,6 +42,10 @@ class Entry:
         return sum(map(len, (*self.said, *self.results)))
 
 
+_DOUBTED: Final = Entry(())
+"""In place of an entry that more than one conversation has a claim to."""
+
+
 class Memory:
     """Of one session. A request is put together beside the loop, so more than one thread asks."""
 
@@ -59,13 +66,33 @@ class Memory:
             if is_only:
                 self._running.discard(key)
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was remembered."""
+        return not self._entries
+
     def get(self, key: str) -> Entry | None:
-        """What was remembered, which counts as used now."""
+        """What was remembered, which counts as used now; None also where it may be of another conversation."""
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
                 self._entries.move_to_end(key)
-            return found
+            return None if found is _DOUBTED else found
+
+    def add(self, key: str, entry: Entry) -> None:
+        """Remember what stands in a conversation. Where another one has the same key, neither is found again: two that a program
+        sends alike cannot be told apart. Results alone are of the latest call.
+        """
+        with self._lock:
+            known = self._entries.get(key)
+            self.put(key, entry if known in (None, entry) or not entry.said else _DOUBTED)
+
+    def doubt(self, keys: Iterable[str]) -> None:
+        """A conversation without hidden rounds has these keys: what is remembered under them is of another."""
+        with self._lock:
+            for key in keys:
+                if key in self._entries:
+                    self.put(key, _DOUBTED)
 
     def put(self, key: str, entry: Entry) -> None:
         """Remember; what is larger than the whole memory is not."""

@@ -28,6 +28,7 @@ from aileron.gateway.inject.wire import (
     Tool,
     Wire,
     added_usage,
+    canonical,
     check_messages,
     dict_of,
     list_of,
@@ -35,6 +36,7 @@ from aileron.gateway.inject.wire import (
     parsed,
     rewritten,
     text_of,
+    trail,
 )
 
 __all__ = ["MessagesAnswer", "MessagesAsk"]
@@ -66,12 +68,12 @@ class MessagesAsk(Ask):
     def recalled(self, memory: Memory) -> list[Edit]:
         """An assistant's message becomes the messages that it stands for."""
         edits: list[Edit] = []
+        if memory.is_empty:
+            return edits
         messages = self.document.elements(self.turns)
-        for before, message, after in zip(messages, messages[1:], (*messages[2:], None), strict=False):
-            if (
-                message.value.get("role") != "assistant"
-                or (entry := memory.get(_key(before.value, message.value))) is None
-            ):
+        trails = self._trail()
+        for before, message, after in zip(trails[1:], messages[1:], (*messages[2:], None), strict=False):
+            if message.value.get("role") != "assistant" or (entry := memory.get(_key(before, message.value))) is None:
                 continue
             results: list[Edit] = []
             if entry.results:
@@ -81,6 +83,9 @@ class MessagesAsk(Ask):
                 results = [Edit(at, at, "".join(f"{one}," for one in entry.results))]
             edits += [Edit(message.start, message.end, _marked(",".join(entry.said), message.value)), *results]
         return edits
+
+    def _trail(self) -> list[str]:
+        return trail("", (_turn(message.value) for message in self.document.elements(self.turns)))
 
     def _content_at(self, message: Value) -> int | None:
         """Where the blocks of a message begin; None where two programs could find others there."""
@@ -104,8 +109,7 @@ class MessagesAsk(Ask):
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
         """Under what the agent will send of it."""
-        before = self.document.elements(self.turns)[-1].value
-        key = _key(before, {"role": "assistant", "content": answer.whole()["content"]})
+        key = _key(self._trail()[-1], {"role": "assistant", "content": answer.whole().get("content")})
         return {key: Entry(tuple(said), tuple(map(_result, results)))}
 
 
@@ -294,11 +298,25 @@ def _put_together(block: dict[str, Any], fields: Mapping[str, Sequence[Any]]) ->
             block[name] = "".join((str(block.get(name) or ""), *parts))
 
 
-def _key(before: dict[str, Any], message: dict[str, Any]) -> str:
-    """Of an assistant's message: the ids of its calls, or what it says to the message before it."""
+def _key(before: str, message: dict[str, Any]) -> str:
+    """Of an assistant's message behind a trail: the ids of its calls, or what it says."""
     if ids := _ids(message, "tool_use", "id"):
-        return key_of("messages, calls", *ids)
-    return key_of("messages", _texts(before), *_ids(before, "tool_result", "tool_use_id"), "→", _texts(message))
+        return key_of("messages, calls", before, *ids)
+    return key_of("messages", before, _texts(message))
+
+
+def _turn(message: dict[str, Any]) -> list[str]:
+    """A message as it is compared. Thoughts are left out, which programs drop from older turns."""
+    rest = [block for block in _blocks(message) if block.get("type") not in ("text", "thinking", "redacted_thinking")]
+    return [str(message.get("role")), _texts(message), *(canonical(_plain(block)) for block in rest)]
+
+
+def _plain(block: dict[str, Any]) -> dict[str, Any]:
+    """A block whose content is one text, in whichever of the two ways it is written."""
+    content = block.get("content")
+    if block.get("type") == "tool_result" and (content is None or isinstance(content, str)):
+        return {**block, "content": [{"type": "text", "text": content}] if content else []}
+    return block
 
 
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:

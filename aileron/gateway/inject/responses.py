@@ -31,12 +31,14 @@ from aileron.gateway.inject.wire import (
     Tool,
     Wire,
     added_usage,
+    canonical,
     dict_of,
     list_of,
     object_of,
     parsed,
     rewritten,
     text_of,
+    trail,
 )
 
 __all__ = ["ResponsesAnswer", "ResponsesAsk"]
@@ -80,10 +82,13 @@ class ResponsesAsk(Ask):
     def recalled(self, memory: Memory) -> list[Edit]:
         """What a model said in a row becomes the items that it stands for; results are put before the agent's own."""
         edits: list[Edit] = []
+        if memory.is_empty:
+            return edits
         items = self.document.elements(self.turns)
+        trails = self._trail()
         for start, end in _runs(items):
             said = [item.value for item in items[start:end]]
-            entry = memory.get(_key(items[start - 1].value if start else {}, said))
+            entry = memory.get(_key(trails[start], said))
             if entry is not None:
                 text = ",".join((*entry.said, *entry.results))
                 edits.append(Edit(items[start].start, items[end - 1].end, text))
@@ -93,7 +98,8 @@ class ResponsesAsk(Ask):
             edits.append(Edit(previous.start, previous.end, encoded(stored.said[0])))
             results = stored.results
         elif self.document.get("conversation") is not None:
-            kept = (memory.get(_kept(str(item.value.get("call_id")))) for item in items if "output" in item.value)
+            calls = (str(item.value.get("call_id")) for item in items if "output" in item.value)
+            kept = (memory.get(self._kept(call)) for call in calls)
             results = next((entry.results for entry in kept if entry is not None), ())
         if results and items:
             edits.append(Edit(items[0].start, items[0].start, "".join(f"{one}," for one in results)))
@@ -128,16 +134,24 @@ class ResponsesAsk(Ask):
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
         """Under what the agent will send of it: its items, or its id."""
         assert isinstance(answer, ResponsesAnswer)
-        items = self.document.elements(self.turns)
-        given = self.document.get(self.turns)
-        before = items[-1].value if items else {"role": "user", "content": given}
         sent = self.results(results)
         if self.document.get("conversation") is not None:
-            return {_kept(call): Entry((), sent) for call in answer.theirs} if sent else {}
-        entries = {_key(before, answer.whole()["output"]): Entry(tuple(said), sent)}
+            return {self._kept(call): Entry((), sent) for call in answer.theirs}
+        output = [item for item in list_of(answer.whole().get("output")) if isinstance(item, dict)]
+        entries = {_key(self._trail()[-1], output): Entry(tuple(said), sent)}
         if answer.first_id and answer.last_id:
             entries[_stored(answer.first_id)] = Entry((answer.last_id,), sent)
         return entries
+
+    def _trail(self) -> list[str]:
+        """Behind what the provider has of the conversation, as the program names it."""
+        items = self.document.elements(self.turns)
+        given = self.document.get(self.turns)
+        turns = [item.value for item in items] if items else [{"role": "user", "content": given}]
+        return trail(str(self.document.get("previous_response_id") or ""), map(_turn, turns))
+
+    def _kept(self, call: str) -> str:
+        return key_of("conversation, call", canonical(self.document.get("conversation")), call)
 
 
 class ResponsesAnswer(Answer):
@@ -335,21 +349,28 @@ def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
         yield start, len(items)
 
 
-def _key(before: dict[str, Any], said: Sequence[dict[str, Any]]) -> str:
-    """Of what a model said in a row: the ids of its calls, or its words to the item before."""
+def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
+    """Of what a model said in a row behind a trail: the ids of its calls, or its words."""
     ids = [str(item["call_id"]) for item in said if _is_call(item)]
     if ids:
-        return key_of("responses, calls", *ids)
-    words = "".join(_text(item) for item in said)
-    return key_of("responses", _text(before), str(before.get("call_id", "")), "→", words)
+        return key_of("responses, calls", before, *ids)
+    return key_of("responses", before, "".join(_text(item) for item in said))
+
+
+def _turn(item: dict[str, Any]) -> list[str] | None:
+    """An item as it is compared. Reasoning is not, which programs drop, nor are instructions: some write the time into them."""
+    kind = item.get("type", "message")
+    if kind == "reasoning" or item.get("role") in ("system", "developer"):
+        return None
+    if kind != "message":
+        return [canonical({name: value for name, value in item.items() if name not in ("id", "status")})]
+    content = item.get("content")
+    rest = [part for part in content if "text" not in dict_of(part)] if isinstance(content, list) else []
+    return [str(item.get("role")), _text(item), *map(canonical, rest)]
 
 
 def _stored(response: str) -> str:
     return key_of("response", response)
-
-
-def _kept(call: str) -> str:
-    return key_of("conversation, call", call)
 
 
 def _text(item: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from aileron.gateway.inject.document import Document, Edit, encoded, loaded, spliced
 from aileron.gateway.inject.events import Event, written
-from aileron.gateway.inject.memory import Entry, Memory
+from aileron.gateway.inject.memory import Entry, Memory, key_of
 
 __all__ = [
     "MAX_NAME",
@@ -38,6 +38,7 @@ __all__ = [
     "Tool",
     "Wire",
     "added_usage",
+    "canonical",
     "check_messages",
     "dict_of",
     "list_of",
@@ -46,6 +47,7 @@ __all__ = [
     "parsed",
     "rewritten",
     "text_of",
+    "trail",
 ]
 
 Wire = Literal["messages", "chat", "responses"]
@@ -128,6 +130,32 @@ def text_of(parts: Iterable[str]) -> str:
     """A text as it is compared: agents trim it, and join what came in parts in ways of their own."""
     trimmed = "".join(part.strip() for part in parts).encode(errors="surrogatepass")
     return trimmed.translate(None, _SPACES).decode(errors="surrogatepass")
+
+
+_MARKS: Final = frozenset({"cache_control"})
+"""Members that a program moves from turn to turn."""
+
+
+def canonical(value: Any) -> str:
+    """Anything of a turn that is no text, as it is compared: without marks for the cache, members sorted."""
+    return json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":"))
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _unmarked(member) for name, member in value.items() if name not in _MARKS}
+    return [_unmarked(member) for member in value] if isinstance(value, list) else value
+
+
+def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
+    """Digests of a conversation as its program sends it: before the first of the `turns`, and behind each. None says nothing.
+
+    A key that has one is found again in this conversation alone: ids of calls, and words, are used again in others.
+    """
+    found = [root]
+    for turn in turns:
+        found.append(found[-1] if turn is None else key_of("turn", found[-1], *turn))
+    return found
 
 
 def added_usage(one: Any, other: Any) -> Any:
@@ -220,8 +248,8 @@ class Ask(ABC):
 
     @abstractmethod
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """What to remember of an answer with hidden rounds, by key: all that was `said`, the last round included, and the
-        `results` of our calls in that last one.
+        """What to remember of an answer, by key: all that was `said`, the last round included, and the `results` of our calls in
+        that last one. Of an answer without hidden rounds only the keys are of use.
         """
 
 
