@@ -1,8 +1,8 @@
 """The vault's key in the desktop's keyring: put there, fetched, taken out again.
 
-Runs in commands alone, when the user asks for it (`--keyring`); the daemon never speaks to a keyring. The `keyring` package is an
-extra and imported here, when it is used. What it finds (Secret Service, KWallet, whatever PYTHON_KEYRING_BACKEND names) is the
-user's choice, and named to them.
+Runs in commands alone, when the user asks for it (`--keyring`, or Enter where it is offered); the daemon never speaks to a
+keyring. The `keyring` package is an extra and imported here, when it is used. What it finds (Secret Service, KWallet, whatever
+PYTHON_KEYRING_BACKEND names) is the user's choice, and named to them.
 
 Rules
 - That there is none is an ordinary case, and says what else there is.

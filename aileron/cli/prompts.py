@@ -25,6 +25,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Final, TypeVar
 
 from aileron.cli.output import is_terminal, note
 from aileron.cli.problem import Problem
@@ -33,6 +34,7 @@ from aileron.client import is_in_cell
 __all__ = [
     "MAX_SECRET_BYTES",
     "NO",
+    "TRIES",
     "YES",
     "Passphrase",
     "ask",
@@ -42,12 +44,14 @@ __all__ = [
     "choose",
     "edit_text",
     "is_yes",
+    "may_unlock",
     "new_passphrase_from",
     "passphrase_from",
     "pem_in",
     "read_secret",
     "take_passphrase",
     "text_in",
+    "until_right",
 ]
 
 MAX_SECRET_BYTES = 64 << 10
@@ -61,12 +65,14 @@ _PKCS7_DATA = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07"
 _HEAD_OF_PKCS12 = 64
 """Within these bytes it names what it contains: RFC 7292 section 4, 1.2.840.113549.1.7 as an OID."""
 YES, NO = ("y", "yes"), ("n", "no")
-_MOST_TRIES = 3
-"""Lines that are no answer to a question with few of them; then it counts as not answered."""
+TRIES: Final = 3
+"""Of a passphrase, and of lines that are no answer to a question with few of them."""
 _PASTED_S = 0.03
 """What a terminal pastes comes at once, in pieces of kilobytes; a person takes longer than 30 ms for another line."""
 _VARIABLE = "AILERON_VAULT_PASSPHRASE"
 _NEW_VARIABLE = "AILERON_NEW_VAULT_PASSPHRASE"
+_Typed = TypeVar("_Typed")
+_Used = TypeVar("_Used")
 _taken: str | None = None
 _new_taken: str | None = None
 
@@ -104,6 +110,11 @@ def can_ask() -> bool:
     return not is_in_cell() and is_terminal("stdin") and is_terminal("stderr") and _is_in_foreground()
 
 
+def may_unlock() -> bool:
+    """Whether a person can be asked for the vault's passphrase by the way: not with an agent's token, and not for a program."""
+    return can_ask() and not os.environ.get("AILERON_SESSION_TOKEN") and "--json" not in sys.argv
+
+
 def ask(question: str, default: str | None = None) -> str:
     """One line that a person types; an empty one is the default, or asked for again. Problem at the end of input."""
     while (typed := ask_now(f"{question} [{default}]: " if default else f"{question}: ")) is not None:
@@ -118,7 +129,7 @@ def ask_now(question: str) -> str | None:
     return None if line is None else line.decode("utf-8", "replace").strip()
 
 
-def choose(question: str, answers: Collection[str], *, tries: int = _MOST_TRIES) -> str | None:
+def choose(question: str, answers: Collection[str], *, tries: int = TRIES) -> str | None:
     """Which of `answers` was typed, in any case, or "" for Enter alone. None at the end of input and after so many `tries`.
 
     Only what is one of them is shown. Whoever expects to be asked for a passphrase types it here, and perhaps twice: asked again,
@@ -141,15 +152,36 @@ def is_yes(question: str) -> bool:
     return choose(question, YES + NO) in YES
 
 
-def ask_unseen(question: str, *, twice: bool = False) -> str:
-    """What a person types without its being shown; `twice` asks again until both are the same."""
+def ask_unseen(question: str, *, twice: bool = False, may_be_empty: bool = False) -> str:
+    """What a person types without its being shown; `twice` asks again until both are the same.
+
+    Enter alone is an answer where it `may_be_empty`.
+    """
     while True:
         typed = _unseen(question)
+        if not typed and may_be_empty:
+            return typed
         if not typed:
             continue
         if not twice or typed == _unseen(f"{question}, again"):
             return typed
         note("they do not match; try again")
+
+
+def until_right(ask: Callable[[], _Typed], use: Callable[[_Typed], _Used]) -> _Used:
+    """What `use` makes of a passphrase, which is asked for again while its Problem is that it is another one (unauthorized).
+
+    Problem of `use` for the last of TRIES, and for anything else at once.
+    """
+    for left in reversed(range(TRIES)):
+        typed = ask()
+        try:
+            return use(typed)
+        except Problem as problem:
+            if problem.name != "unauthorized" or not left:
+                raise
+            note(f"{problem.what}; try again ({left} left)")
+    raise AssertionError("the last try returns or raises")
 
 
 def _unseen(question: str) -> str:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from aileron.cli import output
 from aileron.cli.arguments import from_json, pairs_of, typed
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, report, tell
-from aileron.cli.prompts import can_ask, passphrase_from
+from aileron.cli.prompts import can_ask, may_unlock, passphrase_from
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
@@ -211,11 +211,17 @@ def _mended_here(asked: RunCommand, problem: Problem) -> RunCommand | int:
         from aileron.cli import bind
 
         return bind.mended(asked, problem)
+    if problem.name == "vault_locked" and "step" not in problem.details and may_unlock():
+        supervisor = Supervisor(passphrase=passphrase_from(asked.passphrase_file))
+        if supervisor.vault_state().exists:
+            supervisor.open_vault()
+            return asked
     raise problem
 
 
 def _perform(asked: RunCommand) -> int:
-    supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file))
+    # It asks nothing itself: a status line stands where it would.
+    supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file), asks=False)
     run_id: str | None = None
     try:
         args = (

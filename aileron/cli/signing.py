@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from aileron.cli import output
 from aileron.cli.problem import INTEGRITY, Problem, local_work
-from aileron.cli.prompts import can_ask
+from aileron.cli.prompts import TRIES, can_ask, until_right
 from aileron.cli.supervisor import Supervisor, path_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ __all__ = [
 ]
 
 UNSIGNED: Final = "not signed: any process of this user can decide; aileron approver init"
-TRIES: Final = 3
 _T = TypeVar("_T")
 
 
@@ -102,12 +101,12 @@ def alone(work: Callable[[], int]) -> int:
         return isolation.isolated_process(work)
 
 
-def ask_alone(question: str) -> str:
+def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
     """The vault's passphrase, typed where the approver's is: on a terminal that nobody else reads. Problem."""
     from aileron.approver import isolation
 
     with local_work():
-        typed = isolation.ask_passphrase(question)
+        typed = isolation.ask_passphrase(question, may_be_empty=may_be_empty)
     return text_of(typed)
 
 
@@ -119,16 +118,11 @@ def ask_until_right(question: str, use: Callable[[Secret], _T], *, may_be_empty:
     """
     from aileron.approver import isolation
 
-    for left in range(TRIES - 1, -1, -1):
+    def typed() -> Secret:
         with local_work():
-            typed = isolation.ask_passphrase(question, may_be_empty=may_be_empty)
-        try:
-            return use(typed)
-        except Problem as problem:
-            if problem.name != "unauthorized" or not left:
-                raise
-            output.note(f"that is not the passphrase; try again ({left} left)")
-    raise AssertionError("the last try returns or raises")
+            return isolation.ask_passphrase(question, may_be_empty=may_be_empty)
+
+    return until_right(typed, use)
 
 
 def text_of(passphrase: Secret) -> str:

@@ -6,8 +6,8 @@ only look whether there is one.
 Rules
 - A request that changes something, and whose answer did not come, is `outcome_unknown` with the command that tells whether it
   was done; never "there is no daemon", which reads as if nothing had been.
-- `vault_locked` is mended once where the passphrase was given beforehand: unlock, then the same request again. The daemon said
-  that nothing was done, so nothing is done twice.
+- `vault_locked` is mended once where the passphrase was given beforehand, or a person at this terminal types it: unlock, then the
+  same request again. The daemon said that nothing was done, so nothing is done twice.
 
 Not here: what the answers mean (run.py, commands/).
 """
@@ -16,19 +16,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import unquote
 
 from aileron.cli.output import note
 from aileron.cli.problem import Problem
-from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, passphrase_from
+from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, may_unlock, passphrase_from, until_right
 from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, is_in_cell, path_of
 
 if TYPE_CHECKING:
     from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
     from aileron.api.body import Body
+    from aileron.api.secrets import VaultState
 
 __all__ = ["ACCEPTED", "Supervisor", "checked", "path_of", "read"]
 
@@ -44,13 +44,26 @@ _LOOK: Final = "aileron audit list"
 """What tells whether a request was carried out, where nothing more can be said of it."""
 
 
+class AskUnseen(Protocol):
+    """Ask for a passphrase that is typed unseen: at standard input, or on a terminal that nobody else reads."""
+
+    def __call__(self, question: str, *, may_be_empty: bool = False) -> str: ...
+
+
 class Supervisor:
     """The daemon of one home, as `operator` or, as for `run` and in a cell, through the socket that agents use."""
 
     def __init__(
-        self, *, operator: bool = True, passphrase: Passphrase | None = None, home: Path | None = None
+        self,
+        *,
+        operator: bool = True,
+        passphrase: Passphrase | None = None,
+        home: Path | None = None,
+        asks: bool = True,
     ) -> None:
+        """`asks`: a person at this terminal may be asked for the vault's passphrase whenever a request needs it."""
         self.home = home or home_directory()
+        self._asks = asks
         is_agents = is_in_cell()
         self._client = Client(self.home, operator=operator and not is_agents)
         self._operator = self._client if operator or is_agents else Client(self.home)
@@ -117,10 +130,19 @@ class Supervisor:
         """
         look = None if method == "GET" else look
         answer = self._request(self._client, method, path, body, wait_s, headers, look)
-        if _is_locked(answer) and (passphrase := self._passphrase()) is not None:
-            self.unlock(passphrase)
+        if _is_locked(answer) and self._is_opened():
             answer = self._request(self._client, method, path, body, wait_s, headers, look)
         return answer
+
+    def _is_opened(self) -> bool:
+        """Unlock the vault if the passphrase was given or a person can be asked, and return if so. Problem for a wrong one."""
+        if (passphrase := self._passphrase()) is not None:
+            self.unlock(passphrase)
+            return True
+        if not self._asks or not may_unlock() or not self.vault_state().exists:
+            return False
+        self.open_vault()
+        return True
 
     def suggest(self, problem: Problem, path: str) -> None:
         """Where nothing has the name that `path` ends in or goes on from, have the problem say which name is near."""
@@ -164,37 +186,67 @@ class Supervisor:
 
     def unlock(self, passphrase: str) -> None:
         """Unlock the vault. Problem for a wrong passphrase."""
-        body = {"passphrase": passphrase}
+        self._unlock({"passphrase": passphrase})
+
+    def unlock_by_keyring(self, key_id: str) -> None:
+        """Unlock the vault with the key of this name in the desktop's keyring. Problem where there is none."""
+        from aileron.cli.keyring import fetch
+
+        self._unlock({"keyring_key_base64": fetch(key_id)})
+
+    def unlock_here(self, state: VaultState, question: str, ask: AskUnseen = ask_unseen) -> None:
+        """Unlock the vault with what a person types, or Enter for the desktop's keyring where it has a key. Problem."""
+        ways = [question, *(["a recovery code"] if state.recovery_codes else [])]
+        ways += ["Enter to use the desktop's keyring"] if state.keyring else []
+
+        def use(typed: str) -> None:
+            if typed or not state.keyring:
+                self.unlock(typed)
+                return
+            try:
+                self.unlock_by_keyring(state.keyring)
+            except Problem as problem:
+                raise Problem(
+                    problem.what, exit_code=problem.exit_code, name="unauthorized", fix=problem.fix
+                ) from problem
+
+        until_right(lambda: ask(", or ".join(ways), may_be_empty=bool(state.keyring)), use)
+
+    def _unlock(self, body: dict[str, str]) -> None:
         checked(self._request(self._operator, "POST", "/v1/vault/unlock", body, _KEY_DERIVATION_S))
+
+    def vault_state(self) -> VaultState:
+        """What the daemon says about the vault."""
+        from aileron.api.secrets import VaultState
+
+        return read(VaultState, checked(self._request(self._operator, "GET", "/v1/vault/status", None, 0.0)).body)
 
     def is_vault_locked(self) -> bool:
         """Whether the vault waits for its passphrase. Problem where there is no vault."""
-        from aileron.api.secrets import VaultState
-
-        status = self.fetch(VaultState, "GET", "/v1/vault/status")
-        if not status.exists:
+        state = self.vault_state()
+        if not state.exists:
             raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
-        return status.locked
+        return state.locked
 
-    def open_vault(self, ask: Callable[[str], str] = ask_unseen) -> None:
+    def open_vault(self, ask: AskUnseen = ask_unseen) -> None:
         """See that the vault is open before a person types a secret for it; at a terminal, `ask` for its passphrase."""
         if not self.is_vault_locked():
             return
-        passphrase = self._passphrase()
-        if passphrase is None and can_ask():
-            passphrase = ask("The vault is locked. Its passphrase")
-        if passphrase is None:
+        if (passphrase := self._passphrase()) is not None:
+            self.unlock(passphrase)
+        elif can_ask():
+            self.unlock_here(self.vault_state(), "The vault is locked. Its passphrase", ask)
+        else:
             raise Problem("the vault is locked", exit_code=4, name="vault_locked", fix="aileron vault unlock")
-        self.unlock(passphrase)
 
     def open_or_create_vault(self) -> None:
         """The same for what puts a secret into it: at a terminal a person is asked for the passphrase of a new one.
 
         A script creates none by the way, even with a passphrase in its environment: whoever mistyped a home would notice late.
         """
-        from aileron.api.secrets import InitVault, NewVault, VaultState
+        from aileron.api.secrets import InitVault, NewVault
 
-        if self.fetch(VaultState, "GET", "/v1/vault/status").exists or not can_ask():
+        if self.vault_state().exists or not can_ask():
             self.open_vault()
             return
         note("There is no vault yet: a new one will keep this secret, encrypted with a passphrase.")

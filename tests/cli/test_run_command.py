@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from aileron.cli.run import OPTIONS
+from aileron.model.placeholder import CELL_PLACEHOLDER
 from aileron.model.plan import Plan
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon, error
@@ -336,12 +337,48 @@ def test_a_locked_vault_is_opened_where_the_passphrase_was_given(fake: FakeDaemo
         ]
 
 
-def test_a_locked_vault_is_a_failure_without_a_passphrase(fake: FakeDaemon, aileron: Command):
-    """Also at a terminal: an agent may have one."""
+def test_a_locked_vault_is_a_failure_where_nobody_can_be_asked(fake: FakeDaemon, aileron: Command):
+    """In a pipe, for a program, and for an agent, which may have a terminal: with a session's token or in a cell."""
+    fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
+    token = {"NO_COLOR": "1", "AILERON_SESSION_TOKEN": "of-an-agent"}
+    cell = {"NO_COLOR": "1", "AILERON_SESSION_TOKEN": CELL_PLACEHOLDER}
 
-    for said in (aileron("run", "act").err, aileron.at_terminal("run", "act", NO_COLOR="1").out):
+    for said in (
+        aileron("run", "act").err,
+        aileron.at_terminal("run", "act", **token).out,
+        aileron.at_terminal("run", "act", **cell).out,
+    ):
         assert said == "error: the vault is locked\n  fix: aileron vault unlock\n"
+    assert aileron.at_terminal("run", "act", "--json").code == 4
+    assert fake.asked("POST", "/v1/vault/unlock") == []
+
+
+def test_a_locked_vault_is_opened_by_the_person_at_the_terminal(fake: FakeDaemon, aileron: Command):
+    """They have three tries, and then the command goes on; so does every other that the daemon says it to."""
+    fake.passphrase = "correct horse"
+    fake.script("POST", RUN, LOCKED, DONE)
+    question = "The vault is locked. Its passphrase: "
+    said = aileron.at_terminal("run", "act", answers=[(question, "wrong-word"), (question, "correct horse")])
+
+    assert (said.code, said.out.endswith("\n7\n")) == (0, True)
+    assert "wrong-word" not in said.out
+    assert "the passphrase is wrong; try again (2 left)" in said.out
+    assert [seen.path for seen in fake.asked("POST")] == [RUN, *["/v1/vault/unlock"] * 2, RUN]
+    fake.is_locked = True
+    listed = aileron.at_terminal("secret", "remove", "x", answers=[(question, "correct horse")])
+    assert (listed.code, fake.is_locked) == (0, False)
+
+
+def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command):
+    """And nothing is run; nor is anybody asked for the passphrase of a vault that is not there."""
+    fake.passphrase = "correct horse"
+    fake.script("POST", RUN, LOCKED)
+    said = aileron.at_terminal("run", "act", answers=[("passphrase: ", "wrong")] * 3)
+    assert (said.code, len(fake.asked("POST", RUN))) == (6, 1)
+
+    fake.passphrase = None
+    assert aileron.at_terminal("run", "act").code == 4
 
 
 def test_a_vault_is_opened_once_and_no_more(fake: FakeDaemon, aileron: Command):

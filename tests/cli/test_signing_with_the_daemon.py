@@ -89,6 +89,17 @@ def test_a_run_is_signed_at_the_terminal_and_on_record(aileron: Command, upstrea
     assert f"signed by {status['key_id']}" in " ".join(aileron("doctor").out.split())
 
 
+def test_a_locked_vault_is_opened_on_the_way(real: DaemonHome, aileron: Command):
+    """With an approver it holds who decides, so that nothing runs while it is locked: as after each restart of the daemon."""
+    real.must("POST", "/v1/vault/lock")
+    assert aileron("run", "effect").code == 4
+    vault, no = ("The vault is locked. Its passphrase: ", PASSPHRASE), ("leave it waiting: ", "n")
+    why = ("agent and signed): ", "")
+    said = at_terminal(aileron, "run", "effect", "path=/x", answers=[vault, no, why])
+
+    assert "withdrawn" in said.out, said
+
+
 def test_what_an_agent_asked_is_signed_elsewhere(aileron: Command, upstream: CountingServer):
     """A script with every passphrase but a terminal cannot; the person can, and `show` says whose signature it has."""
     asked, before = waiting(aileron, "effect", "path=/x"), upstream.effects

@@ -57,7 +57,7 @@ def test_codes_are_printed_once_and_open_the_vault_however_they_are_typed(home: 
     assert (said.code, typed in said.out, status(home)["locked"]) == (0, False, False)
     aileron("vault", "lock")
     wrong = typed[:-1] + ("2" if typed[-1] != "2" else "3")
-    said = aileron.at_terminal("vault", "unlock", answers=[(OR_CODE, wrong)])
+    said = aileron.at_terminal("vault", "unlock", answers=[(OR_CODE, wrong)] * 3)
     assert said.code == 6
     assert "typing mistake in group 7 of the recovery code" in " ".join(said.out.split())
 
@@ -228,6 +228,41 @@ $aileron vault unlock --keyring && say $?
 $aileron vault rotate
 $aileron vault unlock --keyring || say $?
 """
+
+
+IN_A_FILE = """
+import json, pathlib
+from keyring.backend import KeyringBackend
+
+PLACE = pathlib.Path(__file__).with_suffix(".json")
+
+
+class Keyring(KeyringBackend):
+    priority = 1
+    get_password = lambda self, service, name: json.loads(PLACE.read_text()).get(name)
+    set_password = lambda self, service, name, value: PLACE.write_text(json.dumps({name: value}))
+"""
+
+
+def test_a_person_is_offered_the_keyring_where_the_vault_is_locked(
+    home: DaemonHome, aileron: Command, tmp_path: Path
+) -> None:
+    """Enter alone uses it, for `vault unlock` and for a command in the way; where it has gone, the passphrase still works."""
+    (tmp_path / "in_a_file.py").write_text(IN_A_FILE)
+    ring = {"PYTHON_KEYRING_BACKEND": "in_a_file.Keyring", "PYTHONPATH": str(tmp_path)}
+    made = aileron("vault", "init", "--keyring", AILERON_VAULT_PASSPHRASE=PASSPHRASE, **ring)
+    assert made.code == 0, made
+    or_enter = ", or Enter to use the desktop's keyring: "
+    for words in (("vault", "unlock"), ("secret", "remove", "nothing")):
+        aileron("vault", "lock")
+        aileron.at_terminal(*words, answers=[(or_enter, "")], **ring)
+        assert status(home)["locked"] is False
+
+    aileron("vault", "lock")
+    (tmp_path / "in_a_file.json").write_text("{}")
+    said = aileron.at_terminal("vault", "unlock", answers=[(or_enter, ""), (or_enter, PASSPHRASE)], **ring)
+    assert (said.code, status(home)["locked"]) == (0, False), said
+    assert "it has no key for this vault; try again (2 left)" in " ".join(said.out.split())
 
 
 def test_a_real_keyring_opens_the_vault_until_it_is_rotated(home: DaemonHome, tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
@@ -17,14 +18,13 @@ from aileron.api.secrets import (
     RestoredVault,
     RestoreVault,
     RotateVault,
-    UnlockVault,
     VaultBackup,
     VaultState,
 )
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import USAGE, Problem
-from aileron.cli.prompts import ask_unseen, can_ask, new_passphrase_from, passphrase_from
+from aileron.cli.prompts import ask_unseen, can_ask, new_passphrase_from, passphrase_from, until_right
 from aileron.cli.supervisor import Supervisor
 
 __all__ = ["backup", "init", "lock", "restore", "rotate", "status", "unlock"]
@@ -35,6 +35,7 @@ _COPY_S = 60.0
 """For 16 MiB to a slow stick."""
 _WAYS = "use AILERON_VAULT_PASSPHRASE, --passphrase-file, or a terminal"
 _NEW_WAYS = "use AILERON_NEW_VAULT_PASSPHRASE, --new-passphrase-file, or a terminal"
+_T = TypeVar("_T")
 _OR_CODE = ", or a recovery code"
 _RecoveryCodes = Annotated[bool, typer.Option("--recovery-codes", help="Create recovery codes and print them once.")]
 _Keyring = Annotated[bool, typer.Option("--keyring", help="Also store a vault key in the desktop's keyring.")]
@@ -68,8 +69,6 @@ def unlock(
     supervisor = Supervisor()
     found = _status(supervisor)  # or there is none, and nobody types a passphrase for it
     if keyring:
-        from aileron.cli.keyring import fetch
-
         if not found.keyring:
             raise Problem(
                 "this vault has no key in the keyring",
@@ -77,8 +76,9 @@ def unlock(
                 name="invalid_request",
                 fix="aileron vault rotate --keyring",
             )
-        body = UnlockVault(keyring_key_base64=fetch(found.keyring))
-        supervisor.fetch(VaultState, "POST", "/v1/vault/unlock", body, wait_s=_KEY_DERIVATION_S)
+        supervisor.unlock_by_keyring(found.keyring)
+    elif passphrase_from(passphrase_file)() is None and can_ask():
+        supervisor.unlock_here(found, "Vault passphrase")
     else:
         supervisor.unlock(_passphrase("unlock", _question(found), passphrase_file, twice=False))
     output.note("vault unlocked")
@@ -155,9 +155,15 @@ def backup(
     """
     supervisor = Supervisor()
     found = _status(supervisor)
-    passphrase = _passphrase("backup FILE", _question(found), passphrase_file, twice=False) if found.locked else None
-    body = BackUpVault(file=str(Path(file).absolute()), passphrase=passphrase, replace=replace)
-    supervisor.fetch(VaultBackup, "POST", "/v1/vault/backup", body, wait_s=_COPY_S)
+
+    def back_up(passphrase: str | None) -> VaultBackup:
+        body = BackUpVault(file=str(Path(file).absolute()), passphrase=passphrase, replace=replace)
+        return supervisor.fetch(VaultBackup, "POST", "/v1/vault/backup", body, wait_s=_COPY_S)
+
+    if found.locked:
+        _with_passphrase("backup FILE", _question(found), passphrase_file, back_up)
+    else:
+        back_up(None)
     output.note(f"backup written to {file}; the current passphrase opens it")
 
 
@@ -170,9 +176,12 @@ def restore(
     The vault is locked afterwards, and the replaced one is kept beside it. Use the passphrase that the backup was made with.
     """
     supervisor = Supervisor()
-    passphrase = _passphrase("restore FILE", f"Passphrase of the backup{_OR_CODE}", passphrase_file, twice=False)
-    body = RestoreVault(file=str(Path(file).absolute()), passphrase=passphrase)
-    found = supervisor.fetch(RestoredVault, "POST", "/v1/vault/restore", body, wait_s=_COPY_S)
+
+    def put_back(passphrase: str) -> RestoredVault:
+        body = RestoreVault(file=str(Path(file).absolute()), passphrase=passphrase)
+        return supervisor.fetch(RestoredVault, "POST", "/v1/vault/restore", body, wait_s=_COPY_S)
+
+    found = _with_passphrase("restore FILE", f"Passphrase of the backup{_OR_CODE}", passphrase_file, put_back)
     output.note(
         f"vault restored from {file} and locked; to open it with the backup's passphrase: `aileron vault unlock`"
     )
@@ -191,7 +200,7 @@ def state_of(status: VaultState) -> str:
 
 def _status(supervisor: Supervisor) -> VaultState:
     supervisor.is_vault_locked()  # Problem where there is none
-    return supervisor.fetch(VaultState, "GET", _STATUS)
+    return supervisor.vault_state()
 
 
 def _question(status: VaultState) -> str:
@@ -254,6 +263,13 @@ def _show_codes(codes: list[str]) -> None:
     for code in codes:
         output.write(code)
     output.note("keep them on paper, in more than one place; `aileron vault rotate` revokes them")
+
+
+def _with_passphrase(command: str, question: str, file: str | None, use: Callable[[str], _T]) -> _T:
+    """What `use` makes of the passphrase; one that is typed can be typed again."""
+    if passphrase_from(file)() is None and can_ask():
+        return until_right(lambda: ask_unseen(question), use)
+    return use(_passphrase(command, question, file, twice=False))
 
 
 def _passphrase(command: str, question: str, file: str | None, *, twice: bool) -> str:
