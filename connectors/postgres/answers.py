@@ -1,15 +1,20 @@
 """Values and rows between JSON and PostgreSQL's text forms.
 
-Pure; runs inside the jail. A number that JSON's readers could round (numeric, and what is no number at all) stays a text.
+Pure; runs inside the jail. A number that JSON's readers could round (numeric, and what is no number at all) stays a text, also
+within a value of the type json. Half a character of UTF-16, which such a value can have, becomes U+FFFD. So there is no value
+that an answer cannot carry.
 
 >>> as_json("12", 23), as_json("1.10", 1700), as_json('{"a": [1]}', 3802), as_json(None, 23)
 (12, '1.10', {'a': [1]}, None)
+>>> as_json('{"a": 100000000000000000000, "b": 1e400}', 3802)
+{'a': '100000000000000000000', 'b': '1e400'}
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,8 +24,17 @@ _BOOL: Final = 16
 _INTEGERS: Final = frozenset((20, 21, 23, 26))  # int8, int2, int4, oid
 _FLOATS: Final = frozenset((700, 701))
 _JSON: Final = frozenset((114, 3802))
+_DIGITS: Final = 17
+"""As many as a double can have, and as `_SAFE` with a sign. Of a million, Python would read for seconds."""
+_NO_DIGITS: Final = re.compile("[-.]|[eE].*")
+"""Of a number: what is not its digits, and its exponent."""
 _SAFE: Final = 2**53
 """Integers beyond are rounded by whoever reads JSON numbers as doubles (RFC 8259 section 6)."""
+
+
+_MAX_DEPTH: Final = 50
+"""Arrays and objects inside of each other: an answer has 64 levels, and some are around the value."""
+_HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 def as_json(text: str | None, type_number: int) -> Any:
@@ -30,19 +44,50 @@ def as_json(text: str | None, type_number: int) -> Any:
     if type_number == _BOOL:
         return text == "t"
     if type_number in _INTEGERS:
-        return int(text) if abs(int(text)) <= _SAFE else text
+        return _integer(text)
     if type_number in _FLOATS:
-        return float(text) if math.isfinite(float(text)) else text
+        return _float(text)
     if type_number in _JSON:
         return _maybe_json(text)
     return text
 
 
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) <= _DIGITS and abs(int(text)) <= _SAFE else text
+
+
+def _float(text: str) -> float | str:
+    return number if math.isfinite(number := float(text)) else text
+
+
+def _json_float(text: str) -> float | str:
+    digits = _NO_DIGITS.sub("", text).lstrip("0")
+    return _float(text) if len(digits) <= _DIGITS and (float(text) or not digits) else text
+
+
 def _maybe_json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return _sound(json.loads(text, parse_int=_integer, parse_float=_json_float), _MAX_DEPTH)
     except (ValueError, RecursionError):
         return text
+
+
+def _sound(value: Any, levels: int) -> Any:
+    """As an answer can carry it. ValueError where it is deeper than that, or two names would become one."""
+    match value:
+        case str():
+            return _HALF.sub("\ufffd", value)
+        case list() | dict() if not levels:
+            raise ValueError("nested too deep")
+        case list():
+            return [_sound(item, levels - 1) for item in value]
+        case dict():
+            found = {_HALF.sub("\ufffd", name): _sound(item, levels - 1) for name, item in value.items()}
+            if len(found) != len(value):
+                raise ValueError("two names differ only in halves of characters")
+            return found
+        case _:
+            return value
 
 
 def as_text(value: Any) -> str | None:

@@ -12,13 +12,13 @@ Source: PostgreSQL's manual, "Message Flow" (extended query) and "Message Format
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from aileron_connector import BadInput, NetworkError, tcp
 
 MAX_BYTES: Final = 768 << 10
-"""Of the rows of one answer: with names and quotes it is less than the 1 MiB that a result may have."""
+"""Of the rows of one answer, with the names of their columns: with quotes it is less than the 1 MiB that a result may have."""
 _MAX_MESSAGE: Final = 16 << 20
 _PORTAL_AND_ALL: Final = b"\0" + bytes(4)
 
@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of one statement. `is_cut`: there were more rows than were asked for, or fit."""
+    """What came of one statement. `is_cut`: there were more rows than were asked for, or fit; the first always does."""
 
     columns: list[Column]
     rows: list[list[str | None]]
@@ -58,11 +58,8 @@ class Session:
 
     @classmethod
     def open(cls, host: str, port: int, *, timeout_s: int) -> Session:
-        """Begin. Statements end after `timeout_s`. NetworkError, DatabaseError."""
-        try:
-            session = cls(tcp.connect(host, port))
-        except ConnectionError as error:
-            raise NetworkError(str(error)) from error
+        """Begin. Statements end after `timeout_s`. ConnectionError with the host's reason behind it, DatabaseError."""
+        session = cls(tcp.connect(host, port))
         parameters = {
             "user": "placeholder",
             "application_name": "aileron",
@@ -74,7 +71,8 @@ class Session:
             struct.pack("!i", 3 << 16) + b"".join(_text(word) for pair in parameters.items() for word in pair) + b"\0"
         )
         session._send(struct.pack("!i", len(body) + 4) + body)
-        session._until_ready([])
+        for _ in session._until_ready():
+            pass
         return session
 
     def run(self, sql: str, values: Sequence[str | None] = (), *, max_rows: int = 0) -> Result:
@@ -95,63 +93,51 @@ class Session:
         return self._result(0).tag
 
     def _result(self, max_rows: int) -> Result:
-        found: list[tuple[bytes, bytes]] = []
-        self._until_ready(found)
+        """What came, as far as it fits. BadInput where not even the first row does."""
         columns: list[Column] = []
         rows: list[list[str | None]] = []
-        tag, is_cut = "", False
-        size = 0
-        for kind, body in found:
+        tag, is_cut, size, names = "", False, 0, 0
+        for kind, body in self._until_ready():
             if kind == b"T":
                 columns = _columns(body)
+                names = sum(len(column.name) for column in columns)
             elif kind == b"D":
-                size += len(body)
-                if size > MAX_BYTES or (max_rows and len(rows) == max_rows):
-                    is_cut = True
-                else:
+                size += len(body) + names
+                is_cut |= size > MAX_BYTES or bool(max_rows and len(rows) == max_rows)
+                if not is_cut:
                     rows.append(_row(body))
             elif kind == b"C":
                 tag = body.rstrip(b"\0").decode()
+        if is_cut and not rows:
+            raise _too_large("the first row", size)
         return Result(columns, rows, tag, is_cut)
 
-    def _until_ready(self, found: list[tuple[bytes, bytes]]) -> None:
+    def _until_ready(self) -> Iterator[tuple[bytes, bytes]]:
+        """Messages of an answer. DatabaseError at its end, where the server refused the statement."""
         failed: DatabaseError | None = None
-        size = 0
-        while True:
-            kind, body = self._read()
-            if kind == b"D":
-                if size > MAX_BYTES:
-                    continue  # the one before did not fit either
-                size += len(body)
-            if kind == b"E":
-                failed = _error(body)
-                if body[:1] == b"S" and body[1:6] == b"FATAL":
-                    raise failed
-            elif kind == b"Z":
-                break
-            elif kind in (b"T", b"D", b"C"):
-                found.append((kind, body))
+        while (message := self._read())[0] != b"Z":
+            if message[0] == b"E":
+                failed = _error(message[1])
+                if message[1].startswith(b"SFATAL"):
+                    break
+            yield message
         if failed is not None:
             raise failed
 
     def _send(self, data: bytes) -> None:
-        try:
-            self._stream.sendall(data)
-        except ConnectionError as error:
-            raise NetworkError(str(error)) from error
+        self._stream.sendall(data)
 
     def _read(self) -> tuple[bytes, bytes]:
         kind, length = struct.unpack("!ci", self._exactly(5))
+        if kind == b"D" and length > _MAX_MESSAGE:
+            raise _too_large("a row", length)
         if not 4 <= length <= _MAX_MESSAGE:
             raise NetworkError("the server sent what is no message of PostgreSQL's protocol, or one that is too long")
         return kind, self._exactly(length - 4)
 
     def _exactly(self, size: int) -> bytes:
         while len(self._waiting) < size:
-            try:
-                piece = self._stream.recv(64 << 10)
-            except ConnectionError as error:
-                raise NetworkError(str(error)) from error
+            piece = self._stream.recv(64 << 10)
             if not piece:
                 raise NetworkError("the server closed the connection")
             self._waiting += piece
@@ -173,6 +159,14 @@ class Session:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _too_large(what: str, size: int) -> BadInput:
+    return BadInput(
+        f"{what} has {-(-size // 1024)} KiB, and an answer at most {MAX_BYTES >> 10}: "
+        "select fewer columns, or a part of one, such as left(body, 10000)",
+        argument="sql",
+    )
 
 
 def _message(kind: bytes, body: bytes = b"") -> bytes:

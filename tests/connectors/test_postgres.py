@@ -15,7 +15,7 @@ from aileron.model.login import LoginDetails, LoginTarget
 from aileron.registry.build import build
 from aileron_sandbox.frames import GrantedHost, TcpOpen
 from tests.support.logins import LoginAt, trusting
-from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.plain_host import ROOT, PlainHost, RefusedStream, Report
 from tests.support.postgresql import ADMIN, ADMIN_PASSWORD, PostgreSQL
 from tests.support.upstream import Authority
 
@@ -28,6 +28,7 @@ class Database:
     def __init__(self, server: PostgreSQL, program: Path, ca_pem: str) -> None:
         self._tls = trusting(ca_pem)
         self._undo = contextlib.ExitStack()
+        self._refusal: dict[str, Any] | None = None
         self._host = PlainHost(program, hosts=[GrantedHost("localhost", server.port, False)], streams=self._connect)
 
     def call(self, op: str, **args: Any) -> Report:
@@ -35,7 +36,17 @@ class Database:
         with self._undo:
             return self._host.call(op, **args)
 
+    def refused(self, details: dict[str, Any]) -> Report:
+        """A query whose stream the host does not open."""
+        self._refusal = details
+        try:
+            return self.call("query", sql="SELECT 1")
+        finally:
+            self._refusal = None
+
     def _connect(self, asked: TcpOpen) -> socket.socket:
+        if self._refusal is not None:
+            raise RefusedStream("nobody there", self._refusal)
         target = f"postgres://localhost:{asked.port}"
         details = LoginDetails(database="postgres")
         login = LoginAt(PostgresLogin, target, ADMIN, ADMIN_PASSWORD.encode(), tls=self._tls, details=details)
@@ -61,6 +72,20 @@ def database(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> 
         ("'NaN'::float8", "NaN"),
         ("true", True),
         ("""'{"a": [1, null]}'::jsonb""", {"a": [1, None]}),
+        ("""'{"units":100000000000000000000}'::jsonb""", {"units": "100000000000000000000"}),
+        ("""'[9007199254740993, -9007199254740992, 1e3]'::jsonb""", ["9007199254740993", -9007199254740992, 1000]),
+        ("""'{"x":1e400}'::json""", {"x": "1e400"}),
+        ("""'{"x":-1e400}'::json""", {"x": "-1e400"}),
+        ("""'[1e-400, 0.0e9, -0.30000000000000004]'::json""", ["1e-400", 0.0, -0.30000000000000004]),
+        ("""'[12345678901234567890.5]'::jsonb""", ["12345678901234567890.5"]),
+        (r"""'{"x":"\ud83d"}'::json""", {"x": "\ufffd"}),
+        (r"""'{"x":"\ud83d\ude00","\ude00":["\\ud83d"]}'::json""", {"x": "\U0001f600", "\ufffd": [r"\ud83d"]}),
+        (r"""'{"\ud83d":1,"\ude00":2}'::json""", r'{"\ud83d":1,"\ude00":2}'),
+        (r"""'"\u0000"'::json""", "\0"),
+        ("repeat('[', 60)::text || repeat(']', 60)", "[" * 60 + "]" * 60),
+        ("(repeat('[', 60) || repeat(']', 60))::json", "[" * 60 + "]" * 60),
+        ("(repeat('[', 5000) || repeat(']', 5000))::json", "[" * 5000 + "]" * 5000),
+        ("repeat('9', 5000)::json", "9" * 5000),
         ("NULL::int", None),
         ("'2026-02-03'::date", "2026-02-03"),
         ("ARRAY[1, 2]", "{1,2}"),
@@ -90,6 +115,29 @@ def test_no_more_comes_than_was_asked_for_or_fits(database: Database) -> None:
     assert (all_of_it["row_count"], all_of_it["more"]) == (3, False)
     large = database.call("query", sql="SELECT repeat('x', 300000) FROM generate_series(1, 9)").output
     assert (large["row_count"], large["more"]) == (2, True)
+    wide = ", ".join(f'n AS "{"x" * 58}{column:04}"' for column in range(100))
+    named = database.call("query", sql=f"SELECT {wide} FROM generate_series(1, 1000) AS n", limit=1000).output
+    assert named["more"] is True
+    assert 100 < named["row_count"] < 200
+
+
+@pytest.mark.parametrize("mib", [3, 17])
+def test_a_row_that_does_not_fit_is_said_to_be_too_large(database: Database, mib: int) -> None:
+    """With what to ask for instead; one that follows on rows that fit is more to come."""
+    failed = database.call("query", sql=f"SELECT repeat('x', {mib << 20})").failure
+    assert failed.failure_class == "bad_input"
+    assert f"row has {(mib << 10) + 1} KiB" in failed.message
+    assert "left(body, 10000)" in failed.message
+    second = f"SELECT repeat('x', n * {3 << 20}) FROM generate_series(0, 1) AS n"
+    assert (found := database.call("query", sql=second).output)["row_count"] == 1
+    assert found["more"] is True
+
+
+def test_the_hosts_reason_is_the_connectors(database: Database) -> None:
+    """A login that is not made: its class, words and details are told as they are."""
+    told = {"phase": "connect", "reason": "refused"}
+    failed = database.refused(told).failure
+    assert (failed.failure_class, failed.message, failed.details) == ("network_error", "nobody there", told)
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,14 @@ class Report:
         return self.answer
 
 
+class RefusedStream(OSError):
+    """Raised by `streams` of a PlainHost: the stream is refused with these details."""
+
+    def __init__(self, words: str, details: dict[str, Any]) -> None:
+        super().__init__(words)
+        self.details: Final = details
+
+
 class _Streams:
     """The streams of one invocation: bytes both ways, in the one thread there is."""
 
@@ -283,9 +291,10 @@ class _Streams:
             self._sockets.pop(stream_id).close()
             self.refuse(stream_id, "cancelled", "closed by the connector")
 
-    def refuse(self, stream_id: int, failure_class: str, words: str) -> None:
+    def refuse(self, stream_id: int, failure_class: str, words: str, details: dict[str, Any] | None = None) -> None:
         """It is not opened, or over."""
-        self._connector.send(Refused(id=stream_id, error=FrameFailure(failure_class=failure_class, message=words)))
+        error = FrameFailure(failure_class=failure_class, message=words, details=details or {})
+        self._connector.send(Refused(id=stream_id, error=error))
 
     def __enter__(self) -> Self:
         return self
@@ -379,7 +388,8 @@ class PlainHost:
                 raise OSError("there are no streams in this test")
             streams.add(message.id, self._streams(message))
         except OSError as error:
-            streams.refuse(message.id, "network_error", str(error))
+            details = error.details if isinstance(error, RefusedStream) else None
+            streams.refuse(message.id, "network_error", str(error), details)
 
     def _answer(self, connector: ConnectorProcess, request: HttpRequest, body: bytes | None) -> None:
         self._on_request(request)
