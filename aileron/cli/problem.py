@@ -383,8 +383,9 @@ def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | No
 
 
 def _fix_of_phase(details: Any) -> str | None:
-    """None where a login says why, which is no matter of the way there."""
-    phase = details.get("phase") if isinstance(details, dict) and "reason" not in details else None
+    """None where a login or a certificate says why, which is no matter of the way there."""
+    is_way = isinstance(details, dict) and details.get("reason", "refused") == "refused"
+    phase = details.get("phase") if is_way else None
     return _FIX_OF_PHASE.get(phase) if isinstance(phase, str) else None
 
 

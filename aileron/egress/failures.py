@@ -53,6 +53,8 @@ class ConnectionProblem:
 
     text: str
     retriable: bool = True
+    reason: str | None = None
+    """`details.reason`, where it is one that a program can go by."""
 
 
 OWN_AUTHORITY: Final = "for your own certificate authority, run `aileron config set egress.ca_file FILE`"
@@ -97,6 +99,7 @@ def unreachable(
     said: str = "",
 ) -> AileronError:
     """`network_error`; `reason` of a login, and what the service `said`."""
+    reason = reason or problem.reason
     return AileronError(
         FailureClass.NETWORK_ERROR,
         f"{destination}: {problem.text}",
@@ -138,7 +141,7 @@ def describe(error: Exception) -> ConnectionProblem:
             return ConnectionProblem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")
         case ssl.SSLCertVerificationError():
             text = f"its certificate is not trusted: {error.verify_message}; {OWN_AUTHORITY}"
-            return ConnectionProblem(text, retriable=False)
+            return ConnectionProblem(text, retriable=False, reason="certificate")
         case TlsAlertError(reason=reason) | ssl.SSLError(reason=reason) if (reason or "").endswith(
             "_CERTIFICATE_REQUIRED"
         ):
@@ -150,7 +153,7 @@ def describe(error: Exception) -> ConnectionProblem:
         case socket.gaierror():
             return ConnectionProblem(f"name resolution failed: {error.strerror}")
         case ConnectionRefusedError():
-            return ConnectionProblem("connection refused: nothing listens there")
+            return ConnectionProblem("connection refused: nothing listens there", reason="refused")
         case OSError():
             return ConnectionProblem(f"no connection: {(error.strerror or type(error).__name__).lower()}")
         case httpcore2.NetworkError():

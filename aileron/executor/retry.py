@@ -2,7 +2,8 @@
 
 At most 3 more tries, after 1, 2 and 4 s with jitter, and only if the step says it is idempotent, the failure is transient
 (`network_error`, or `external_api_error` with 5xx or 429), and the wait ends before the step's deadline. A `Retry-After`
-in whole seconds is honoured where it is longer.
+in whole seconds is honoured where it is longer. What was refused at once, because nothing listens there, is told at once: a
+service that starts takes longer than these seconds, and a person waits for the answer.
 
 >>> delay_s(0, retry_after_s=None, jitter=0.0)
 1.0
@@ -19,12 +20,15 @@ __all__ = ["MAX_RETRIES", "delay_s", "is_transient", "retry_after_s"]
 MAX_RETRIES: Final = 3
 _JITTER_SHARE: Final = 0.25  # spreads callers that failed together; small enough to keep 1/2/4 recognisable
 _TOO_MANY_REQUESTS: Final = 429
+_DEFINITE: Final = frozenset({"refused", "certificate", "not_encrypted", "weak_login", "protocol"})
+"""`details.reason` of a `network_error` that some seconds do not change."""
 
 
 def is_transient(failure: Failure) -> bool:
     """Whether the same request may succeed later."""
     if failure.failure_class is FailureClass.NETWORK_ERROR:
-        return failure.retriable
+        reason = failure.details.get("reason")  # any JSON value: a list cannot be looked up in a set
+        return failure.retriable and not (isinstance(reason, str) and reason in _DEFINITE)
     status = failure.details.get("status")
     return (
         failure.failure_class is FailureClass.EXTERNAL_API_ERROR

@@ -542,6 +542,7 @@ async def test_a_refused_connection_is_a_network_error(world: World) -> None:
 
     assert error.failure.message == f"{HOST}:{gone.port}: connection refused: nothing listens there"
     assert error.failure.retriable
+    assert error.failure.details == {"phase": "connect", "reason": "refused"}
     assert (world.journal.last.failure, world.journal.last.address) == (FailureClass.NETWORK_ERROR, None)
 
 

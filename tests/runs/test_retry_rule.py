@@ -25,6 +25,15 @@ def test_a_service_that_is_busy_is_asked_again(status: int):
     assert not is_transient(failure(FailureClass.NETWORK_ERROR))
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_asked_again"),
+    [("refused", False), ("certificate", False), ("not_encrypted", False), ("closed", True), (["refused"], True)],
+)
+def test_what_some_seconds_do_not_change_is_told_at_once(reason: object, is_asked_again: bool):
+    """Nothing listens at a port: a person would wait eight seconds for what is known. The caller may ask again."""
+    assert is_transient(failure(FailureClass.NETWORK_ERROR, retriable=True, reason=reason)) is is_asked_again
+
+
 @given(
     st.sampled_from(sorted(set(FailureClass) - {FailureClass.NETWORK_ERROR, FailureClass.EXTERNAL_API_ERROR})),
     st.booleans(),
