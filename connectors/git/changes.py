@@ -1,6 +1,7 @@
 """What changed between two trees: the files with their numbers of lines, and a unified diff, both bounded.
 
-Renames are a file that goes and a file that comes.
+Renames are a file that goes and a file that comes. Nothing in a repository has a say in how it is shown: no attributes, no
+settings. A file that can be run or leads elsewhere is said to be one, also where its content is not shown.
 
 Source: git-diff(1). Not here: commits (commits.py).
 """
@@ -16,7 +17,7 @@ from dulwich.objects import S_ISGITLINK
 from dulwich.patch import gen_diff_header, is_binary, unified_diff
 from packs import Objects
 from remote import TooLarge, said
-from trees import shown
+from trees import kind_of, shown
 
 __all__ = ["MAX_DIFF_CHARACTERS", "compared", "contents", "differences", "stat_lines"]
 
@@ -83,7 +84,14 @@ _SIGNS: Final = {"add": "A", "modify": "M", "delete": "D"}
 
 
 def _counted(one: dict[str, Any]) -> str:
-    return one["note"] or f"+{one['added']} -{one['deleted']}"
+    counted = one["note"] or f"+{one['added']} -{one['deleted']}"
+    return f"{counted}, {one['type']}" if "type" in one else counted
+
+
+def _type(change: TreeChange) -> str:
+    """`file`, or what it is instead; `file → executable` where that changes."""
+    kinds = [kind_of(side.mode) for side in (change.old, change.new) if side is not None and side.mode is not None]
+    return " → ".join(dict.fromkeys(kinds))
 
 
 def _file(objects: Objects, change: TreeChange, *, wants_text: bool) -> tuple[dict[str, Any], str]:
@@ -95,6 +103,8 @@ def _file(objects: Objects, change: TreeChange, *, wants_text: bool) -> tuple[di
         "deleted": None,
         "note": "",
     }
+    if (kind := _type(change)) != "file":
+        file["type"] = kind
     if change.old is not None and change.new is not None and change.old.mode != change.new.mode:
         file["mode"] = f"{change.old.mode or 0:06o} → {change.new.mode or 0:06o}"
     if is_binary(old) or is_binary(new):

@@ -44,9 +44,16 @@ def described(commit: Commit) -> dict[str, Any]:
 
 
 def line_of(commit: Commit) -> str:
-    """`0123abc4 subject (author, 2026-03-01)`, as a person reads it before they decide."""
+    """`0123abc4 subject (author, 2026-03-01T10:00+01:00)`, as a person reads it before they decide.
+
+    With the zone, which whoever commits chooses: without it one moment has two dates. A message that says that its bytes are not
+    UTF-8 is read differently elsewhere.
+    """
     found = described(commit)
-    return f"{found['id'][:12]} {found['subject']} ({found['author']} <{found['author_email']}>, {found['date'][:16]})"
+    encoding = (commit.encoding or b"UTF-8").decode("ascii", "backslashreplace")
+    other = "" if encoding.upper() in ("UTF-8", "UTF8") else f", other programs read it as {encoding[:40]!a}"
+    person = f"{found['author']} <{found['author_email']}>"
+    return f"{found['id'][:12]} {found['subject']} ({person}, {_to_the_minute(found['date'])}{other})"
 
 
 def walked(objects: Objects, tips: list[bytes]) -> Iterator[Commit]:
@@ -121,6 +128,11 @@ def _moment(seconds: int, zone_s: int) -> str:
         return datetime.fromtimestamp(seconds, timezone(timedelta(seconds=zone_s))).isoformat()
     except (ValueError, OverflowError, OSError):
         return f"{seconds} seconds after {datetime.fromtimestamp(0, UTC):%Y-%m-%d}"
+
+
+def _to_the_minute(moment: str) -> str:
+    """RFC 3339 without seconds; what is none stays as it is."""
+    return re.sub(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d):\d\d(?=[+-])", r"\1", moment)
 
 
 def _person(raw: bytes) -> tuple[str, str]:

@@ -208,7 +208,7 @@ def test_the_commit_that_was_shown_is_the_one_that_is_pushed(host: GitHost, repo
     assert shown["stat"].splitlines() == [
         "D docs/logo.bin: binary, 256 → 0 bytes",
         "M readme.txt: +1 -4",
-        "A src/run: +1 -0",
+        "A src/run: +1 -0, executable",
         "3 files, +2 -4 lines",
     ]
     assert git("log", "-1", "--format=%an <%ae> %cI %P %B", at=repositories / "site.git").strip() == (
@@ -342,6 +342,29 @@ def test_commits_of_a_working_copy_are_pushed_as_a_bundle(host: GitHost, reposit
     assert shown["stat"].splitlines()[-1] == "1 file, +501 -5 lines"
     assert pushed["to"] == shown["to"] == git("rev-parse", "main", at=work) == tip(repositories)
     git("fsck", "--strict", at=repositories / "site.git")
+
+
+def test_nothing_in_a_repository_chooses_how_it_is_shown(host: GitHost, repositories: Path, tmp_path: Path) -> None:
+    """Attributes, the zone and the encoding of a commit, a mode that changes where no diff is shown."""
+    work = clone(repositories / "site.git", tmp_path)
+    (work / ".gitattributes").write_text("*.txt -diff\nreadme.txt diff=none linguist-generated\n")
+    (work / "readme.txt").write_text("changed\n")
+    (work / "docs" / "logo.bin").chmod(0o755)
+    git("add", "-A", at=work)
+    git("config", "i18n.commitEncoding", "UTF-7", at=work)
+    moment = "2026-03-02T00:30:00+14:00"
+    git("commit", "-q", "-m", "+AGEAYg-", at=work, GIT_AUTHOR_DATE=moment, GIT_COMMITTER_DATE=moment)
+    asked = {"repository": "site.git", "branch": "main", "expected": tip(repositories)}
+    shown = host.call("preview_bundle", **asked, bundle=bundle(work, "origin/main..main")).output
+
+    assert shown["commits"].endswith("2026-03-02T00:30+14:00, other programs read it as 'UTF-7')")
+    assert shown["stat"].splitlines() == [
+        "A .gitattributes: +2 -0",
+        "M docs/logo.bin: binary, 256 → 256 bytes, file → executable",
+        "M readme.txt: +1 -5",
+        "3 files, +3 -5 lines",
+    ]
+    assert "+changed" in shown["diff"]
 
 
 def test_commits_of_the_branch_are_replaced_by_force_only(host: GitHost, repositories: Path, tmp_path: Path) -> None:
