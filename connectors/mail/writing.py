@@ -62,6 +62,8 @@ MAX_ATTACHMENTS: Final = 10
 ATTACHMENTS_BYTES: Final = 10 << 20
 """Of all attachments: many servers take messages of 25 MB at most, and base64 makes them larger."""
 _BETWEEN_COMMAS: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')
+_NOT_IN_A_FILENAME: Final = re.compile(r"[/\\]|=\?")
+"""What leads elsewhere, and what many readers decode as an encoded word, so that they show another name."""
 _CRLF: Final = "\r\n"
 _POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")
 _HEADER: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER]<0.131072>"
@@ -200,8 +202,8 @@ def check_attachments(wanted: Sequence[Attachment]) -> None:
 
 def _check_filename(name: str) -> None:
     check_line(name, "attachments")
-    if not name.strip() or len(name) > MAX_NAME_CHARACTERS or "/" in name or "\\" in name:
-        words = f"filename {name[:80]!r} is empty, longer than {MAX_NAME_CHARACTERS} characters, or has a slash"
+    if not name.strip() or len(name) > MAX_NAME_CHARACTERS or _NOT_IN_A_FILENAME.search(name):
+        words = f"filename {name[:80]!r} is empty, longer than {MAX_NAME_CHARACTERS} characters, or has a slash or =?"
         raise BadInput(words, argument="attachments")
 
 
@@ -214,7 +216,7 @@ def text_attachment(one: Attachment) -> Attached:
 def mailbox_attachment(one: Attachment, folder: Folder, uid: int, room: int) -> Attached:
     """A part of a message; of `room` bytes at most."""
     part, data = attached_bytes(folder, uid, one.part or "", room, "attachments")
-    name = one.filename or re.sub(r"[/\\]", "_", part.filename)[:MAX_NAME_CHARACTERS] or f"part-{part.section}"
+    name = one.filename or _NOT_IN_A_FILENAME.sub("_", part.filename)[:MAX_NAME_CHARACTERS] or f"part-{part.section}"
     # A message in a message would have to be one that the `email` package can read; as a file it is what it is.
     kind = (
         part.kind

@@ -506,6 +506,7 @@ def test_an_answer_to_oneself_goes_to_whom_the_message_went(account: Account) ->
         ({"body": "x\0"}, "body"),
         ({"attachments": [{"filename": "../a", "text": "x"}]}, "attachments"),
         ({"attachments": [{"filename": "a\r\nX: y", "text": "x"}]}, "attachments"),
+        ({"attachments": [{"filename": "=?utf-8?Q?invoice=2Eexe?=", "text": "x"}]}, "attachments"),
         ({"attachments": [{"filename": "a"}]}, "attachments"),
         ({"attachments": [{"filename": "a", "text": "x", "part": "1"}]}, "attachments"),
         ({"attachments": [{"filename": "a", "text": "x"}] * 11}, "attachments"),

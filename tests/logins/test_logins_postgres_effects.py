@@ -610,6 +610,25 @@ def test_what_a_connector_sends_behind_a_write_sets_nothing_back_unseen(server: 
     assert login.notes == []
 
 
+@pytest.mark.parametrize(("before", "is_shown"), [("SELECT 1", True), ("SELECT set_config({}, 'all', true)", False)])
+def test_a_setting_of_a_library_that_was_loaded_meanwhile_counts_once_it_was_set(
+    server: PostgreSQL, admin: Admin, before: str, is_shown: bool
+) -> None:
+    """Before that it is a name that PostgreSQL lists nowhere."""
+    admin.run(WRITTEN)
+    sql = "UPDATE shop.bills SET amount = amount WHERE id = shop.keeps_digits() RETURNING *"
+    with ready(server, preview=True) as (login, library):
+        library.run("BEGIN")
+        library.run(before.format("'plpgsql.extra_warnings'"))
+        with contextlib.suppress(pg8000.exceptions.Error, OSError):
+            library.run(sql)
+            library.run("COMMIT")
+        if is_shown:
+            assert len(login.notes) == 1
+        else:
+            assert "'plpgsql.extra_warnings' was changed" in login.over().message
+
+
 def test_the_zone_of_a_database_is_a_part_of_what_was_seen(server: PostgreSQL, admin: Admin) -> None:
     """Times are shown in the zone that the database has; another one since then is another change."""
     admin.run(WRITTEN)
