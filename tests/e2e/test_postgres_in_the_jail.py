@@ -30,9 +30,11 @@ CREATE TABLE orders (id int PRIMARY KEY, customer int REFERENCES customers ON DE
 COMMENT ON TABLE customers IS 'who buys';
 CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}';
 CREATE ROLE writer LOGIN PASSWORD '{PASSWORD}';
+CREATE ROLE clerk;
+GRANT clerk TO writer;
 REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC;
 GRANT SELECT ON customers, orders TO reader;
-GRANT SELECT, INSERT, UPDATE, DELETE ON customers, orders TO writer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON customers, orders TO writer, clerk;
 """
 ROWS: Final = """
 TRUNCATE customers, orders RESTART IDENTITY;
@@ -173,6 +175,10 @@ def change(how: str):
         transaction("BEGIN", SEEN)
     elif how == "goes on":
         transaction("BEGIN", SEEN, "COMMIT", "BEGIN", "DELETE FROM customers RETURNING *", "COMMIT")
+    elif how == "rounds":
+        transaction("BEGIN", "SELECT set_config('extra_float_digits', '-15', true)", SEEN, "COMMIT")
+    elif how == "takes a role":
+        transaction("BEGIN", "SELECT set_config('role', 'clerk', true)", SEEN, "COMMIT")
     elif how == "again":
         transaction("BEGIN", SEEN, "COMMIT")
         transaction("BEGIN", SEEN, "COMMIT")
@@ -417,6 +423,21 @@ def test_what_the_database_refuses_has_no_preview(shop: Shop) -> None:
     assert len(shop.sql("SELECT id FROM orders")) == 3
 
 
+def test_a_statement_that_chooses_how_its_rows_are_written_cannot_be_approved(shop: Shop) -> None:
+    """Two amounts would have one text, and so one digest: the reason stands in the place of the preview."""
+    chosen = "UPDATE customers SET city = 'x' WHERE id = 1{} RETURNING *"
+    rounding = " AND set_config('extra_float_digits', '-15', true)||set_config('datestyle', 'SQL, DMY', true) <> ''"
+    question = shop.ask("execute-sql", sql=chosen.format(rounding))
+    seen = shop.preview(question)
+    assert "was changed in SQL" in seen.problem
+    assert "Changes" not in seen.lines
+    decided = shop.person.decide(shop.home, question, "approve", digest=seen.digest)
+    assert decided.status != 200, decided.body
+    assert cities(shop)[0] == [1, "Bergen"]
+    plain = shop.ask("execute-sql", sql=chosen.format(""))
+    assert shop.approve(plain, shop.preview(plain))["status"] == "completed"
+
+
 @pytest.mark.parametrize(
     ("how", "failure", "changes"),
     [
@@ -427,6 +448,8 @@ def test_what_the_database_refuses_has_no_preview(shop: Shop) -> None:
         ("without a transaction", "capability_denied", False),
         ("goes on", "capability_denied", True),
         ("again", "capability_denied", True),
+        ("rounds", "capability_denied", False),
+        ("takes a role", "capability_denied", False),
     ],
 )
 def test_a_connector_that_lies_changes_what_was_seen_or_nothing(
