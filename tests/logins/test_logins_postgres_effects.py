@@ -429,6 +429,14 @@ def test_the_table_that_changes_is_named_and_its_columns_come_first(
     assert row.startswith("  id: 2, name: Bo, ")
 
 
+def test_columns_that_a_statement_adds_are_not_shown_as_the_tables(opens: Opens, admin: Admin) -> None:
+    """They have any name and value: behind the row, another `city` would be taken for its own."""
+    sql = "UPDATE shop.customers SET city = 'Oslo' FROM (SELECT 'Bergen' AS city) AS was WHERE id = 2 RETURNING *"
+    assert effects(opens, sql).text.splitlines()[1] == (
+        "  id: 2, name: Bo, city: Oslo, since: 2026-01-01 00:00:00+00 (not in this table: city: Bergen)"
+    )
+
+
 def test_nothing_is_changed_where_no_row_fits(opens: Opens, admin: Admin) -> None:
     """Which may be seen, and carried out."""
     sql = "DELETE FROM shop.customers WHERE id = 99 RETURNING *"

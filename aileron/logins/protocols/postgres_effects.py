@@ -426,7 +426,7 @@ class Transaction(Filter):
             raise not_allowed("the rows that came are not whole rows of one table: end the statement with RETURNING *")
         given = given_columns(write.sql)
         left = (place for place, row in enumerate(own) if given is not None and row[2] == b"t" and row[1] not in given)
-        return Target(int(text_of(found[0][0])), _qualified(*found[0][1:3]), frozenset(left))
+        return Target(int(text_of(found[0][0])), _qualified(*found[0][1:3]), frozenset(left), len(own))
 
     def _ask(self, sql: str, status: bytes = b"T") -> Generator[_Step, _Part, list[Row]]:
         found = yield from self._ask_or_fail(sql, status)

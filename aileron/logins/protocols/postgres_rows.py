@@ -91,11 +91,14 @@ class Table(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The table that a write is of. `filled`: the places of columns that an INSERT leaves to their defaults."""
+    """The table that a write is of. `filled`: the places of columns that an INSERT leaves to their defaults. `width`: how many
+    columns of what came are its own; a statement can add others, of any name (FROM, USING).
+    """
 
     root: int
     name: str
     filled: frozenset[int]
+    width: int
 
 
 class Write:
@@ -275,9 +278,9 @@ def _lines(
     verb = _WRITES[first_word(write.sql)]
     yield f"{_rows(len(write.rows))} of {target.name} {verb}{':' if write.rows else '.'}"
     for row in write.rows:
-        yield "  " + ", ".join(
-            f"{_said(column.name)}: {_value(value)}" for column, value in zip(columns, row, strict=True)
-        )
+        cells = [f"{_said(column.name)}: {_value(value)}" for column, value in zip(columns, row, strict=True)]
+        own, other = cells[: target.width], cells[target.width :]
+        yield "  " + ", ".join(own) + (f" (not in this table: {', '.join(other)})" if other else "")
     if target.filled:
         names = ", ".join(_said(columns[place].name) for place in sorted(target.filled))
         yield f"Filled in anew by the database when it is done: {names}"
