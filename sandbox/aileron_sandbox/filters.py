@@ -390,9 +390,13 @@ _SOCK_TYPES: Final = 0xF
 _ODD_TYPES: Final = (3, 4, 5, 6, 10)  # RAW, RDM, SEQPACKET, DCCP, PACKET: of an IP family
 _IPPROTO_UDP: Final = 17
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
+_FIRST: Final = 1
+"""The first process of a cell, which is ours: its number is the same in each."""
+_PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS = 0x5412, 0x541C, 0x5423, 0x541D
 _ADDR_NO_RANDOMIZE_BIT, _LAST_BIT = 18, 31
 _FAMILIES_BELOW_NETLINK: Final = tuple(f for f in range(1, _AF_NETLINK) if f not in (_AF_UNIX, _AF_INET, _AF_INET6))
+_IS_FIRST: Final = Only(0, _LOW_32_BITS, (_FIRST,))
 _SETS_ID: Final = (_S_ISUID, _S_ISGID)
 _IS_IP: Final = Only(0, _LOW_32_BITS, (_AF_INET, _AF_INET6))
 _IS_NETLINK: Final = Only(0, _LOW_32_BITS, (_AF_NETLINK,))
@@ -451,6 +455,20 @@ CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
     # The kernel reads 32 bits of a command, seccomp compares 64. A lease of a file that may only be read holds up whoever writes.
     "fcntl": (Refusal(errno.EPERM, (Only(1, _LOW_32_BITS, (_F_SETLEASE, _F_SETDELEG)),)),),
     "ioctl": (Refusal(errno.EPERM, (Only(1, _LOW_32_BITS, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS)),)),),
+    # The first process has the agent's uid, which is all that the kernel asks for here.
+    "prlimit64": (Refusal(errno.EPERM, (_IS_FIRST,), above=((2, 0),)),),
+    **{
+        name: (Refusal(errno.EPERM, (_IS_FIRST,)),)
+        for name in ("sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler")
+    },
+    "setpriority": (
+        Refusal(errno.EPERM, (Only(0, _LOW_32_BITS, (0, 1)), Only(1, _LOW_32_BITS, (_FIRST,)))),
+        Refusal(errno.EPERM, (Only(0, _LOW_32_BITS, (_PRIO_USER,)),)),
+    ),
+    "ioprio_set": (
+        Refusal(errno.EPERM, (Only(0, _LOW_32_BITS, (1, 2)), Only(1, _LOW_32_BITS, (_FIRST,)))),
+        Refusal(errno.EPERM, (Only(0, _LOW_32_BITS, (_IOPRIO_WHO_USER,)),)),
+    ),
     # Any bit but ADDR_NO_RANDOMIZE, unless all 32 are set, which only asks.
     "personality": tuple(
         Refusal(errno.EPERM, (Only(0, 1 << _LAST_BIT | 1 << bit, (value,)),))

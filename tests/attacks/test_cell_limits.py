@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 from pathlib import Path
@@ -84,3 +85,34 @@ def test_no_lease_holds_up_the_persons_own_writes(attack: Attack, folder: Path, 
     attack.all_denied("a lease", "EPERM", dict(enumerate(denied)))
     attack.control("a lock of its own file", "ok", locked)
     attack.control("the same leases outside", ["ok"] * 4, outside(*leases[:4]))
+
+
+_OF_A_PROCESS: Final = (
+    "affinity", "scheduler", "parameters", "niceness", "niceness of the group", "I/O priority", "a limit", "who goes first",
+)  # fmt: skip
+
+
+def test_the_first_process_is_not_theirs_to_rule(attack: Attack, folder: Path) -> None:
+    """It has the agent's uid, and the kernel asks for no more to slow it down. Control: a process of the agent's own."""
+    first = tried(policy_of(folder), *(["rule", what, 1] for what in _OF_A_PROCESS), ["niceness_of_all"])
+    own = tried(policy_of(folder), *(["rule", what, 0] for what in _OF_A_PROCESS))
+
+    attack.all_denied("of the first process", {"EPERM", "EROFS", "EACCES"}, dict(enumerate(first)))
+    attack.control("the same of a process of its own", ["ok"] * len(own), own)
+
+
+def test_nothing_in_a_cell_goes_before_what_is_outside(attack: Attack, folder: Path) -> None:
+    """Neither to the processor nor, where the machine is out of memory, after it; also if the command had a better priority."""
+    is_root = os.getuid() == 0
+    if is_root:
+        os.setpriority(os.PRIO_PROCESS, 0, -5)
+    try:
+        priority, *denied = tried(policy_of(folder), ["priority"], ["better"], ["out_of_memory_score", -1000])
+        had = outside(["priority"])
+    finally:
+        if is_root:
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+
+    attack.all_denied("a better place", "EACCES", dict(enumerate(denied)))
+    attack.denied("the priority of a command that root started", [os.SCHED_OTHER, 0], priority)
+    attack.control("outside it is handed on", [[os.SCHED_OTHER, -5 if is_root else 0]], had)

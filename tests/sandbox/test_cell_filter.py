@@ -47,6 +47,10 @@ def _socket(a: list[int]) -> Answers:
     return found
 
 
+def _of_the_first(arguments: list[int]) -> Answers:
+    return {errno.EPERM} if arguments[0] % HIGH == 1 else ()
+
+
 FOR_SOME_ARGUMENTS: Final[dict[str, Callable[[list[int]], Answers]]] = {
     "clone": lambda a: {errno.EPERM} if a[0] & NEW else (),
     "unshare": lambda a: {errno.EPERM} if a[0] & (NEW | 0x80) else (),
@@ -65,6 +69,13 @@ FOR_SOME_ARGUMENTS: Final[dict[str, Callable[[list[int]], Answers]]] = {
     "socketpair": lambda a: {errno.EAFNOSUPPORT} if a[0] != 1 else (),
     "fcntl": lambda a: {errno.EPERM} if a[1] % HIGH in {1024, 1040} else (),
     "ioctl": lambda a: {errno.EPERM} if a[1] % HIGH in {0x5412, 0x541C, 0x541D, 0x5423} else (),
+    "prlimit64": lambda a: {errno.EPERM} if a[0] % HIGH == 1 and a[2] else (),
+    "sched_setaffinity": _of_the_first,
+    "sched_setattr": _of_the_first,
+    "sched_setparam": _of_the_first,
+    "sched_setscheduler": _of_the_first,
+    "setpriority": lambda a: {errno.EPERM} if a[0] % HIGH == 2 or (a[0] % HIGH < 2 and a[1] % HIGH == 1) else (),
+    "ioprio_set": lambda a: {errno.EPERM} if a[0] % HIGH == 3 or (a[0] % HIGH in {1, 2} and a[1] % HIGH == 1) else (),
     "personality": lambda a: {errno.EPERM} if a[0] % HIGH not in {0, 0x40000, 0xFFFFFFFF} else (),
 }
 """Written anew: what the page says of each, and every answer that one of its rows gives."""

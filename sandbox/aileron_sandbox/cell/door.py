@@ -447,6 +447,8 @@ def _preparation(
             resource.RLIMIT_NOFILE: policy.open_files,
             resource.RLIMIT_FSIZE: policy.file_bytes,
             resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_NICE: 0,
+            resource.RLIMIT_RTPRIO: 0,
         },
         links=policy.links,
         masked=policy.masked,

@@ -76,6 +76,7 @@ _RESTORED: Final = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD)
 """And what Python has changed at its start, or this module."""
 _FAILED: Final = 3
 """Descriptor by which it is told that the agent could not be executed; exec closes it."""
+_SCHED_DEADLINE: Final = 6  # sched(7)
 _ASIDE: Final = 64  # above every target, so that no dup2 overwrites a source
 _NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -384,6 +385,7 @@ def _become_agent(
             most = resource.getrlimit(kind)[1]  # the host's own, above which nobody gets without privilege
             value = value if most == resource.RLIM_INFINITY else min(value, most)
             resource.setrlimit(kind, (value, value))
+        _be_no_better_than_others()
         if ruleset is not None:
             kernel.landlock_restrict_self(ruleset)
         filter_.install()
@@ -393,6 +395,14 @@ def _become_agent(
         os.write(failed, struct.pack("!i", error.errno or errno.EIO))
     finally:
         os._exit(127)
+
+
+def _be_no_better_than_others() -> None:
+    """A command that root has started with a better priority, or as a real-time one, does not hand that on."""
+    if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR, _SCHED_DEADLINE):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    if os.getpriority(os.PRIO_PROCESS, 0) < 0:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
 
 
 def _arrange(sources: list[int]) -> None:

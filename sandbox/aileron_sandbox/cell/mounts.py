@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["DEVICES", "PROC_EMPTY", "PROC_READ_ONLY", "WRITABLE", "Root"]
 
 DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
-PROC_READ_ONLY: Final = ("bus", "driver", "fs", "irq", "mtrr", "sys", "sysrq-trigger", "tty")
-"""By these the machine is told to do something. Who is root outside is so by number, and /proc/sys asks for no capability."""
+PROC_READ_ONLY: Final = ("1", "bus", "driver", "fs", "irq", "mtrr", "sys", "sysrq-trigger", "tty")
+"""By these the machine is told to do something, or the first process is. Who is root outside is so by number, and /proc/sys asks
+for no capability."""
 PROC_EMPTY: Final = (
     "acpi", "asound", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "pressure", "sched_debug", "scsi", "slabinfo", "timer_list", "timer_stats", "vmallocinfo", "vmcore",

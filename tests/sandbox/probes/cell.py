@@ -276,6 +276,44 @@ def lock(path: str) -> str:
     return "ok"
 
 
+def rule(what: str, pid: int) -> object:
+    """One thing that is set for a process; 0 is one that is made for it."""
+    ioprio_set = 251 if os.uname().machine == "x86_64" else 30
+    attempts = {
+        "affinity": lambda: os.sched_setaffinity(pid, os.sched_getaffinity(0)),
+        "scheduler": lambda: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)),
+        "parameters": lambda: os.sched_setparam(pid, os.sched_param(0)),
+        "niceness": lambda: os.setpriority(os.PRIO_PROCESS, pid, 10),
+        "niceness of the group": lambda: os.setpriority(os.PRIO_PGRP, pid, 10),
+        "I/O priority": lambda: call(ioprio_set, 1, pid, 3 << 13),
+        "a limit": lambda: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)),
+        "who goes first": lambda: out_of_memory_score(900, pid or os.getpid()),
+    }
+    return forked(lambda: (attempts[what](), "ok")[1])
+
+
+def out_of_memory_score(score: int, pid: int = 0) -> str:
+    """A greater number goes first."""
+    with open(f"/proc/{pid or os.getpid()}/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(str(score))
+    return "ok"
+
+
+def niceness_of_all() -> object:
+    """Of each process of this user."""
+    return forked(lambda: os.setpriority(os.PRIO_USER, 0, 10))
+
+
+def priority() -> list[int]:
+    """The policy, the niceness."""
+    return [os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)]
+
+
+def better() -> object:
+    """A better niceness."""
+    return forked(lambda: os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) - 1))
+
+
 def namespaces_of(pid: str) -> dict[str, str]:
     """Each as a number."""
     return {
