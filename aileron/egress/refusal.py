@@ -6,6 +6,7 @@ this package: engine.py turns the first into `capability_denied` and the second 
 
 Rules
 - A message holds no query string, no header value and no body: it reaches logs, the ledger and the agent.
+- A message has at most MAX_REFUSAL characters: what it names, such as a header field, may be as long as a connector likes.
 - A new reason gets a row in docs/reference/egress.md (a test compares them).
 
 >>> Reason.HOST_NOT_GRANTED.boundary
@@ -15,11 +16,15 @@ Rules
 from __future__ import annotations
 
 import enum
+from typing import Final
 
-from aileron.model.failure import Boundary
+from aileron.model.failure import Boundary, shortened
 from aileron.model.names import HostPort
 
-__all__ = ["BadAnswerError", "Reason", "RefusedError", "unencrypted"]
+__all__ = ["MAX_REFUSAL", "BadAnswerError", "Reason", "RefusedError", "unencrypted"]
+
+MAX_REFUSAL: Final = 800
+"""Characters. The longest of our own, with a host name of 253 in it, has some 600."""
 
 
 class Reason(enum.StrEnum):
@@ -91,7 +96,7 @@ class RefusedError(Exception):
     """This request must not leave."""
 
     def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
+        super().__init__(shortened(message, MAX_REFUSAL))
         self.reason = reason
 
 

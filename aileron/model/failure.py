@@ -23,12 +23,10 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["MAX_MESSAGE", "AileronError", "Boundary", "Failure", "FailureClass"]
+__all__ = ["MAX_MESSAGE", "AileronError", "Boundary", "Failure", "FailureClass", "shortened"]
 
 MAX_MESSAGE: Final = 4000
 """Characters, what a record keeps of one: two screens. The longest of our own without a stranger's value in it has some 500."""
-_END: Final = 1000
-"""Characters of those that are kept of the end of a message that is cut; a cure has some 200."""
 
 
 class Boundary(enum.StrEnum):
@@ -123,7 +121,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "message", _bounded(self.message))
+        msgspec.structs.force_setattr(self, "message", shortened(self.message))
 
 
 class AileronError(Exception):
@@ -164,10 +162,10 @@ class AileronError(Exception):
         )
 
 
-def _bounded(message: str) -> str:
-    """At most MAX_MESSAGE characters of it, with how many were left out."""
-    if len(message) <= MAX_MESSAGE:
+def shortened(message: str, most: int = MAX_MESSAGE) -> str:
+    """At most so many characters of it, the last quarter of them from its end, with how many were left out."""
+    if len(message) <= most:
         return message
-    gap = " … ({} characters left out) … "
-    kept = MAX_MESSAGE - len(gap.format(len(message))) - _END
-    return message[:kept] + gap.format(len(message) - kept - _END) + message[-_END:]
+    gap, end = " … ({} characters left out) … ", most // 4
+    kept = most - len(gap.format(len(message))) - end
+    return message[:kept] + gap.format(len(message) - kept - end) + message[-end:]

@@ -62,6 +62,7 @@ SEMVER: Final = re.compile(
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
 MAX_VERSION: Final = 128
+_MAX_QUOTED: Final = 300  # characters of a name in a message: a host name has 253, and a port six
 """Characters: SemVer has no limit, published ones have under 40, and a number of thousands of digits cannot be compared."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,99})")
 FQN: Final = re.compile(rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})+")
@@ -84,13 +85,15 @@ class Fqn(msgspec.Struct, frozen=True, order=True):
         scheme, separator, rest = text.partition("://")
         if not separator or scheme not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
-            raise ValueError(f"{text!r} has no known scheme; expected one of {known}")
+            raise ValueError(f"{_quoted(text)} has no known scheme; expected one of {known}")
         segments = tuple(rest.split("/"))
         if len(segments) < 2:
-            raise ValueError(f"{text!r} names no repository; expected {scheme}://OWNER/REPOSITORY")
+            raise ValueError(f"{_quoted(text)} names no repository; expected {scheme}://OWNER/REPOSITORY")
         for segment in segments:
             if not _SEGMENT.fullmatch(segment) or ".." in segment:
-                raise ValueError(f"{text!r}: path segment {segment!r} is not letters, digits, '.', '_' or '-'")
+                raise ValueError(
+                    f"{_quoted(text)}: path segment {_quoted(segment)} is not letters, digits, '.', '_' or '-'"
+                )
         return cls(scheme, segments)
 
     def __str__(self) -> str:
@@ -108,15 +111,20 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
         """Parse `host:port`. ValueError for wildcards, a missing port, upper case, IP spellings that are not canonical."""
         host, separator, port = text.rpartition(":")
         if not separator or not host:
-            raise ValueError(f"{text!r} has no port; expected HOST:PORT")
+            raise ValueError(f"{_quoted(text)} has no port; expected HOST:PORT")
         if not _PORT.fullmatch(port) or int(port) > 65535:
-            raise ValueError(f"{text!r}: port {port!r} is not a number from 1 to 65535")
+            raise ValueError(f"{_quoted(text)}: port {_quoted(port)} is not a number from 1 to 65535")
         if "*" in host:
-            raise ValueError(f"{text!r}: wildcards are not allowed; name each host")
+            raise ValueError(f"{_quoted(text)}: wildcards are not allowed; name each host")
         return cls(check_host(host), int(port))
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+def _quoted(text: str) -> str:
+    """A name as a message shows it, which may be a stranger's and of any length."""
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
 
 
 def check_host(host: str) -> str:
@@ -128,14 +136,14 @@ def check_host(host: str) -> str:
     """
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ValueError(f"{host!r} is not a lower-case host name")
+        raise ValueError(f"{_quoted(host)} is not a lower-case host name")
     last = labels[-1]
     if last.isdigit() or re.fullmatch(r"0x[0-9a-f]*", last):
         octets_are_canonical = all(
             label.isdigit() and label == str(int(label)) and int(label) <= 255 for label in labels
         )
         if len(labels) != 4 or not octets_are_canonical:
-            raise ValueError(f"{host!r} looks like an IP address but is not four decimal octets")
+            raise ValueError(f"{_quoted(host)} looks like an IP address but is not four decimal octets")
     return host
 
 
@@ -151,7 +159,7 @@ class BindingName(msgspec.Struct, frozen=True, order=True):
         """Parse `KIND/SERVICE/IDENTITY`. ValueError otherwise."""
         parts = text.split("/")
         if len(parts) != 3 or not all(_BINDING_PART.fullmatch(part) for part in parts):
-            raise ValueError(f"{text!r} is not KIND/SERVICE/IDENTITY in lower case, such as basic/caldav/home")
+            raise ValueError(f"{_quoted(text)} is not KIND/SERVICE/IDENTITY in lower case, such as basic/caldav/home")
         return cls(*parts)
 
     def __str__(self) -> str:
@@ -165,7 +173,7 @@ def check_semver(text: str) -> str:
             f"{text[:MAX_VERSION]!r}… is not a version: it has {len(text)} characters; at most {MAX_VERSION}"
         )
     if not SEMVER.fullmatch(text):
-        raise ValueError(f"{text!r} is not a SemVer version (MAJOR.MINOR.PATCH, no leading v, no range)")
+        raise ValueError(f"{_quoted(text)} is not a SemVer version (MAJOR.MINOR.PATCH, no leading v, no range)")
     return text
 
 
@@ -185,7 +193,7 @@ def precedence(version: str) -> tuple[Any, ...]:
 def check_pin(text: str) -> str:
     """`sha256:` and 64 lower-case hex digits, returned as given. ValueError otherwise."""
     if not PIN.fullmatch(text):
-        raise ValueError(f"{text!r} is not sha256: and 64 lower-case hex digits")
+        raise ValueError(f"{_quoted(text)} is not sha256: and 64 lower-case hex digits")
     return text
 
 

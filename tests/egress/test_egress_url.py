@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.refusal import MAX_REFUSAL, Reason, RefusedError
 from aileron.egress.url import MAX_URL_CHARS, Url, parse_url
 
 
@@ -110,3 +110,15 @@ def test_a_refusal_never_quotes_path_or_query(text: str) -> None:
         parse_url(f"{text}/sesame?token=sesame|")
 
     assert "sesame" not in str(caught.value)
+
+
+def test_a_refusal_is_as_long_as_we_like_and_not_as_the_connector_does() -> None:
+    """Of a host of 5,000 characters the beginning is quoted; one as people write them stands there whole."""
+    with pytest.raises(RefusedError, match=r"'api\.exam_ple\.com' is not") as short:
+        parse_url("https://api.exam_ple.com/")
+    with pytest.raises(RefusedError) as long:
+        parse_url(f"https://{'a' * 5_000}/")
+
+    assert short.value.reason is long.value.reason is Reason.URL_HOST
+    assert len(str(long.value)) < 400
+    assert len(str(RefusedError(Reason.HOST_NOT_GRANTED, "x" * 5_000))) == MAX_REFUSAL
