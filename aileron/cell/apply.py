@@ -14,10 +14,11 @@ Rules
   upper file is no difference, so doing it again goes on where it stopped.
 - What the person made, changed or removed in the project since the session began is not overwritten, unless `force` says so. A
   new name is linked and never renamed into place, so that not even a file of this moment is lost.
+- A hole of a file stays one: three terabytes of nothing are written as nothing.
 - Permissions and times are kept. Owners, set-user-ID, set-group-ID and sticky bits, attributes and second names are not. Sockets,
   pipes and devices are refused.
 
-Source: openat(2), rename(2), link(2). Not here: what is different (overlay.py), who is asked (the command).
+Source: openat(2), rename(2), link(2), lseek(2). Not here: what is different (overlay.py), who is asked (the command).
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ import contextlib
 import dataclasses
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -44,6 +44,7 @@ _MAX_PENDING: Final = 1_000_000
 """Differences that are held in memory: about 500 MB."""
 _RECORDED_EVERY: Final = 256
 """Changes until a first record of what was applied, then three times as many. What a kill leaves out is no difference."""
+_PIECE: Final = 1 << 20  # bytes that are copied at once
 _RENAMES_ONLY: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 """What link(2) fails with on a file system that has no second names."""
 
@@ -362,13 +363,42 @@ def _copy(source: int, target: int, name: str, temporary: str, there: os.stat_re
             raise _RefusedError("is no file")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(temporary, flags, 0o600, dir_fd=target), "wb") as copy:
-            shutil.copyfileobj(original, copy, 1 << 20)
-            copy.flush()
+            _copy_data(original.fileno(), copy.fileno(), status.st_size)
             if there is not None and (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
                 with contextlib.suppress(PermissionError):  # only root gives files away
                     os.fchown(copy.fileno(), there.st_uid, there.st_gid)
             os.fchmod(copy.fileno(), stat.S_IMODE(status.st_mode) & 0o777)
             os.utime(copy.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_data(source: int, target: int, size: int) -> None:
+    """All that is no hole, lseek(2). A file system that knows none says that all of it is data."""
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(source, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a hole up to the end
+                break
+            raise
+        end = os.lseek(source, at, os.SEEK_HOLE)
+        os.lseek(source, at, os.SEEK_SET)
+        os.lseek(target, at, os.SEEK_SET)
+        at += _copy_bytes(source, target, end - at)
+    os.ftruncate(target, size)
+
+
+def _copy_bytes(source: int, target: int, count: int) -> int:
+    """From where both are. OSError where the file has become shorter meanwhile."""
+    left = count
+    while left:
+        piece = os.read(source, min(left, _PIECE))
+        if not piece:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        left -= len(piece)
+        while piece:
+            piece = piece[os.write(target, piece) :]
+    return count
 
 
 def _set_folder(parent: int, name: str, status: os.stat_result) -> None:

@@ -34,6 +34,7 @@ from aileron.cell.compare import is_git_data, leads_out_of
 from aileron.cell.executes import Candidate, EntryKind, Finding, GitPlaces, findings, git_places
 from aileron.cell.kept import Kept
 from aileron.cell.listing import Change, Listing, What
+from aileron.cell.sizes import size_of
 from aileron.cell.start import Start
 from aileron.cell.tree import MAX_DEPTH, Bytes, child, kind_of, opened, opened_root, remove_tree
 from aileron.model.failure import AileronError, FailureClass
@@ -51,6 +52,8 @@ _NO_UPPER: Final = frozenset(
 """File systems that an overlay cannot write to, or not safely."""
 _CHUNK: Final = 1 << 20
 """Bytes of two files that are compared at a time."""
+_LARGE_BYTES: Final = 100 << 20
+"""Of one file, which is then said in the list: more than what version control takes of one."""
 _MAX_DIFFERENCES: Final = 1_000_000
 """More than this is not decided file by file, and a folder with so many names is not read: 100 MB."""
 
@@ -378,6 +381,10 @@ def _add(one: Difference, root: str, listing: Listing) -> None:
     if is_data and one.problem is None:
         listing.git_data += one.kind == "file"
         return
-    notes = () if one.problem is None else (one.problem,)
+    size = size_of([one])
+    notes = (
+        *(() if one.problem is None else (one.problem,)),
+        *((size.words(),) if size.larger_bytes >= _LARGE_BYTES else ()),
+    )
     was = one.was if one.was != one.kind else None
     listing.add(Change(root, one.path, one.what, one.kind, was, notes, one.executes))

@@ -95,3 +95,29 @@ def test_discarded_changes_are_gone(aside: Aside) -> None:
     assert (again.code, "no changes are kept aside" in again.err) == (0, True)
     assert sorted(os.listdir(aside.project)) == ["a", "sub"]
     assert not aside.kept.upper.exists()
+
+
+def test_what_is_large_is_said_and_not_applied_unseen(tmp_path: Path) -> None:
+    """3 GiB of nothing: the list and the question say so, --yes alone does not write it, a person's y and --large do."""
+    aside = Aside(tmp_path)
+    aside.begin()
+    with (aside.kept.upper / "huge").open("wb") as file:
+        file.truncate(3 << 30)
+    (aside.kept.upper / "a").write_text("after")
+    aside.finish()
+    aileron = Command(aside.home, folder=str(aside.project))
+    listed = aileron("sessions", "changes", SESSION)
+    unseen = aileron("sessions", "apply", SESSION, "--yes")
+    small = aileron("sessions", "apply", SESSION, "a", "--yes")
+    asked = aileron.at_terminal("sessions", "apply", SESSION, "--yes", answers=[("[y/N]", "")])
+    before = (aside.project / "huge").exists()
+    done = aileron("sessions", "apply", SESSION, "--yes", "--large")
+
+    assert "3.0 GiB, 0 B on disk" in listed.out
+    assert (unseen.code, small.code, before, done.code) == (2, 0, False, 0)
+    assert "these changes have 3.0 GiB, 4 KiB on disk in all, more than 1 GiB" in unseen.err
+    assert "--large" in unseen.err
+    assert "made huge; 3.0 GiB, 0 B on disk" in asked.out
+    assert "size in all: 3.0 GiB" in asked.out
+    status = (aside.project / "huge").stat()
+    assert (status.st_size, status.st_blocks) == (3 << 30, 0)

@@ -724,3 +724,24 @@ def test_the_list_of_a_session_is_there_while_it_runs(aside: Aside) -> None:
 
     assert (during.is_aside, during.is_final) == (True, False)
     assert [change.path for change in during.entries] == ["a"]
+
+
+def test_holes_stay_holes(aside: Aside) -> None:
+    """Gigabytes of nothing take nothing on the disk: before data, between, behind, alone; and the data is where it was."""
+    gib = 1 << 30
+    data = {"all": (3 * gib, []), "some": (gib + 9, [0, 1 << 20, gib]), "end": (2 * gib, [gib]), "none": (4, [0])}
+    for name, (size, places) in data.items():
+        with (aside.kept.upper / name).open("wb") as file:
+            for at in places:
+                file.seek(at)
+                file.write(b"data")
+            file.truncate(size)
+    aside.finish()
+
+    assert set(apply(aside.kept).applied) == set(data)
+    for name, (size, places) in data.items():
+        with (aside.project / name).open("rb") as file:
+            status = os.fstat(file.fileno())
+            assert (status.st_size, status.st_blocks * 512 <= 1 << 20) == (size, True)
+            assert [os.pread(file.fileno(), 5, at).rstrip(b"\0") for at in places] == [b"data"] * len(places)
+            assert all(os.pread(file.fileno(), 8, at) == bytes(8) for at in (4096, gib - 8) if at < size - 8)

@@ -31,6 +31,8 @@ _MAX_ROWS = 200
 _MAX_ASKED = 30
 """Rows before a question: it has to stand on the same screen."""
 _LEAST_PART = 4
+_LARGE_GIB = 1
+"""Changes that are larger in all are not applied unseen: a project has less, and an agent makes more in a second."""
 
 OneSession = Annotated[
     str | None,
@@ -77,6 +79,9 @@ def apply(
     session: TheSession,
     paths: Paths = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what you changed in the project meanwhile.")] = False,
+    large: Annotated[
+        bool, typer.Option("--large", help=f"With --yes, apply more than {_LARGE_GIB} GiB as well.")
+    ] = False,
     yes: SkipQuestion = False,
     as_json: AsJson = False,
 ) -> None:
@@ -88,7 +93,7 @@ def apply(
     from aileron.cell import apply as applying
 
     kept, chosen = _chosen(session, paths)
-    if not _is_agreed(kept, chosen, "Apply", yes=yes):
+    if not _is_agreed(kept, chosen, "Apply", yes=yes, is_large_agreed=large):
         return
     with local_work():
         done = applying.apply(kept, chosen, force=force)
@@ -100,7 +105,7 @@ def discard(session: TheSession, paths: Paths = None, yes: SkipQuestion = False,
     from aileron.cell import apply as applying
 
     kept, chosen = _chosen(session, paths)
-    if not _is_agreed(kept, chosen, "Discard", yes=yes):
+    if not _is_agreed(kept, chosen, "Discard", yes=yes, is_large_agreed=True):
         return
     with local_work():
         done = applying.discard(kept, chosen)
@@ -131,9 +136,10 @@ def _folder_of(kept: Kept) -> str:
     return str(start_of(kept)["folder"])
 
 
-def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool) -> bool:
+def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_agreed: bool) -> bool:
     """Whether there is something, and the person wants it. Problem where nobody can be asked."""
     from aileron.cell.apply import pending
+    from aileron.cell.sizes import size_of
 
     with local_work():
         waiting = [one for one in pending(kept) if not paths or any(_is_at(one.path, path) for path in paths)]
@@ -142,11 +148,19 @@ def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool) -> bool:
             raise Problem.missing("no such change is kept aside", fix=f"aileron sessions changes {kept.session}")
         output.note("no changes are kept aside")
         return False
-    if yes:
+    size = size_of(waiting)
+    is_large = size.larger_bytes > _LARGE_GIB << 30 and not is_large_agreed
+    if yes and not is_large:
         return True
     if not can_ask():
+        if yes:
+            raise Problem.usage(
+                f"these changes have {size.words()} in all, more than {_LARGE_GIB} GiB",
+                fix=f"add --large; to see them first, type: aileron sessions changes {kept.session}",
+            )
         raise Problem.usage("this needs your confirmation", fix="add --yes")
     _show_waiting(waiting)
+    output.note(f"  size in all: {size.words()}")
     if is_yes(f"{verb} {_changes(len(waiting))}? [y/N] "):
         return True
     output.note("nothing changed")
@@ -162,12 +176,14 @@ def _changes(number: int) -> str:
 
 
 def _show_waiting(waiting: list[Difference]) -> None:
-    """On standard error, those that run something later first."""
+    """On standard error, those that run something later first, then by size."""
     from aileron.cell.executes import spoken
+    from aileron.cell.sizes import size_of
 
-    ordered = sorted(waiting, key=lambda one: not one.executes)
+    ordered = sorted(waiting, key=lambda one: (not one.executes, -size_of([one]).larger_bytes))
     for one in ordered[:_MAX_ASKED]:
-        parts = (spoken(one.executes), f"not applied: {one.problem}" if one.problem else "")
+        size = size_of([one]).words() if one.kind == "file" and one.status is not None else ""
+        parts = (size, spoken(one.executes), f"not applied: {one.problem}" if one.problem else "")
         why = "".join(f"; {part}" for part in parts if part)
         output.note(f"  {one.what} {visible(one.path)}{visible(why)}")
     if len(ordered) > _MAX_ASKED:

@@ -1,0 +1,66 @@
+"""How large changes are that an overlay kept aside: as every program reads them, and on the disk.
+
+A file may say that it has terabytes and take no block (a sparse file), and each of its names is applied as a file of its own. So
+both numbers are an agent's to choose, and a person sees both.
+
+>>> Size(3 << 30, 16384).words()
+'3.0 GiB, 16 KiB on disk'
+>>> Size(5, 4096).words()
+'5 B'
+
+Not here: how holes are kept (apply.py), who is asked (the command).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from aileron.cell.overlay import Difference
+
+__all__ = ["Size", "size_of", "spoken"]
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+class Size(NamedTuple):
+    """Of one file, or of many."""
+
+    read_bytes: int
+    """By who reads all of it: `st_size`."""
+    disk_bytes: int
+    """In blocks."""
+
+    @property
+    def larger_bytes(self) -> int:
+        """By which it is judged."""
+        return max(self)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the greater part of it is holes."""
+        return 2 * self.disk_bytes < self.read_bytes
+
+    def words(self) -> str:
+        """One number, or both where they are far apart."""
+        shown = spoken(self.read_bytes)
+        return f"{shown}, {spoken(self.disk_bytes)} on disk" if self.is_sparse else shown
+
+
+def size_of(differences: Iterable[Difference]) -> Size:
+    """What they would write, all together. Folders, links and what is removed take nothing."""
+    read_bytes = disk_bytes = 0
+    for difference in differences:
+        if difference.kind == "file" and difference.status is not None:
+            read_bytes += difference.status.st_size
+            disk_bytes += difference.status.st_blocks * 512
+    return Size(read_bytes, disk_bytes)
+
+
+def spoken(count: int) -> str:
+    """A number of bytes in the unit that suits it."""
+    number, unit = float(count), 0
+    while number >= 1024 and unit < len(_UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.1f} {_UNITS[unit]}" if unit > 1 else f"{number:.0f} {_UNITS[unit]}"
