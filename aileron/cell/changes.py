@@ -41,7 +41,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:  # what is not needed before the agent has ended
     from aileron.cell.listing import Change, Changes
 
-__all__ = ["Watch", "earlier_roots", "look", "named", "start_of", "starts_of", "summary"]
+__all__ = ["Watch", "earlier_roots", "look", "named", "start_of", "starts_of", "summary", "where"]
 
 _SHOWN_EXECUTING: Final = 20
 """Lines of the summary: with the rest it fits on a screen."""
@@ -196,6 +196,7 @@ def _computed(kept: Kept, *, is_final: bool) -> Changes:
         executing=listing.executing,
         git_data=listing.git_data,
         notes=tuple(listing.notes),
+        installed=listing.installed,
     )
 
 
@@ -234,23 +235,32 @@ def _unknown(changes: Changes) -> list[str]:
 
 def _executing(changes: Changes) -> Iterable[str]:
     """The lines of those that execute: of each kind some, so that a thousand of one do not hide one of another."""
-    from aileron.cell.executes import spoken
+    from aileron.cell.executes import spoken, tree_in
 
     shown: dict[str, int] = {}
     rows: list[Change] = []
     for change in changes.entries:
-        if change.executes:
+        if change.executes and not tree_in(change.executes):
             kind = change.executes[0].kind
             shown[kind] = shown.get(kind, 0) + 1
             if shown[kind] <= _SHOWN_OF_KIND and len(rows) < _SHOWN_EXECUTING:
                 rows.append(change)
     lines = [f"  {visible(named(changes, one))}: {one.what}; {spoken(one.executes)}" for one in rows]
-    if changes.executing > len(rows):
-        lines.append(f"  and {changes.executing - len(rows)} more")
+    trees = changes.installed[:_SHOWN_OF_KIND]
+    for one in trees:
+        place = visible(where(changes, one.root, one.path))
+        lines.append(f"  {place}: {one.entries} files and folders of packages, which whoever uses it runs")
+    if changes.executing > len(rows) + len(trees):
+        lines.append(f"  and {changes.executing - len(rows) - len(trees)} more")
     return lines
 
 
 def named(changes: Changes, change: Change) -> str:
     """What a change is called: below the project by its path there, elsewhere by its whole path."""
-    is_in_project = bool(changes.roots) and change.root == changes.roots[0] and change.path
-    return change.path if is_in_project else under(change.root, change.path)
+    return where(changes, change.root, change.path)
+
+
+def where(changes: Changes, root: str, path: str) -> str:
+    """Return the same of a path in a root."""
+    is_in_project = bool(changes.roots) and root == changes.roots[0] and path
+    return path if is_in_project else under(root, path)

@@ -17,7 +17,17 @@ import contextlib
 import os
 from typing import Final, NamedTuple
 
-from aileron.cell.executes import KINDS, Candidate, EntryKind, Finding, GitPlaces, findings, git_places, matching
+from aileron.cell.executes import (
+    KINDS,
+    Candidate,
+    EntryKind,
+    Finding,
+    GitPlaces,
+    findings,
+    git_places,
+    matching,
+    tree_in,
+)
 from aileron.cell.listing import Change, Listing, What
 from aileron.cell.start import GIT_OBJECTS, MAX_ENTRIES, Start, is_since
 from aileron.cell.state_files import obeyed_at
@@ -131,7 +141,8 @@ class _Tree:
                     )
                     return
                 names[entry.name] = entry.inode()
-        places = git_places(places, names.__contains__)
+        had = None if known is None else known.names.__contains__
+        places = git_places(places, path, names.__contains__, had)
         if known is not None and known.is_known:
             for name in known.names.keys() - names.keys():
                 self._removed(child(path, name), known.names[name])
@@ -225,9 +236,11 @@ class _Tree:
             return
         leads_out = leads_out_of(self._real_root, path, name, parent) if kind == "link" else None
         contents = self._listing.contents
-        candidate = Candidate(path, kind, status.st_mode, lambda: contents.read(name, parent), leads_out, places.kind)
+        candidate = Candidate(
+            path, kind, status.st_mode, lambda: contents.read(name, parent), leads_out, places.kind, places.tree
+        )
         found = findings(candidate)
-        if kind == "file" and status.st_nlink > 1 and not is_git_data(path):
+        if kind == "file" and not tree_in(found) and status.st_nlink > 1 and not is_git_data(path):
             found = (*found, Finding("hard link", f"{status.st_nlink} names"))
         if self._only is not None:
             found = tuple(one for one in found if one.kind != "settings")  # the agent names its own

@@ -25,9 +25,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from aileron.cell.git_config import git_keys, is_plain
+from aileron.cell.installed import is_of_tree, tree_of
 from aileron.model.visible import visible
 
 __all__ = [
+    "INSTALLED",
     "KINDS",
     "Candidate",
     "EntryKind",
@@ -37,10 +39,16 @@ __all__ = [
     "findings",
     "git_places",
     "matching",
+    "rank",
     "spoken",
+    "tree_in",
 ]
 
 EntryKind = Literal["file", "directory", "link", "socket", "pipe", "device"]
+INSTALLED: Final = "installed packages"
+"""The kind of what a package manager put into its folder; the detail is that folder's path."""
+_STANDS_ALONE: Final = frozenset({"agents", "set-user-ID", "special file", "version control"})
+"""Beside git's kinds: what nobody has to use the packages for."""
 _MAX_DETAILS: Final = 8
 """Keys or names that are shown of one file."""
 _MAX_DETAIL: Final = 80
@@ -61,6 +69,8 @@ class Candidate(NamedTuple):
     """Of a symbolic link that leads out of the project: where to."""
     git_kind: str | None = None
     """Of a file of a repository that lies elsewhere than in `.git`: the kind that it is by its place there."""
+    tree: str = ""
+    """The folder that a package manager fills, in which it lies."""
 
 
 class Finding(NamedTuple):
@@ -613,6 +623,7 @@ KINDS: Final[dict[str, Execution]] = {
     "link out of the project": Execution((), "what is written or read through it is outside of the project"),
     "hard link": Execution((), "the same file has other names, which can be outside of the project"),
     "special file": Execution((), "a socket, pipe or device waits for whoever opens it"),
+    INSTALLED: Execution((), "whoever uses the folder runs what is in it"),
 }
 """Kind → which files, and why. What comes first is shown first. docs/reference/cell-changes.md has the same, in this order."""
 
@@ -649,6 +660,8 @@ class GitPlaces(NamedTuple):
     """What an entry is in the repositories that it lies in: several, where somebody put one into another."""
 
     places: tuple[_GitPlace, ...] = ()
+    tree: str = ""
+    """The folder that a package manager fills (installed.py)."""
 
     @property
     def kind(self) -> str | None:
@@ -658,17 +671,18 @@ class GitPlaces(NamedTuple):
     def of(self, name: str) -> GitPlaces:
         """What `name` is in it."""
         found = (place.names.get(name) or place.names.get("*") for place in self.places)
-        return GitPlaces(tuple(place for place in found if place is not None))
+        return GitPlaces(tuple(place for place in found if place is not None), self.tree)
 
 
-def git_places(above: GitPlaces, has: Callable[[str], bool]) -> GitPlaces:
-    """Of a folder, by what it is in the folders above it and by which names it has.
+def git_places(above: GitPlaces, path: str, has: Callable[[str], bool], had: Callable[[str], bool] | None) -> GitPlaces:
+    """Of a folder, by what it is in the folders above it and by which names it has and had; None: it was not there.
 
     Git takes for a repository what has HEAD; its objects and refs, and with them the configuration and the hooks, can be in a
     folder without, to which a `commondir` leads, gitrepository-layout(5).
     """
     is_repository = has("HEAD") or (has("objects") and has("refs"))
-    return GitPlaces((*above.places, _REPOSITORY)) if is_repository else above
+    places = (*above.places, _REPOSITORY) if is_repository else above.places
+    return GitPlaces(places, above.tree or tree_of(path, has, had))
 
 
 # What is in no row of the table
@@ -742,6 +756,7 @@ def matching(globs: Iterable[str]) -> re.Pattern[str]:
     return re.compile(f"(?:.*/)?(?:{'|'.join(map(_pattern, globs))})", re.DOTALL)
 
 
+_ORDER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _SAMPLE: Final = re.compile(r"(?:.*/)?\.git/(?:.*/)?hooks/[^/]+\.sample", re.DOTALL)
 
 
@@ -763,7 +778,23 @@ def _any() -> re.Pattern[str]:
 
 def findings(one: Candidate) -> tuple[Finding, ...]:
     """What in or about it executes something later, in the order of `KINDS`; nothing for most files."""
-    return tuple(_found(one))
+    found = tuple(_found(one))
+    if not one.tree:
+        return found
+    if any(finding.kind in _STANDS_ALONE or finding.kind.startswith("git ") for finding in found):
+        return found
+    is_installed = is_of_tree(one.path, one.tree, is_link_out=one.leads_out is not None)
+    return (Finding(INSTALLED, one.tree),) if is_installed else found
+
+
+def tree_in(found: Iterable[Finding]) -> str:
+    """The folder of a package manager that a change belongs to; empty for one that stands alone."""
+    return next((one.detail for one in found if one.kind == INSTALLED), "")
+
+
+def rank(found: Iterable[Finding]) -> int:
+    """Where it stands in a list: by the first kind, and what executes nothing last."""
+    return next((_ORDER[one.kind] for one in found), len(_ORDER))
 
 
 def spoken(found: Iterable[Finding]) -> str:

@@ -11,17 +11,21 @@ Not here: how they are found (compare.py, overlay.py), what a person is told (ch
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from aileron.cell.executes import KINDS, EntryKind, Finding
+from aileron.cell.executes import EntryKind, Finding, rank, tree_in
 from aileron.cell.tree import Bytes
 
-__all__ = ["Change", "Changes", "Listing", "What"]
+__all__ = ["Change", "Changes", "Installed", "Listing", "What"]
 
 What = Literal["made", "changed", "removed"]
 _MAX_LISTED: Final = 10_000
 """Changes that are listed of each sort: those that execute, and the others. A person reads some dozens; programs read these."""
+_MAX_OF_KIND: Final = 1000
+"""Of those that execute, of each kind, or an agent could fill the list with one and hide another."""
+_MAX_TREES: Final = 1000
 _MAX_NOTES: Final = 50
 
 
@@ -43,6 +47,15 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True)
+class Installed:
+    """A folder that a package manager fills: how many files, links and folders in it changed."""
+
+    root: str
+    path: str
+    entries: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Changes:
     """All that changed, as far as it is known; what is not known is in `notes`."""
 
@@ -60,9 +73,12 @@ class Changes:
     counts: Mapping[What, int]
     """All of them, also those that are not listed."""
     executing: int
+    """Those that execute something; of the folder of a package manager, all together are one."""
     git_data: int
     """Files of git's own that changed and are not listed: objects, the index, logs."""
     notes: tuple[str, ...] = ()
+    installed: tuple[Installed, ...] = ()
+    """Folders that a package manager fills, in which something changed."""
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored and as `--json` prints it."""
@@ -77,7 +93,14 @@ class Changes:
             )
             for one in value["entries"]
         )
-        return cls(**{**value, "roots": tuple(value["roots"]), "entries": entries, "notes": tuple(value["notes"])})
+        installed = tuple(Installed(**one) for one in value.get("installed", ()))  # earlier lists have none
+        lists = {
+            "roots": tuple(value["roots"]),
+            "entries": entries,
+            "notes": tuple(value["notes"]),
+            "installed": installed,
+        }
+        return cls(**{**value, **lists})
 
 
 class Listing:
@@ -89,17 +112,30 @@ class Listing:
         self.git_data = 0
         self.notes: list[str] = []
         self.contents = Bytes()
-        self._of_interest: list[Change] = []
+        self._of_interest: dict[int, list[Change]] = {}
+        """By rank."""
+        self._trees: dict[tuple[str, str], int] = {}
         self._others: list[Change] = []
 
     def add(self, change: Change) -> None:
         """One more."""
         self.counts[change.what] += 1
-        if change.executes:
-            self.executing += 1
-        kept = self._of_interest if change.executes or change.notes else self._others
-        if len(kept) < _MAX_LISTED:
+        tree = tree_in(change.executes)
+        if tree:
+            self._trees[change.root, tree] = self._trees.get((change.root, tree), 0) + 1
+        self.executing += bool(change.executes) and (not tree or self._trees[change.root, tree] == 1)
+        if change.executes or change.notes:
+            kept, most = self._of_interest.setdefault(rank(change.executes), []), _MAX_OF_KIND
+        else:
+            kept, most = self._others, _MAX_LISTED
+        if len(kept) < most:
             kept.append(change)
+
+    @property
+    def installed(self) -> tuple[Installed, ...]:
+        """The folders of package managers, by path."""
+        found = (Installed(root, path, number) for (root, path), number in sorted(self._trees.items()))
+        return tuple(itertools.islice(found, _MAX_TREES))
 
     def note(self, text: str) -> None:
         """Something that is not known."""
@@ -108,9 +144,9 @@ class Listing:
 
     def sorted(self) -> tuple[Change, ...]:
         """Those that execute by how much they do, then by path."""
-        order = {kind: number for number, kind in enumerate(KINDS)}
 
-        def by_kind(change: Change) -> tuple[int, str, str]:
-            return order[change.executes[0].kind] if change.executes else len(order), change.root, change.path
+        def by_path(changes: list[Change]) -> list[Change]:
+            return sorted(changes, key=lambda one: (one.root, one.path))
 
-        return (*sorted(self._of_interest, key=by_kind), *sorted(self._others, key=lambda one: (one.root, one.path)))
+        of_interest = (one for _, changes in sorted(self._of_interest.items()) for one in by_path(changes))
+        return (*itertools.islice(of_interest, _MAX_LISTED), *by_path(self._others))

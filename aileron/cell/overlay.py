@@ -44,6 +44,7 @@ from aileron_sandbox.cell.policy import Overlay
 __all__ = ["Difference", "decided_paths", "differences", "list_aside", "prepare_overlay", "remove_aside"]
 
 _OPAQUE: Final = "user.overlay.opaque"
+_NOWHERE: Final = GitPlaces()
 _HARMLESS: Final = ("origin", "impure", "nlink", "upper", "uuid", "opaque", "protattr")
 """Attributes with which an overlay finds its way, below `user.overlay.`, and `overlay.`, below which it stores others' such."""
 _NO_UPPER: Final = frozenset(
@@ -168,7 +169,8 @@ class _Pair:
 
     def compared(self, above: int, below: int | None, path: str, places: GitPlaces, depth: int) -> Iterator[Difference]:
         is_opaque = _is_opaque(above)
-        places = git_places(places, lambda name: _has(above, None if is_opaque else below, name))
+        had = None if below is None else lambda name: _status(below, name) is not None
+        places = git_places(places, path, lambda name: _has(above, None if is_opaque else below, name), had)
         names = self._names(above)
         for name in names:
             yield from self._one(above, below, name, child(path, name), places.of(name), depth)
@@ -202,7 +204,7 @@ class _Pair:
         problem = self._problem(above, name, kind)
         if there is not None and was == kind and problem is None and _is_same(above, below, name, status, there):
             return
-        yield self._different(above, name, path, kind, was, status, problem, places.kind)
+        yield self._different(above, name, path, kind, was, status, problem, places)
 
     def _folder(
         self,
@@ -221,14 +223,14 @@ class _Pair:
             with opened(name, above) as inner:
                 problem = problem or _unknown_attribute(inner)
                 if was != "directory" or there is None or _modes(there) != _modes(status) or problem is not None:
-                    yield self._different(above, name, path, "directory", was, status, problem)
+                    yield self._different(above, name, path, "directory", was, status, problem, places)
                 if problem is not None:
                     return
                 with _opened_below(below, name, was) as lower:
                     yield from self.compared(inner, lower, path, places, depth + 1)
         except OSError as error:
             why = f"cannot be read: {error.strerror}"
-            yield self._different(above, name, path, "directory", was, status, why)
+            yield self._different(above, name, path, "directory", was, status, why, places)
 
     def _removed(self, below: int, name: str, path: str, depth: int) -> Iterator[Difference]:
         there = _status(below, name)
@@ -255,10 +257,12 @@ class _Pair:
         was: EntryKind | None,
         status: os.stat_result,
         problem: str | None,
-        git_kind: str | None = None,
+        places: GitPlaces = _NOWHERE,
     ) -> Difference:
         leads_out = leads_out_of(self._root, path, name, above) if kind == "link" else None
-        candidate = Candidate(path, kind, status.st_mode, lambda: self._contents.read(name, above), leads_out, git_kind)
+        candidate = Candidate(
+            path, kind, status.st_mode, lambda: self._contents.read(name, above), leads_out, places.kind, places.tree
+        )
         what: What = "made" if was is None else "changed"
         return Difference(path, what, kind, was, status, problem, findings(candidate))
 

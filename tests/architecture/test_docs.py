@@ -502,7 +502,16 @@ def test_the_way_to_a_jail_is_the_one_the_jail_names() -> None:
 OTHERS = {
     "trusted_metadata_set.py",
     # what Python's own tools run: aileron/cell/executes.py
-    *("dodo.py", "tasks.py", "manage.py", "setup.py", "noxfile.py", "sitecustomize.py", "usercustomize.py"),
+    *(
+        "dodo.py",
+        "tasks.py",
+        "manage.py",
+        "setup.py",
+        "noxfile.py",
+        "fabfile.py",
+        "sitecustomize.py",
+        "usercustomize.py",
+    ),
 }
 """Files of other projects that ours cite."""
 

@@ -43,6 +43,33 @@ def test_a_terminal_is_asked_with_what_runs_later_first(aside: Aside) -> None:
     assert "applied 3 changes" in yes.out
 
 
+def test_packages_are_one_line_before_a_question(tmp_path: Path) -> None:
+    """Those of an environment that the overlay made, and of one that the project had; the hook stands before them."""
+    aside = Aside(tmp_path)
+    for folder in ("venv-old/bin", "venv-old/lib", ".git/hooks"):
+        (aside.project / folder).mkdir(parents=True)
+    (aside.project / "venv-old/pyvenv.cfg").write_text("x")
+    aside.begin()
+    files = [
+        ["write", f"{folder}/lib/{name}.pth", "x", 0o644] for folder in ("venv-new", "venv-old") for name in range(40)
+    ]
+    folders = [["folder", name] for name in ("venv-new", "venv-new/bin", "venv-new/lib")]
+    aside.agent(
+        [*folders, ["write", "venv-new/pyvenv.cfg", "x", 0o644], *files, ["write", ".git/hooks/pre-commit", "x", 0o755]]
+    )
+    aside.finish()
+    aileron = Command(aside.home, folder=str(aside.project))
+    asked = aileron.at_terminal("sessions", "apply", SESSION, answers=[("[y/N]", "")]).out
+    shown = aileron.at_terminal("sessions", "changes", SESSION).out
+
+    for said in (asked, shown):
+        assert said.index("pre-commit") < said.index("venv-new") < said.index("venv-old")
+        assert ".pth" not in said
+    assert "venv-new: 43 files and folders of packages" in asked
+    assert "venv-old: 40 files and folders of packages" in asked
+    assert "43 files and folders" in shown
+
+
 def test_without_a_terminal_it_needs_yes(aside: Aside) -> None:
     """And says so, with nothing done."""
     aileron = Command(aside.home, folder=str(aside.project))

@@ -772,3 +772,125 @@ def test_a_file_of_it_that_is_damaged_is_refused(project: Path, cells: Path) -> 
 
     with pytest.raises(AileronError, match="damaged"):
         look(Kept(cells / SESSION))
+
+
+# What a package manager put there
+
+
+def environment(folder: Path, number: int = 60) -> None:
+    """A virtual environment with many files that run something."""
+    packages = folder / "lib" / "python3.11" / "site-packages"
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    packages.mkdir(parents=True, exist_ok=True)
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (folder / "bin" / "python3").symlink_to("/usr/bin/python3")
+    for place in number * [packages]:
+        name = f"x{len(list(place.iterdir()))}"
+        (place / f"{name}.pth").write_text("import os\n")
+    (folder / "bin" / "tool").write_text("#!/bin/sh\n")
+    (folder / "bin" / "tool").chmod(0o755)
+
+
+def test_a_hook_stands_beside_one_line_for_an_environment(project: Path, cells: Path) -> None:
+    """And so does what is in the environment and needs nobody to use that."""
+    where = Path(".venv/lib/python3.11/site-packages")
+
+    def agent(root: Path) -> None:
+        environment(root / ".venv")
+        (root / where / "CLAUDE.md").write_text("x")
+        (root / where / "r/hooks").mkdir(parents=True)
+        (root / where / "r/HEAD").write_text("ref: x")
+        (root / where / "r/hooks/post-commit").write_text("x")
+        (root / where / "letter").symlink_to("/etc/passwd")
+        (root / ".venv" / "Makefile").write_text("x")
+        (root / ".git/hooks/pre-commit").write_text("x")
+
+    changes = changed_by(agent, project, cells)
+    lines = summary(changes)
+
+    assert [(one.path, one.entries) for one in changes.installed] == [(".venv", 70)]
+    assert changes.executing == 6
+    assert sum(".venv: 70 files and folders of packages" in line for line in lines) == 1
+    assert {line.strip().partition(":")[0] for line in lines if line.startswith("  ")} == {
+        ".git/hooks/pre-commit",
+        f"{where}/r/hooks/post-commit",
+        f"{where}/CLAUDE.md",
+        f"{where}/letter",
+        ".venv/Makefile",
+        ".venv",
+    }
+    assert Changes.from_json(json.loads(json.dumps(changes.to_json()))) == changes
+
+
+@pytest.mark.parametrize(
+    ("folder", "mark"),
+    [("web/node_modules", ".package-lock.json"), ("node_modules", ".modules.yaml"), ("target", ".rustc_info.json")],
+)
+def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: str, mark: str) -> None:
+    """With its mark; without, each file is listed."""
+
+    def agent(root: Path) -> None:
+        for name in ("a", "b"):
+            (root / folder / name).mkdir(parents=True)
+            (root / folder / name / "Makefile").write_text("x")
+        (root / "packages.txt").write_text("x")
+
+    assert changed_by(agent, project, cells).installed == ()
+    for name in ("a", "b"):
+        (project / folder / name / "Makefile").unlink()
+        (project / folder / name).rmdir()
+    (project / folder / mark).write_text("{}")
+    changes = changed_by(agent, project, cells)
+    assert [(one.path, one.entries) for one in changes.installed] == [(folder, 4)]
+    assert changes.executing == 1
+
+
+def test_compiled_modules_of_all_folders_are_one_line(project: Path, cells: Path) -> None:
+    """But not what else is put among them."""
+
+    def agent(root: Path) -> None:
+        for folder in ("src/__pycache__", "src/deep/__pycache__"):
+            (root / folder).mkdir()
+            (root / folder / "x.cpython-311.pyc").write_text("x")
+        (root / "src/__pycache__/run").write_text("x")
+        (root / "src/__pycache__/run").chmod(0o755)
+
+    changes = changed_by(agent, project, cells)
+
+    assert [(one.path, one.entries) for one in changes.installed] == [("**/__pycache__", 2)]
+    assert [one.kind for one in one(changes, "src/__pycache__/run").executes] == ["executable"]
+    assert changes.executing == 2
+
+
+@pytest.mark.parametrize("how", ["mark", "ignore"])
+def test_an_agent_hides_nothing_by_a_mark(project: Path, cells: Path, how: str) -> None:
+    """In a folder that was there without one; nor by what git ignores."""
+
+    def agent(root: Path) -> None:
+        if how == "mark":
+            environment(root / "src", 1)
+            environment(root, 1)
+        (root / ".gitignore").write_text("*\n")
+        (root / "src/lib").mkdir(exist_ok=True)
+        (root / "src/lib/Makefile").write_text("x")
+
+    changes = changed_by(agent, project, cells)
+
+    assert changes.installed == ()
+    assert [one.kind for one in one(changes, "src/lib/Makefile").executes] == ["make"]
+
+
+def test_a_flood_of_one_kind_hides_none_of_another(project: Path, cells: Path) -> None:
+    """The list is bounded for each kind: what comes last is there."""
+
+    def agent(root: Path) -> None:
+        for number in range(1100):
+            (root / "src" / f"{number}.mk").write_text("x")
+        (root / "z.mk").write_text("x")
+        (root / "zz").mkdir()
+        (root / "zz/.envrc").write_text("x")
+
+    changes = changed_by(agent, project, cells)
+    kinds = [one.executes[0].kind for one in changes.entries if one.executes]
+
+    assert (kinds.count("make"), kinds.count("shell environment"), changes.executing) == (1000, 1, 1102)

@@ -5,6 +5,7 @@ Names of files are an agent's text: each is made harmless before it is shown.
 
 from __future__ import annotations
 
+import collections
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,7 @@ _MAX_ROWS = 200
 """Rows on a terminal: some screens. A pipe and --json get all that is listed."""
 _MAX_ASKED = 30
 """Rows before a question: it has to stand on the same screen."""
+_MAX_TREES = 5
 _LEAST_PART = 4
 _LARGE_GIB = 1
 """Changes that are larger in all are not applied unseen: a project has less, and an agent makes more in a second."""
@@ -66,11 +68,10 @@ def changes(session: OneSession = None, as_json: AsJson = False) -> None:
         return
     if output.is_terminal():
         _print_head(found)
-    rows = found.entries[:_MAX_ROWS] if output.is_terminal() else found.entries
-    output.print_table(
-        ("CHANGE", "WHAT", "RUNS LATER", "PATH"), [_row(found, one) for one in rows], empty="no changed files"
-    )
-    left = sum(found.counts.values()) - len(rows)
+    rows = _folded(found)[:_MAX_ROWS] if output.is_terminal() else [_row(found, one) for one in found.entries]
+    output.print_table(("CHANGE", "WHAT", "RUNS LATER", "PATH"), rows, empty="no changed files")
+    folded = sum(one.entries - 1 for one in found.installed) if output.is_terminal() else 0
+    left = sum(found.counts.values()) - folded - len(rows)
     if left > 0:
         output.note(f"and {left} more: aileron sessions changes {found.session} --json")
 
@@ -176,11 +177,12 @@ def _changes(number: int) -> str:
 
 
 def _show_waiting(waiting: list[Difference]) -> None:
-    """On standard error, those that run something later first, then by size."""
-    from aileron.cell.executes import spoken
+    """List changes on standard error: those that can run something later first, then by size; trees of packages as counts."""
+    from aileron.cell.executes import rank, spoken, tree_in
     from aileron.cell.sizes import size_of
 
-    ordered = sorted(waiting, key=lambda one: (not one.executes, -size_of([one]).larger_bytes))
+    alone = [change for change in waiting if not tree_in(change.executes)]
+    ordered = sorted(alone, key=lambda change: (rank(change.executes), -size_of([change]).larger_bytes))
     for one in ordered[:_MAX_ASKED]:
         size = size_of([one]).words() if one.kind == "file" and one.status is not None else ""
         parts = (size, spoken(one.executes), f"not applied: {one.problem}" if one.problem else "")
@@ -191,6 +193,11 @@ def _show_waiting(waiting: list[Difference]) -> None:
         output.note(
             f"  and {len(ordered) - _MAX_ASKED} more" + (f", {later} of which run something later" if later else "")
         )
+    trees = collections.Counter(tree for one in waiting if (tree := tree_in(one.executes)))
+    for tree, number in sorted(trees.items())[:_MAX_TREES]:
+        output.note(f"  {visible(tree)}: {number} files and folders of packages, which whoever uses it runs")
+    if len(trees) > _MAX_TREES:
+        output.note(f"  and {len(trees) - _MAX_TREES} more folders of packages")
 
 
 def _tell(kept: Kept, done: Done, what: str, *, as_json: bool) -> None:
@@ -255,6 +262,20 @@ def _print_head(found: Changes) -> None:
         ]
     )
     output.write("")
+
+
+def _folded(found: Changes) -> list[tuple[str, str, str, str]]:
+    """One for each change, but for each folder of a package manager one: those that execute by themselves first."""
+    from aileron.cell.changes import where
+    from aileron.cell.executes import INSTALLED, tree_in
+
+    alone = [one for one in found.entries if not tree_in(one.executes)]
+    trees = [
+        ("made or changed", f"{one.entries} files and folders", INSTALLED, where(found, one.root, one.path))
+        for one in found.installed
+    ]
+    executing = [_row(found, one) for one in alone if one.executes]
+    return [*executing, *trees, *(_row(found, one) for one in alone if not one.executes)]
 
 
 def _row(found: Changes, one: Change) -> tuple[str, str, str, str]:

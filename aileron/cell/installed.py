@@ -1,0 +1,71 @@
+"""Folders that a package manager fills: virtual environments, node_modules, target, __pycache__. Each is one line of a list.
+
+    tree_of(".venv", has, had)  →  ".venv"      by the marks in it; `.venv/lib/…/x.pth` then belongs to that
+
+Thousands of files in one can run something, all for the same reason: whoever uses the folder runs what is in it. Listed one by
+one, they would hide a git hook. Runs in the command. The names and the marks are hostile.
+
+Rules
+- A folder counts that was marked before the agent started, or was not there: an agent that puts a mark into a folder of sources
+  hides nothing in it.
+- In a virtual environment, only the places count that it has; a file beside them is listed by itself.
+- What the folder's user does not run by using it stands alone (executes.py): repositories, instructions for agents, special
+  files, ways out.
+
+Pure. Source: PEP 405, the Cache Directory Tagging Specification, the marks that npm, pnpm, yarn and cargo leave. Not here: what
+of a git repository counts, what is ignored (a .gitignore is the agent's to write, and decides nothing).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["is_of_tree", "tree_of"]
+
+_MARKS: Final = {
+    "node_modules": (".package-lock.json", ".modules.yaml", ".yarn-integrity", ".yarn-state.yml"),
+    "target": (".rustc_info.json",),
+}
+"""One of these is in the folder of that name."""
+_OF_ENVIRONMENT: Final = re.compile(
+    r"(?:bin|Scripts|include|share|man|lib(?:64|32)?)(?:/.*)?|pyvenv\.cfg|\.lock|CACHEDIR\.TAG",
+    re.DOTALL,
+)
+_PYTHON_LINK: Final = re.compile(r"(?:.*/)?bin/python[0-9.]*", re.DOTALL)
+_COMPILED: Final = "**/__pycache__"
+_COMPILED_FILE: Final = re.compile(r".*/[^/]+\.py[co](?:\.\d+)?", re.DOTALL)
+_Has = Callable[[str], bool]
+
+
+def tree_of(path: str, has: _Has, had: _Has | None) -> str:
+    """The path again if the folder is one that a package manager fills, else an empty text; all of Python's caches are one.
+
+    `has` and `had` tell which names it has and had at the start; None: it was not there.
+    """
+    name = path.rpartition("/")[2]
+    if not path or (had is not None and not _is_marked(name, had)):
+        return ""
+    if not _is_marked(name, has):
+        return ""
+    return _COMPILED if name == "__pycache__" else path
+
+
+def is_of_tree(path: str, tree: str, *, is_link_out: bool) -> bool:
+    """Return whether an entry below a tree is one of it. Of links out of the project, only that to an environment's Python is."""
+    if is_link_out:
+        return _PYTHON_LINK.fullmatch(path) is not None
+    if tree == _COMPILED:
+        return _COMPILED_FILE.fullmatch(path) is not None
+    if tree.rpartition("/")[2] in _MARKS:
+        return True
+    return _OF_ENVIRONMENT.fullmatch(path[len(tree) + 1 :]) is not None
+
+
+def _is_marked(name: str, has: _Has) -> bool:
+    if name == "__pycache__":
+        return True
+    if name in _MARKS:
+        return any(map(has, _MARKS[name]))
+    return has("pyvenv.cfg") and (has("bin") or has("Scripts")) and (has("lib") or has("Lib"))
