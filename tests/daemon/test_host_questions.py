@@ -223,9 +223,11 @@ def test_nobody_is_asked_by_a_session_that_does_not_ask(cell: Cell) -> None:
 
 
 def test_a_client_that_gives_up_leaves_the_question(cell: Cell) -> None:
-    """The person decides later, and a later try goes through, without a second question."""
+    """On record, so that a person sees who asked. They decide later, and a later try goes through, without a second question."""
     cell.asks("later.invalid:443").close()
     question = cell.question("later.invalid:443")
+    refused = ("later.invalid:443", "host_unanswered")
+    until(lambda: refused in [(row["destination"], row["reason"]) for row in cell.events("tunnel.refused")])
     cell.decide(question)
 
     assert reason(cell.told("later.invalid:443")) == NOT_FOUND

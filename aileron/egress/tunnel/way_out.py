@@ -260,6 +260,12 @@ class _Tunnel:
                 except AileronError as error:  # out of the group it would come in a group of its own
                     decided = error
             tasks.cancel_scope.cancel()
+        if (
+            self._is_gone and decided is None
+        ):  # it leaves a question behind: who asked it is on record, as every refusal is
+            raise RefusedError(
+                Reason.HOST_UNANSWERED, f"nobody had decided about {destination} when the client gave up"
+            )
         if self._is_gone:
             raise _Gone
         match decided:
