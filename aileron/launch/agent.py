@@ -33,6 +33,7 @@ __all__ = [
     "Gateway",
     "KeyFile",
     "LaunchRequest",
+    "OwnQuestions",
     "Setup",
     "Snippet",
     "base_url_of",
@@ -153,6 +154,18 @@ class KeyFile:
     providers: Callable[[str], frozenset[str] | None]
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnQuestions:
+    """An agent asks before each command, in a cell too, and refuses it where it cannot ask: with one of the options `unasked`.
+
+    `note` says so, unless one of `settled` was given as well.
+    """
+
+    unasked: tuple[str, ...]
+    settled: tuple[str, ...]
+    note: str
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellNeeds:
     """What an agent needs of the person's home and environment in a cell. What is not named here is not there.
@@ -179,6 +192,7 @@ class CellNeeds:
     executes: tuple[Executes, ...] = ()
     hosts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    own_questions: OwnQuestions | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,9 @@ and the model is not offered its tools in the first turn.
 The vault's key: ANTHROPIC_AUTH_TOKEN is the session's token. As ANTHROPIC_API_KEY it would be asked about at a terminal each
 time.
 
+Its own questions before commands stay in a cell: whether the cell is enough is for the user to say, by an option of its own, and
+settings of theirs may have said it. A note names the option.
+
 In a cell: its folder, and ~/.claude.json, which it replaces by a rename and writes in place where that fails (EBUSY, seen with
 2.1.329). Its lock for that file is in the cell's home, where a claude outside does not see it.
 
@@ -31,6 +34,7 @@ from aileron.launch.agent import (
     CellNeeds,
     Executes,
     LaunchRequest,
+    OwnQuestions,
     Setup,
     Snippet,
     base_url_of,
@@ -125,6 +129,12 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
                     "scheduled_tasks.json",
                 )
             ),
+        ),
+        own_questions=OwnQuestions(
+            ("-p", "--print"),
+            ("--dangerously-skip-permissions", "--permission-mode", "--permission-prompt-tool"),
+            "with -p, claude refuses each command that it would ask about, in a cell too; to rely on the cell instead: "
+            "-- --dangerously-skip-permissions",
         ),
         hosts=("api.anthropic.com", "platform.claude.com", "claude.ai"),
     )

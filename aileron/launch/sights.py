@@ -262,6 +262,7 @@ def sights(
         notes=(
             *setup.notes,
             *needs.notes,
+            *_own_questions(needs, asked.arguments),
             *_unread_variables(options, asked.environment),
             *_held_back(passed, setup),
             *system.notes,
@@ -700,6 +701,13 @@ def _unread_variables(options: CellOptions, environment: Mapping[str, str]) -> I
             yield f"{name} is never passed into a cell"
         elif name not in environment:
             yield f"{name} is not set, so there is nothing to pass"
+
+
+def _own_questions(needs: CellNeeds, arguments: Iterable[str]) -> Iterator[str]:
+    given = {argument.partition("=")[0] for argument in arguments}
+    own = needs.own_questions
+    if own is not None and not given.isdisjoint(own.unasked) and given.isdisjoint(own.settled):
+        yield own.note
 
 
 def _held_back(passed: cell_environment.Passed, setup: Setup) -> Iterator[str]:

@@ -61,6 +61,7 @@ class Place:
         git_files: Mapping[str, str] | None = None,
         system: SystemSights = _SYSTEM,
         earlier: tuple[Path, ...] = (),
+        arguments: tuple[str, ...] = ("run",),
         **environment: str,
     ) -> Sights:
         """What it sees there."""
@@ -78,7 +79,7 @@ class Place:
         found = AGENTS[agent]
         variables = {**self.environment, **environment}
         files = read_files(found, variables)
-        asked = LaunchRequest(server, CELL_PLACEHOLDER, gateway, variables, ("run",), files)
+        asked = LaunchRequest(server, CELL_PLACEHOLDER, gateway, variables, arguments, files)
         where = str(folder or self.project)
         return sights(
             found, str(program or self.bin / agent), asked, found.setup(asked), where, options or CellOptions(), machine

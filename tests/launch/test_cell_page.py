@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-an-agent-in-a-cell.m
 def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
     """Each ends well; the agent was in a cell where the page says so, and only there."""
     lines = re.findall(r"^ *\$ (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(lines) == 11
+    assert len(lines) == 12
     with daemon_home() as home:
         home.ask("GET", "/healthz")
         desk = Desk(tmp_path, home)
@@ -35,5 +35,5 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
             assert said.code == 0, (line, said)
         cells = [session["cell"] for session in reversed(desk.sessions())]
 
-    assert [cell is not None for cell in cells] == [True, True, True, True, True, True, False]
+    assert [cell is not None for cell in cells] == [True, True, True, True, True, True, True, False]
     assert cells[1]["hosts"] == ["registry.npmjs.org", "api.example.com"]

@@ -590,6 +590,17 @@ def test_codex_does_not_make_a_sandbox_in_a_cell(place: Place) -> None:
     assert any("own sandbox is off" in note for note in cell.notes)
 
 
+@pytest.mark.parametrize("option", ["--dangerously-skip-permissions", "--permission-mode=plan"])
+def test_claudes_own_questions_are_said(place: Place, option: str) -> None:
+    """Where it cannot ask, with the option that leaves it to the cell. We never set that, and say nothing if it was given."""
+    cell = place.cell(arguments=("-p", "x"))
+
+    assert [note for note in cell.notes if note.endswith("-- --dangerously-skip-permissions")]
+    assert "--dangerously-skip-permissions" not in cell.arguments
+    for arguments in (("-p", "x", option), ("x",)):
+        assert [note for note in place.cell(arguments=arguments).notes if "would ask" in note] == []
+
+
 # Programs
 
 
