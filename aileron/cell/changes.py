@@ -249,7 +249,8 @@ def _executing(changes: Changes) -> Iterable[str]:
     trees = changes.installed[:_SHOWN_OF_KIND]
     for one in trees:
         place = visible(where(changes, one.root, one.path))
-        lines.append(f"  {place}: {one.entries} files and folders of packages, which whoever uses it runs")
+        how_many = "1 file" if one.entries == 1 else f"{one.entries} files and folders"
+        lines.append(f"  {place}: {how_many} of packages, run by whoever uses the folder")
     if changes.executing > len(rows) + len(trees):
         lines.append(f"  and {changes.executing - len(rows) - len(trees)} more")
     return lines

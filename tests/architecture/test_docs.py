@@ -509,6 +509,7 @@ OTHERS = {
         "setup.py",
         "noxfile.py",
         "fabfile.py",
+        "conf.py",
         "sitecustomize.py",
         "usercustomize.py",
     ),

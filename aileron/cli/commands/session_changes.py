@@ -195,7 +195,8 @@ def _show_waiting(waiting: list[Difference]) -> None:
         )
     trees = collections.Counter(tree for one in waiting if (tree := tree_in(one.executes)))
     for tree, number in sorted(trees.items())[:_MAX_TREES]:
-        output.note(f"  {visible(tree)}: {number} files and folders of packages, which whoever uses it runs")
+        how_many = "1 file" if number == 1 else f"{number} files and folders"
+        output.note(f"  {visible(tree)}: {how_many} of packages, run by whoever uses the folder")
     if len(trees) > _MAX_TREES:
         output.note(f"  and {len(trees) - _MAX_TREES} more folders of packages")
 
