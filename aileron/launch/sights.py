@@ -213,7 +213,7 @@ def sights(
     ]
     leads = project_sights.leads_of(project)
     for lead in leads:
-        shown.lead(lead, toolchains.toolchain_of(lead.target, where))
+        shown.lead(lead, _brought_by(lead, shown, where))
     shown.notes += _said_of_links(leads, shown, where)
     keys = _hidden_keys(needs, asked, setup)
     shown.notes += keys.notes
@@ -493,6 +493,13 @@ def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]
         if not _is_system(place):
             shown.fixed(place)
     return list(dict.fromkeys(kept))
+
+
+def _brought_by(lead: project_sights.Lead, shown: _Shown, where: toolchains.Where) -> tuple[str, ...]:
+    """What is shown of where a project leads: a toolchain, and the Python of an environment that a person allowed."""
+    if shown.is_readable(lead.target) and os.path.isfile(f"{lead.target}/pyvenv.cfg"):
+        return toolchains.installation_of(f"{lead.target}/bin", where)
+    return toolchains.toolchain_of(lead.target, where)
 
 
 def _certificates(shown: _Shown, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]) -> None:

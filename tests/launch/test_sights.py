@@ -234,6 +234,21 @@ def test_an_environment_has_the_persons_links_on_its_way(place: Place) -> None:
     assert not [path for path, _ in place.cell(folder=place.file("other/x").parent).policy.links if "python3" in path]
 
 
+def test_an_environment_that_is_kept_elsewhere_has_its_python(place: Place) -> None:
+    """As where .venv is a link: the person is told how it is shown, and with that its Python is there as well."""
+    python = place.program(place.home / "pythons" / "3.12" / "bin" / "python3")
+    kept = place.program(place.home / ".virtualenvs" / "app" / "bin" / "tool").parents[1]
+    (kept / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
+    (place.project / ".venv").symlink_to(kept)
+    cell = place.cell()
+    allowed = place.cell(options=CellOptions(allow_read=(str(kept),)))
+
+    assert [note for note in cell.notes if note.endswith(f"--allow-read {kept}")]
+    assert place.shows(cell, python) == "nothing"
+    assert place.shows(allowed, python) == "read-only"
+    assert [note for note in allowed.notes if "not shown" in note] == []
+
+
 def test_what_uv_installed_is_there_where_uv_is(place: Place) -> None:
     """Also where variables move it: without it, uv would install another one for each session."""
     moved = place.program(place.home / "pythons" / "cpython-3.12" / "bin" / "python3.12")
