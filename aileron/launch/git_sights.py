@@ -9,6 +9,7 @@ Source: git-config(1), gitrepository-layout(5), git-worktree(1). Not here: hooks
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -46,6 +47,9 @@ _MAX_FILE: Final = 4096
 """Of a file that names a directory: PATH_MAX, limits.h."""
 _MAX_PATTERNS: Final = 1 << 16
 """64 KiB, as of any file that is made in a cell (aileron_sandbox/cell/policy.py): a person's patterns are a page."""
+_MAX_INCLUDED: Final = 8
+"""Files for one place, each of which is 3 ms: a person has one, for their work."""
+_GITDIR: Final = re.compile(r"includeif\.gitdir(/i)?:(.*)\.path", re.DOTALL)
 _MAX_UP: Final = 64
 _DRIVER: Final = re.compile(rb"(?<=\s)(?:filter|diff|merge)=\S*")
 """An attribute that names a command of a configuration which is not in the cell."""
@@ -59,25 +63,66 @@ class PersonSettings(NamedTuple):
     files: Mapping[str, str] = {}
 
 
-def person_settings(environment: Mapping[str, str]) -> PersonSettings:
-    """The person's own, with what they include; none where there is no git, or no answer."""
+def person_settings(environment: Mapping[str, str], folder: str = "") -> PersonSettings:
+    """The person's own, with what they include, also for repositories like that in `folder`; none where there is no git.
+
+    git is not run in the folder, whose settings are an agent's: of the conditions, those for a place are matched here.
+    """
     git = shutil.which("git", path=_WHERE)
     if git is None:
         return PersonSettings()
-    words = [git, "config", "--global", "--includes", "--show-origin", "--null", "--list"]
+    found = _asked([git, "config", "--global"], environment)
+    home = environment.get("HOME", "")
+    for file in itertools.islice(_included_for(folder, found, home) if folder else (), _MAX_INCLUDED):
+        more = _asked([git, "config", "--file", file], environment)
+        found = PersonSettings({**found.values, **more.values}, {**found.files, **more.files})
+    return found
+
+
+def _asked(words: list[str], environment: Mapping[str, str]) -> PersonSettings:
     kept = {name: environment[name] for name in ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL") if name in environment}
+    words = [*words, "--includes", "--show-origin", "--null", "--list"]
     try:
         said = subprocess.run(
             words, env=kept, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return PersonSettings()
-    words = said.stdout.decode("utf-8", "replace").split("\0")
-    entries = [(origin, *one.partition("\n")) for origin, one in zip(words[::2], words[1::2], strict=False)]
+    parts = said.stdout.decode("utf-8", "replace").split("\0")
+    entries = [(origin, *one.partition("\n")) for origin, one in zip(parts[::2], parts[1::2], strict=False)]
     return PersonSettings(
         {name: value for _, name, separator, value in entries if separator},
         {name: origin.removeprefix("file:") for origin, name, _, _ in entries},
     )
+
+
+def _included_for(folder: str, settings: PersonSettings, home: str) -> Iterator[str]:
+    """Files that are included if the repository lies at some place, git-config(1) on conditional includes."""
+    for name, value in settings.values.items():
+        condition = _GITDIR.fullmatch(name)
+        if condition is None:
+            continue
+        above = os.path.dirname(settings.files.get(name, ""))
+        pattern = _at_home(condition[2], home, above)
+        if not pattern.startswith("/"):
+            pattern = f"**/{pattern}"
+        glob = pattern + "**" * pattern.endswith("/")
+        flags = re.IGNORECASE if condition[1] else 0
+        if re.fullmatch(_regular(glob), f"{folder}/.git", flags | re.DOTALL):
+            yield os.path.join(above, _at_home(value, home, above))
+
+
+def _at_home(path: str, home: str, above: str) -> str:
+    """A path as git understands it: `~/` is the home, `./` of a pattern the folder of the file that says it."""
+    if path.startswith("~/"):
+        return home + path[1:]
+    return f"{above}/{path[2:]}" if path.startswith("./") else path
+
+
+def _regular(glob: str) -> str:
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob)
+    signs = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(signs.get(part) or re.escape(part) for part in parts)
 
 
 class PatternFile(NamedTuple):

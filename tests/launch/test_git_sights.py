@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +39,44 @@ def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
     assert cleaned == (
         '[user]\n\tname = "Mira \\"M\\" Stern"\n[user]\n\temail = "mira@example.com"\n[init]\n\tdefaultbranch = "trunk"\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_included"),
+    [
+        ("gitdir:~/work/", True),
+        ("gitdir/i:~/WORK/", True),
+        ("gitdir:work/", True),
+        ("gitdir:./work/**", True),
+        ("gitdir:~/work/app/.git", True),
+        ("gitdir:~/w*/app/.git", True),
+        ("gitdir:~/WORK/", False),
+        ("gitdir:~/other/", False),
+        ("gitdir:~/work", False),
+        ("onbranch:main", False),
+    ],
+)
+def test_settings_for_a_place_are_those_of_a_repository_there(
+    tmp_path: Path, condition: str, is_included: bool
+) -> None:
+    """As git itself has them in a repository, but for a branch, which an agent chooses."""
+    project = tmp_path / "work" / "app"
+    project.mkdir(parents=True)
+    (tmp_path / ".gitconfig").write_text(f'[user]\n\temail = me\n[includeIf "{condition}"]\n\tpath = for-work\n')
+    (tmp_path / "for-work").write_text("[user]\n\temail = work\n[core]\n\texcludesFile = ~/ignored\n")
+    subprocess.run(["git", "init", "-q", "-b", "other", "."], cwd=project, check=True, timeout=60)
+    said = subprocess.run(
+        ["git", "config", "user.email"],
+        cwd=project,
+        env={"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    found = person_settings({"HOME": str(tmp_path)}, str(project))
+
+    assert found.values["user.email"] == said.stdout.strip() == ("work" if is_included else "me")
+    assert ("core.excludesfile" in found.values) is is_included
 
 
 def test_a_git_that_an_agent_left_in_path_does_not_run(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def _sights(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) 
         aileron_home=os.path.realpath(supervisor.home),
         installation=installation(),
         gateway_port=start.port,
-        git_settings=person_settings(environment),
+        git_settings=person_settings(environment, os.path.realpath(start.folder)),
         system=lambda: system_sights(None if stub is None else stub.closed),
         earlier_projects=earlier,
     )
