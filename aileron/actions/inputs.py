@@ -123,14 +123,14 @@ def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
     return rule
 
 
-def rule_problem(rule: dict[str, Any]) -> str | None:
-    """Why a rule, with its type, cannot be an input's; None if it can."""
+def rule_problem(rule: dict[str, Any], *, most_bytes: int = _MAX_RULE_BYTES) -> str | None:
+    """Why a rule, with its type, cannot be an input's; None if it can. `most_bytes`: more for one that is made smaller later."""
     try:
         _check(rule, "")
     except ValueError as error:
         return str(error)
     size = len(canonical_json(rule))
-    return f"its schema is larger than {_MAX_RULE_BYTES} bytes" if size > _MAX_RULE_BYTES else None
+    return f"its schema is larger than {most_bytes} bytes" if size > most_bytes else None
 
 
 def _spelled(keyword: str) -> str:

@@ -368,7 +368,9 @@ def _tell_unimported(made: Made) -> None:
             output.note(f"and {len(made.unimported) - _MAX_TOLD} more: --json lists them")
     if made.left_out:
         number = sum(map(len, made.left_out.values()))
-        output.note(f"\n{number} optional inputs of {len(made.left_out)} operations were left out: --json says why")
+        output.note(
+            f"\n{number} optional inputs, or parts of them, of {len(made.left_out)} operations were left out: --json says why"
+        )
 
 
 def _as_json(made: Made) -> dict[str, Any]:

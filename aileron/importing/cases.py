@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from aileron.actions.inputs import argument_problem
+from aileron.importing.examples import is_found
 from aileron.importing.inputs import Input
 from aileron.importing.operations import Imported
 from aileron.importing.references import References
@@ -65,7 +66,7 @@ def cases_text(
     document: Document, operations: Sequence[Imported], references: References, *, is_host_open: bool = False
 ) -> str | None:
     """The file; None where there is no case at all. `document`: the packed one. `is_host_open`: it is named at build."""
-    schemas = Schemas(document.components.schemas, search=_is_found)
+    schemas = Schemas(document.components.schemas, search=is_found)
     base = _ORIGIN + document.servers[0].url
     head = f"{_HEADER}{_HOSTS if is_host_open else ''}"
     text = head
@@ -199,19 +200,6 @@ def _value(rule: Rule, depth: int) -> Any:
 
 class _NoValueError(Exception):
     """Whatever fits is longer than a case should be."""
-
-
-def _is_found(pattern: str, value: str) -> bool:
-    """RE2's answer: of a stranger's pattern and a stranger's example, `re` may never have one."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 1 << 20
-    try:
-        return re2.compile(pattern, options).search(value) is not None
-    except re2.error:
-        return False
 
 
 def _number(rule: Rule) -> int | float:

@@ -4,7 +4,8 @@ Collected while the operation is read (operations.py). What is optional and cann
 
 Rules
 - Each argument has a name of its own, in snake case. Where two places have one name, the place is added: `id` and `id_body`.
-- An input has words, and what a model need not read is not there: 16 KiB of rules in all, the required ones first.
+- An input has words, and what a model need not read is not there: 16 KiB of rules in all. Where they are more, the largest
+  are made smaller first, and only then optional ones are left out.
 
 Source: docs/reference/action-file.md (inputs). Not here: what a rule is of a schema (rules.py).
 """
@@ -12,24 +13,26 @@ Source: docs/reference/action-file.md (inputs). Not here: what a rule is of a sc
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from aileron.actions.inputs import EXPECTED
-from aileron.importing.rules import Rule, Rules, size_of
+from aileron.importing.rules import Rule, Rules, Taken, size_of
 from aileron.importing.schemas import Packed, Packer, UnusableError
+from aileron.importing.shrinking import NO_ROOM, shrunk
 from aileron.importing.words import line
 from aileron.model.names import INPUT_NAME
 
-__all__ = ["MAX_OPTIONAL", "MAX_RULES", "Input", "Inputs", "snake"]
+__all__ = ["MAX_INPUTS", "Input", "Inputs", "snake"]
 
-_MAX_INPUTS: Final = 60
+MAX_INPUTS: Final = 60
 """Of one action: operations of a manifest have at most 64 parameters."""
-MAX_RULES: Final = 16 << 10
+_MAX_RULES: Final = 16 << 10
 """16 KiB of one action's rules together: each of them is in the context of a model with every request."""
-MAX_OPTIONAL: Final = 2 << 10
-"""2 KiB of one that is optional, unless it is all that there is to give."""
+_MAX_LOST: Final = 1000
+"""Places of one input that are named as left out; of more, the number is."""
 _MAX_WORDS: Final = 200
 _NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMATS: Final[dict[str, tuple[str, str]]] = {
@@ -74,6 +77,8 @@ class Inputs:
         self._inputs: list[Input] = []
         self._left_out: list[str] = []
         self._taken: set[str] = set()
+        self._whole: dict[str, tuple[Taken, Sequence[Any]]] = {}
+        """What each could take, and the document's examples of it."""
 
     @property
     def every(self) -> tuple[Input, ...]:
@@ -83,7 +88,9 @@ class Inputs:
     @property
     def left_out(self) -> tuple[str, ...]:
         """What cannot be given, each with the reason."""
-        return tuple(self._left_out)
+        kept = {one.name for one in self._inputs}
+        within = [told for name, (taken, _) in self._whole.items() if name in kept for told in _lost(name, taken)]
+        return (*self._left_out, *within)
 
     @property
     def mark(self) -> tuple[int, int]:
@@ -112,22 +119,23 @@ class Inputs:
         *,
         required: bool,
         is_path: bool = False,
-        most_bytes: int = MAX_OPTIONAL,
+        used: Sequence[Any] = (),
     ) -> None:
-        """An input for an argument. UnusableError where it would take more than the schema."""
+        """An input for an argument. `used`: the document's examples of it. UnusableError where it would take more than the
+        schema.
+        """
         try:
-            if not required and len(self._inputs) >= _MAX_INPUTS:  # `fit` would leave it out, after all the work
-                raise UnusableError("an action has no room for it")
-            rule = self._rules.rule(schema, MAX_RULES if required else most_bytes)
+            if not required and len(self._inputs) >= MAX_INPUTS:  # `fit` would leave it out, after all the work
+                raise UnusableError(NO_ROOM)
+            taken = self._rules.taken(schema, used)
+            rule = dict(taken.rule)
             if rule["type"] == "boolean" and "enum" in rule:
                 raise UnusableError(f"only {str(rule['enum'][0]).lower()}, which an input cannot say")
         except UnusableError:
             self._taken.discard(argument)
             raise
-        others = [kind for kind in self._rules.kinds(schema) if kind != rule["type"]]
-        if others and {rule["type"], *others} != {"integer", "number"}:
-            self.leave_out(argument, f"it is given as {rule['type']}; the service also takes {' and '.join(others)}")
         words = rule.pop("description", "")
+        self._whole[argument] = (msgspec.structs.replace(taken, rule=rule), used)
         packed = schema if isinstance(schema, dict) else {}
         told = said.get("description") if isinstance(said.get("description"), str) else ""
         example = next(
@@ -167,21 +175,74 @@ class Inputs:
         self._left_out.append(f"{line(name, 60)}: {reason}")
 
     def fit(self) -> None:
-        """Optional inputs beyond what a model should read are left out, the last first."""
-        room = MAX_RULES - sum(_weight(one) for one in self._inputs if one.required)
-        count = sum(one.required for one in self._inputs)
-        if room < 0 or count > _MAX_INPUTS:
-            raise UnusableError(f"what it requires is more than {MAX_RULES} bytes of schemas, or {_MAX_INPUTS} inputs")
-        kept = []
-        for one in self._inputs:
+        """Make it all as small as a model should read; what there is no room for is left out.
+
+        UnusableError where not even what is required has room.
+        """
+        self._shrink()
+        needed = [one for one in self._inputs if one.required]
+        room, count = _MAX_RULES - sum(map(_weight, needed)), MAX_INPUTS - len(needed)
+        if room < 0 or count < 0:
+            raise UnusableError(f"what it requires is more than {_MAX_RULES} bytes of schemas, or {MAX_INPUTS} inputs")
+        kept = {one.name for one in needed}
+        for one in sorted(self._inputs, key=lambda one: not self._whole_of(one)[1]):  # those in an example first
             if not one.required:
-                count += 1
-                room -= _weight(one)
-                if room < 0 or count > _MAX_INPUTS:
-                    self.leave_out(one.name, "an action has no room for it")
-                    continue
-            kept.append(one)
-        self._inputs = kept
+                room, count = room - _weight(one), count - 1
+                if room < 0 or count < 0:
+                    self.leave_out(one.name, NO_ROOM)
+                else:
+                    kept.add(one.name)
+        self._inputs = [one for one in self._inputs if one.name in kept]
+
+    def _shrink(self) -> None:
+        """The largest first, down to a fair share of the room, and below it only where that is not enough.
+
+        What an example has is cut last: of required inputs alone, which cannot be left out.
+        """
+        share = _share([_weight(one) for one in self._inputs], _MAX_RULES)
+        for least, keeps_used in ((share, True), (0, True), (0, False)):
+            for one in sorted(self._inputs, key=_weight, reverse=True):
+                counted = [given for given in self._inputs if keeps_used or given.required]
+                over = sum(map(_weight, counted)) - _MAX_RULES
+                if over > 0 and one in counted:
+                    made = self._in(one, max(least, _weight(one) - over), keeps_used=keeps_used)
+                    self._inputs = [made if given is one else given for given in self._inputs]
+
+    def _whole_of(self, one: Input) -> tuple[Taken, Sequence[Any]]:
+        return self._whole.get(one.name, (Taken(one.rule, ()), ()))
+
+    def _in(self, one: Input, most_bytes: int, *, keeps_used: bool) -> Input:
+        """An input in at most so many bytes, or as few as it can have."""
+        taken, used = self._whole_of(one)
+        made = shrunk(taken, most_bytes - len(one.description) - len(one.name), used, keeps_used=keeps_used)
+        self._whole[one.name] = (made, used)
+        return _with_rule(one, made.rule)
+
+
+def _share(weights: Sequence[int], room: int) -> int:
+    """The most that each may have, so that all have room: small ones have what they need."""
+    for place, weight in enumerate(sorted(weights)):
+        share = room // (len(weights) - place)
+        if weight > share:
+            return max(share, 1)
+        room -= weight
+    return _MAX_RULES
+
+
+def _with_rule(one: Input, rule: Rule) -> Input:
+    told = rule.get("description", "")  # in the place of a list of choices
+    if not told:
+        return msgspec.structs.replace(one, rule=rule)
+    rule = {key: value for key, value in rule.items() if key != "description"}
+    return msgspec.structs.replace(one, rule=rule, description=f"{one.description.rstrip('. ')}. {told}.")
+
+
+def _lost(name: str, taken: Taken) -> Iterator[str]:
+    """What is left out of an input, place by place."""
+    for one in taken.lost[:_MAX_LOST]:
+        yield f"{line(f'{name}{one.at}', 160)}: {one.reason}"
+    if len(taken.lost) > _MAX_LOST:
+        yield f"{name}: and {len(taken.lost) - _MAX_LOST} more of its parts"
 
 
 def _weight(one: Input) -> int:

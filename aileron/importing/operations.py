@@ -22,18 +22,20 @@ from typing import Any, Final
 import msgspec
 
 from aileron.importing.effects import effect_of
+from aileron.importing.examples import Example, bodies_of, is_found, problem_of
 from aileron.importing.found import Described, FoundOperation
-from aileron.importing.inputs import MAX_OPTIONAL, MAX_RULES, Input, Inputs, snake
+from aileron.importing.inputs import MAX_INPUTS, Input, Inputs, snake
 from aileron.importing.listing import listing_of
 from aileron.importing.media import MEDIA_TYPE, STYLES, body_words, chosen_media, encodings, is_form, is_json, is_text
 from aileron.importing.reading import DocumentError
 from aileron.importing.references import Place
-from aileron.importing.rules import Rules
+from aileron.importing.rules import Rules, offered, values_by_name
 from aileron.importing.schemas import Packed, Packer, UnusableError, plain
 from aileron.importing.security import Credential, needs_of
 from aileron.importing.servers import Origin
 from aileron.importing.words import is_visible, line
 from aileron.model.manifest import Effect
+from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.openapi.document import (
     Link,
     ListShape,
@@ -46,7 +48,12 @@ from aileron_connector.openapi.document import (
 )
 from aileron_connector.openapi.links import IN_BODY
 
-__all__ = ["Imported", "Importer", "Unimported"]
+__all__ = ["OWN_SCHEMA", "Imported", "Importer", "Unimported"]
+
+OWN_SCHEMA: Final = "the document's own schema refuses it"
+"""Begins the reason for an example that contradicts the document."""
+_MAX_NAMED: Final = 5
+"""Places of an example that are named."""
 
 _MAX_PARAMETERS: Final = 500
 """Of one operation as the document has it: of known ones the most is 150."""
@@ -141,6 +148,9 @@ class _Reading:
         self._packer = packer
         self._rules = rules
         self._inputs = Inputs(rules, packer)
+        self._examples: list[Example] = []
+        """The document's own, of the body."""
+        self._body_schema: Packed = True
 
     def imported(self, origin: Origin | None) -> Imported:
         found = self._found
@@ -158,6 +168,8 @@ class _Reading:
         listing = self._listing(answer)
         self._inputs.fit()
         kept = {one.name for one in self._inputs.every}
+        sent = _with_arguments(body, kept)
+        self._try_examples(sent)
         return Imported(
             found=found,
             packed=Operation(
@@ -165,7 +177,7 @@ class _Reading:
                 summary=line(found.summary, 120),
                 security=security,
                 parameters=[one for one in parameters if one.argument in kept],
-                request_body=_with_arguments(body, kept),
+                request_body=sent,
                 responses={status: _with_links(one, parameters, kept) for status, one in responses.items()},
                 servers=[] if origin is None else [Server(origin.url)],
                 listing=listing,
@@ -176,6 +188,26 @@ class _Reading:
             answer=answer,
             left_out=self._inputs.left_out,
         )
+
+    def _try_examples(self, body: RequestBody | None) -> None:
+        """Say which of the document's own examples cannot be given, and why."""
+        for number, example in enumerate(self._examples, 1):
+            which = f"example {number} of the document" if len(self._examples) > 1 else "the document's example"
+            if example.nulls:
+                names = ", ".join(line(name, 60) for name in example.nulls[:_MAX_NAMED])
+                self._inputs.leave_out("body", f"{which} has null, which cannot be given, for {names}")
+            if (problem := problem_of(example.value, body, self._inputs.every)) is not None:
+                refused = self._refused(example.value)
+                why = f"{OWN_SCHEMA}: {refused}" if refused else problem
+                self._inputs.leave_out("body", f"{which} cannot be given: {why}")
+
+    def _refused(self, value: Any) -> str:
+        """Why the document's own schema does not take an example of it; empty: it does."""
+        schema = plain(self._body_schema)
+        named = self._packer.reachable(iter([schema]))
+        raw = {name: msgspec.Raw(msgspec.json.encode(one)) for name, one in named.items()}
+        problem = maybe_problem(value, schema, Schemas(raw, search=is_found), reading="argument")
+        return "" if problem is None else line(f"{problem.place or 'it'} {problem.words}", 160)
 
     # Credential
 
@@ -312,26 +344,40 @@ class _Reading:
         try:
             return self._body_of(kind, media, place, required=required)
         except UnusableError as error:
-            if required:
+            if required or self._is_all(before):
                 raise UnusableError(f"body: {error}") from None
             self._inputs.undone(before)
             self._inputs.leave_out("body", str(error))
             return None
 
+    def _is_all(self, before: tuple[int, int]) -> bool:
+        """Whether the body is all that there is to say: documents seldom say that it is required, and mean it."""
+        parameters = self._inputs.every[: before[0]]
+        return self._found.method in ("post", "put", "patch") and all(one.is_path for one in parameters)
+
     def _body_of(self, kind: str, media: dict[str, Any], place: Place, *, required: bool) -> RequestBody | None:
-        schema = self._packer.sent(media.get("schema", True), place.file)
+        if is_json(kind):
+            self._examples = bodies_of(media, self._described.references, place.file)
+        schema = self._body_schema = self._packer.sent(_schema_of(media), place.file)
         of_fields = is_form(kind)
         if is_json(kind) or of_fields:
-            found = self._rules.objects(schema)
+            found, told = self._rules.object_of(schema, self._values)
             if found is not None:
+                if told:
+                    self._inputs.leave_out("body", told)
                 return self._by_property(kind, media, schema, found, required=required)
             if of_fields or (isinstance(schema, dict) and schema.get("additionalProperties") is False):
                 return None  # a form without fields: nothing is sent
         if not of_fields and not is_json(kind):
             schema = {"type": "string"} if is_text(kind) else {"type": "string", "format": "binary"}
         argument = self._inputs.named("body", "body")
-        self._inputs.add(argument, schema, {"description": body_words(kind, place.value)}, required=required)
+        said = {"description": body_words(kind, place.value)}
+        self._inputs.add(argument, schema, said, required=required, used=self._values)
         return RequestBody(content={kind: Media(_as_schema(plain(schema)))}, required=required, argument=argument)
+
+    @property
+    def _values(self) -> list[Any]:
+        return [example.value for example in self._examples]
 
     def _by_property(
         self, kind: str, media: dict[str, Any], schema: Packed, found: dict[str, Any], *, required: bool
@@ -340,23 +386,23 @@ class _Reading:
         needed = found.get("required", ())  # of a body that is given, optional as it may be
         # Documents seldom say that a body is required, and mean it: one without what it requires is of no use.
         required = required or (bool(needed) and self._found.method in ("post", "put"))
-        most = MAX_RULES // 2 if len(found["properties"]) == 1 else MAX_OPTIONAL
-        names = sorted(found["properties"], key=lambda name: name not in needed)
-        for name in names:
-            inner = found["properties"][name]
-            if inner is False and name not in needed:
-                continue
+        used = values_by_name(self._values)
+        known = offered(found, used)
+        is_crowded = len(known) > MAX_INPUTS  # then those of the examples come first, else all stand as in the document
+        for name in sorted(known, key=lambda name: (name not in needed, is_crowded and name not in used)):
+            inner = known[name]
             try:
                 argument = self._inputs.named(name, "body")
                 said = inner if isinstance(inner, dict) else {}
-                self._inputs.add(argument, inner, said, required=required and name in needed, most_bytes=most)
+                is_needed = required and name in needed
+                self._inputs.add(argument, inner, said, required=is_needed, used=used.get(name, ()))
             except UnusableError as error:
                 if name in needed:
                     raise UnusableError(f"{line(name, 60)}: {error}") from None
                 self._inputs.leave_out(name, str(error))
                 continue
             arguments[name] = argument
-        if required and not arguments:
+        if (required or known) and not arguments:
             raise UnusableError("none of its properties can be given")
         missing = [name for name in needed if name not in arguments]
         if missing:
@@ -447,6 +493,11 @@ def _with_links(answer: Response, parameters: Sequence[Parameter], kept: set[str
 
 def _ways(ways: tuple[Any, ...]) -> str:
     return line(" or ".join(" and ".join(way) for way in ways), 120)
+
+
+def _schema_of(media: dict[str, Any]) -> Any:
+    """That of a Media Type Object; null says as much as none."""
+    return True if media.get("schema") is None else media["schema"]
 
 
 def _as_schema(schema: Packed) -> dict[str, Any]:

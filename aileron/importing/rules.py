@@ -3,39 +3,55 @@
 An input's rule has one type and no references, choices or negations (actions/inputs.py). So a rule takes some of what the
 schema takes: of a choice one branch, of a nullable value the value, of an object the properties that can be said. What is
 required and cannot be said makes the whole impossible, and then the operation is not imported: a rule that took more than
-the document would have a person asked about a call that cannot work.
+the document would have a person asked about a call that cannot work. Whatever is optional and not taken is listed.
+
+The document's own examples of a value say what is meant where the schema leaves a choice: of branches the one that takes them,
+of what has no type theirs, a property that is undescribed or read-only but in them.
 
 Whether a value of a rule fits the whole document is checked once more by the connector, before anything is sent. So of a
 `oneOf` whose branches may overlap one can be taken here: a value that fits two is refused there.
 
 Pure. Source: docs/reference/action-file.md (Arrays and objects); JSON Schema 2020-12. Not here: inputs and their words
-(operations.py).
+(operations.py), making a rule smaller (shrinking.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from aileron.actions.inputs import MAX_CHOICES, MAX_LENGTH, rule_problem
+import msgspec
+
+from aileron.actions.inputs import MAX_CHOICES, MAX_LENGTH, argument_problem, rule_problem
 from aileron.importing.reading import DocumentError
-from aileron.importing.schemas import UnusableError
+from aileron.importing.schemas import MARK, UnusableError, words_of_none
 from aileron.importing.words import is_visible, line
 from aileron.model.document import MAX_NUMBER
+from aileron.model.manifest import InputSpec
 
-__all__ = ["Rule", "Rules", "size_of"]
+__all__ = ["Lost", "Rule", "Rules", "Taken", "is_taken", "offered", "size_of", "values_by_name"]
 
 Rule = dict[str, Any]
+Values = Sequence[Any]
+"""Examples of one value."""
 
 MAX_DEPTH: Final = 6
 """Objects within objects; deeper ones are seldom what an agent needs, and TOML is read 16 brackets deep."""
 _MAX_PROPERTIES: Final = 64
 _MAX_WORDS: Final = 120
 """Characters of the description of what is inside an input."""
-_FEW_WORDS: Final = 40
-_MAX_ALTERNATIVES: Final = 32
+_MAX_BYTES: Final = 128 << 10
+"""128 KiB of a rule before anything is cut: eight times what an action can have."""
+_MAX_NESTED: Final = 15
+"""Tables and lists within each other: TOML is read 16 brackets deep, and the input itself is in one."""
+_MAX_USED: Final = 50
+"""Examples of one value that are looked at."""
+_MAX_NAMED: Final = 5
+"""Properties of other branches that are told."""
+_MAX_ALTERNATIVES: Final = 128
 """Of one schema: choices within choices multiply."""
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
 _MAX_STEPS: Final = 200_000
@@ -76,42 +92,36 @@ def size_of(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _checked(rule: Rule) -> Rule:
-    if (problem := rule_problem(rule)) is not None:
+def _check(rule: Rule) -> None:
+    if (problem := rule_problem(rule, most_bytes=_MAX_BYTES)) is not None:
         raise UnusableError(problem)
-    return rule
 
 
-def _with_words(rule: Rule, characters: int) -> Rule:
-    """With descriptions of at most so many characters."""
-    made: Rule = {}
-    for key, value in rule.items():
-        if key == "description":
-            if characters:
-                made[key] = line(value, characters)
-        elif key == "properties":
-            made[key] = {name: _with_words(one, characters) for name, one in value.items()}
-        elif key in ("items", "additionalProperties") and isinstance(value, dict):
-            made[key] = _with_words(value, characters)
-        else:
-            made[key] = value
-    return made
+class Lost(msgspec.Struct, frozen=True):
+    """Something optional that a rule does not take. `at`: the place in the value, such as `.lines[].account`."""
+
+    at: str
+    reason: str
 
 
-def _pruned(rule: Rule, most_bytes: int) -> Rule:
-    """Without the optional properties for which there is no room. UnusableError if what is left is still too large."""
-    if "items" in rule:
-        around = size_of({**rule, "items": {}})
-        return {**rule, "items": _pruned(rule["items"], most_bytes - around)}
-    kept = dict(rule.get("properties", {}))
-    required = rule.get("required", ())
-    for name in [name for name in reversed(kept) if name not in required]:
-        if size_of({**rule, "properties": kept}) <= most_bytes:
-            break
-        del kept[name]
-    if not kept or size_of(pruned := {**rule, "properties": kept}) > most_bytes:
-        raise UnusableError(f"its schema has more than {most_bytes} bytes")
-    return pruned
+class Taken(msgspec.Struct, frozen=True):
+    """A rule, and what it does not take."""
+
+    rule: Rule
+    lost: tuple[Lost, ...]
+
+
+def is_taken(rule: Rule, value: Any) -> bool:
+    """Whether an argument with this rule may have this value."""
+    spec = InputSpec(name="value", type=rule["type"], description="", rule=rule)
+    return argument_problem(spec, value) is None
+
+
+def _nested(value: Any) -> int:
+    """Tables and lists within each other."""
+    if isinstance(value, dict):
+        return 1 + max(map(_nested, value.values()), default=0)
+    return 1 + max(map(_nested, value), default=0) if isinstance(value, list) else 0
 
 
 class Rules:
@@ -119,59 +129,69 @@ class Rules:
 
     def __init__(self, lookup: Callable[[str], dict[str, Any] | bool]) -> None:
         self._lookup: Final = lookup
-        self._known: Final[dict[tuple[int, int], tuple[Any, Rule | str]]] = {}
+        self._known: Final[dict[int, tuple[Any, Taken | str]]] = {}
         """What was made of a schema, or why nothing could be: many operations have the same."""
+        self._lost: list[Lost] = []
+        self._least_depth = 0
         self._steps = 0
         self._all_steps = 0
         self._within = 0
 
-    def rule(self, schema: dict[str, Any] | bool, most_bytes: int) -> Rule:
-        """The widest rule that is not wider than the schema and not larger than so many bytes. UnusableError.
+    def taken(self, schema: dict[str, Any] | bool, used: Values = ()) -> Taken:
+        """The widest rule that is not wider than the schema, with what it leaves out. UnusableError.
 
-        For room, words are cut first, then what is deep, then optional properties, the last first.
+        `used`: the document's examples of it. What is deep is left out where there is too much.
         """
-        known = self._known.get((id(schema), most_bytes))
+        if used:
+            return self._made(schema, used[:_MAX_USED])
+        known = self._known.get(id(schema))
         if known is None:
             try:
-                made: Rule | str = self._made(schema, most_bytes)
+                made: Taken | str = self._made(schema, ())
             except UnusableError as error:
                 made = str(error)
             # With the schema itself: as long as it is there, its id is nobody else's.
-            known = self._known[id(schema), most_bytes] = (schema, made)
+            known = self._known[id(schema)] = (schema, made)
         if isinstance(known[1], str):
             raise UnusableError(known[1])
-        return dict(known[1])
+        return known[1]
 
-    def _made(self, schema: dict[str, Any] | bool, most_bytes: int) -> Rule:
+    def _made(self, schema: dict[str, Any] | bool, used: Values) -> Taken:
         problem: UnusableError | None = None
-        smallest: Rule | None = None
+        smallest: Taken | None = None
         for depth in range(MAX_DEPTH, -1, -1):
-            self._steps = 0
+            self._steps, self._lost, self._least_depth = 0, [], depth - MAX_DEPTH
             try:
-                made = self._rule(schema, depth, ())
+                made = self._rule(schema, depth, (), used, "")
             except UnusableError as error:
                 problem = problem or error
                 continue
-            for characters in (_MAX_WORDS, _FEW_WORDS, 0):
-                smallest = _with_words(made, characters)
-                if size_of(smallest) <= most_bytes:
-                    return _checked(smallest)
+            smallest = Taken(made, tuple(self._lost))
+            if size_of(made) <= _MAX_BYTES and _nested(made) <= _MAX_NESTED:
+                _check(made)
+                return smallest
         if smallest is None:
             raise problem or UnusableError("it has no value")
-        return _checked(_pruned(smallest, most_bytes))
+        if used:  # which reach too deep
+            return self._made(schema, ())
+        _check(smallest.rule)
+        return smallest
 
-    def objects(self, schema: dict[str, Any] | bool) -> dict[str, Any] | None:
-        """The schema's first alternative that is an object with properties, references resolved; None if it is no object."""
-        self._steps = 0
-        for found in self._alternatives(schema, ()):
-            if _type_of(found) == "object" and found.get("properties"):
-                return found
-        return None
+    def object_of(self, schema: dict[str, Any] | bool, used: Values) -> tuple[dict[str, Any] | None, str]:
+        """The alternative of a body that is given property by property, references resolved; and what is said of the others.
 
-    def kinds(self, schema: dict[str, Any] | bool) -> list[str]:
-        """The types of all its alternatives, the one that a rule has first."""
-        self._steps = 0
-        return list(dict.fromkeys(map(_type_of, self._alternatives(schema, ()))))
+        None: it is not such an object, or the examples are none.
+        """
+        self._steps, self._lost, self._least_depth = 0, [], 0
+        found = self._possible(schema, (), used)
+        chosen = next((one for one in found if _type_of(one) == "object" and one.get("properties")), None)
+        if used and len(found) > 1:
+            with contextlib.suppress(UnusableError):
+                _, chosen = self._best(found, MAX_DEPTH, (), used[:_MAX_USED], "")
+            if chosen is not None and not (_type_of(chosen) == "object" and chosen.get("properties")):
+                chosen = None
+        self._lost = []
+        return chosen, "" if chosen is None else _others(found, chosen)
 
     def _step(self, steps: int = 1) -> None:
         self._steps += steps
@@ -186,21 +206,52 @@ class Rules:
             raise UnusableError(f"more than {_MAX_WITHIN} schemas within each other")
         self._within += 1
 
-    def _rule(self, schema: dict[str, Any] | bool, depth: int, within: tuple[str, ...]) -> Rule:
-        """That of the first alternative that has one."""
-        problem = UnusableError("it can only be null")
+    def _rule(
+        self, schema: dict[str, Any] | bool, depth: int, within: tuple[str, ...], used: Values, path: str
+    ) -> Rule:
+        """That of the first alternative that has one and takes the examples."""
         self._deeper()
         try:
-            for found in self._alternatives(schema, within):
-                try:
-                    return self._rule_of(found, depth, (*within, *found.get("$refs", ())))
-                except UnusableError as error:
-                    problem = error
+            if (why := words_of_none(schema)) is not None:
+                raise UnusableError(why)
+            found = self._possible(schema, () if used else within, used)
+            rule, chosen = self._best(found, depth, within, used, path)
         finally:
             self._within -= 1
-        raise problem
+        if told := _others(found, chosen):
+            self._lose(path, told)
+        return rule
 
-    def _rule_of(self, found: dict[str, Any], depth: int, within: tuple[str, ...]) -> Rule:
+    def _best(
+        self, found: Sequence[dict[str, Any]], depth: int, within: tuple[str, ...], used: Values, path: str
+    ) -> tuple[Rule, dict[str, Any]]:
+        """The rule that takes most of the examples, of those the first; and the alternative that it is of. UnusableError."""
+        problem = UnusableError("it can only be null")
+        best: tuple[int, Rule, dict[str, Any], list[Lost]] | None = None
+        before = len(self._lost)
+        for one in found:
+            try:
+                rule = self._rule_of(one, depth, (*within, *one.get("$refs", ())), used, path)
+            except UnusableError as error:
+                problem = error
+                continue
+            finally:
+                lost = self._lost[before:]
+                del self._lost[before:]
+            fitting = sum(is_taken(rule, value) for value in used)
+            if best is None or fitting > best[0]:
+                best = (fitting, rule, one, lost)
+            if fitting == len(used):
+                break
+        if best is None:
+            raise problem
+        self._lost += best[3]
+        return best[1], best[2]
+
+    def _lose(self, path: str, reason: str) -> None:
+        self._lost.append(Lost(path, reason))
+
+    def _rule_of(self, found: dict[str, Any], depth: int, within: tuple[str, ...], used: Values, path: str) -> Rule:
         kind = _type_of(found)
         rule: Rule = {"type": kind}
         if told := found.get("description") or found.get("title") or found.get("format"):
@@ -210,56 +261,74 @@ class Rules:
             rule["enum"] = choices
         _take_bounds(found, kind, rule)
         if kind == "array":
-            self._take_items(found, rule, depth, within)
+            self._take_items(found, rule, depth, within, used, path)
         elif kind == "object":
-            self._take_properties(found, rule, depth, within)
+            self._take_properties(found, rule, depth, within, used, path)
         return rule
 
-    def _take_items(self, found: Rule, rule: Rule, depth: int, within: tuple[str, ...]) -> None:
+    def _take_items(
+        self, found: Rule, rule: Rule, depth: int, within: tuple[str, ...], used: Values, path: str
+    ) -> None:
         if "prefixItems" in found:
             raise UnusableError("an array whose members differ by place")
         items = found.get("items", True)
         if items is False:
             rule["maxItems"] = 0
         elif items not in (True, {}):
-            rule["items"] = self._rule(items, depth, within)
+            members = [member for value in used if isinstance(value, list) for member in value][:_MAX_USED]
+            rule["items"] = self._rule(items, depth, within, members, f"{path}[]")
 
-    def _take_properties(self, found: Rule, rule: Rule, depth: int, within: tuple[str, ...]) -> None:
+    def _take_properties(
+        self, found: Rule, rule: Rule, depth: int, within: tuple[str, ...], used: Values, path: str
+    ) -> None:
         required = dict.fromkeys(found.get("required", ()))
-        properties: dict[str, Rule] = {}
-        if found.get("properties") and depth == 0:
+        named = values_by_name(used)
+        known: dict[str, Any] = found.get("properties", {})
+        if known and depth <= (self._least_depth if named else 0):
             raise UnusableError(f"nested deeper than {MAX_DEPTH} levels")
-        for name, inner in sorted(found.get("properties", {}).items(), key=lambda one: one[0] not in required):
-            if inner is False and name not in required:
-                continue
+        more = found.get("additionalProperties", not known)
+        if more == {}:
+            more = True
+        may_be = offered(found, named)
+        properties: dict[str, Rule] = {}
+        is_crowded = len(may_be) > _MAX_PROPERTIES  # then those of the examples come first
+        for name in sorted(may_be, key=lambda name: (name not in required, is_crowded and name not in named)):
+            inner = may_be[name]
             try:
                 if len(properties) == _MAX_PROPERTIES:
-                    raise UnusableError(f"more than {_MAX_PROPERTIES} properties")
-                properties[name] = self._rule(inner, depth - 1, within)
+                    raise UnusableError(f"an input has at most {_MAX_PROPERTIES} properties")
+                if depth <= 0 and name not in required and name not in named:
+                    raise UnusableError(f"nested deeper than {MAX_DEPTH} levels")
+                properties[name] = self._rule(inner, depth - 1, within, named.get(name, ()), f"{path}.{name}")
             except UnusableError as error:
                 if name in required:
                     raise UnusableError(f"{line(name, 60)}: {error}") from None
-        more = found.get("additionalProperties", not found.get("properties"))
-        if more == {}:
-            more = True
+                self._lose(f"{path}.{name}", str(error))
         for name in required:
             if name not in properties:
                 if more is False:
                     raise UnusableError(f"{line(name, 60)}: required, and not described")
-                properties[name] = self._rule({"type": "string"} if more is True else more, depth - 1, within)
-        if found.get("properties") and not properties:
+                given = named.get(name, ())
+                properties[name] = self._rule(more, depth - 1, within, given, f"{path}.{name}")
+        if known and not properties:
             raise UnusableError("none of its properties can be given")
         if properties:
             rule["properties"] = properties
         if required:
             rule["required"] = list(required)
         if isinstance(more, dict):
+            values = [value for name, some in named.items() if name not in properties for value in some][:_MAX_USED]
             try:
-                rule["additionalProperties"] = self._rule(more, max(depth - 1, 0), within)
-            except UnusableError:
+                rule["additionalProperties"] = self._rule(more, max(depth - 1, 0), within, values, f"{path}.*")
+            except UnusableError as error:
                 rule["additionalProperties"] = False
+                self._lose(f"{path}.*", str(error))
         elif not more or properties:
             rule["additionalProperties"] = False
+
+    def _possible(self, schema: dict[str, Any] | bool, within: tuple[str, ...], used: Values) -> list[dict[str, Any]]:
+        """The alternatives of a schema, each of one type; the one that says most comes first."""
+        return [one for found in self._alternatives(schema, within) for one in _of_one_type(found, used)]
 
     # References, allOf, anyOf, oneOf
 
@@ -297,6 +366,7 @@ class Rules:
             if key in schema:
                 found = self._product(found, self._branches(schema[key], within))
         found = [one for one in found if not _is_null(one)]
+        self._step(len(found))
         if not found:
             raise UnusableError("it can only be null")
         return sorted(found, key=_rank)
@@ -428,6 +498,8 @@ def _take_bounds(found: Mapping[str, Any], kind: str, rule: Rule) -> None:
                 raise UnusableError("longer than an argument can be")
             continue
         rule[key] = value
+    if "pattern" in rule:
+        _check({"type": kind, "pattern": rule["pattern"]})
 
 
 def _once(values: Iterable[Any]) -> list[Any]:
@@ -473,8 +545,7 @@ def _narrower(key: str, one: Any, other: Any) -> Any:
         case "required":
             return list(dict.fromkeys([*one, *other]))
         case "properties":
-            names = dict.fromkeys([*one, *other])
-            return {name: _all_of(one.get(name, True), other.get(name, True)) for name in names}
+            return {name: _property_of_both(one, other, name) for name in dict.fromkeys([*one, *other])}
         case "items":
             return _all_of(one, other)
         case "additionalProperties":
@@ -483,6 +554,88 @@ def _narrower(key: str, one: Any, other: Any) -> Any:
             return True
         case _:
             raise UnusableError(f"two rules for {key!r} at once")
+
+
+def _property_of_both(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Any:
+    """A property of two parts of an `allOf`: read-only if every part that describes it says so."""
+    if name not in one or name not in other:
+        return one.get(name, other.get(name))
+    both = _all_of(*(_unmarked(part[name]) for part in (one, other)))
+    if both is False or not (_is_marked(one[name]) and _is_marked(other[name])):
+        return both
+    return {**both, MARK: True} if isinstance(both, dict) else {MARK: True}
+
+
+def _is_marked(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get(MARK) is True
+
+
+def _unmarked(schema: Any) -> Any:
+    if not _is_marked(schema):
+        return schema
+    return {key: value for key, value in schema.items() if key != MARK} or True
+
+
+def offered(found: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties of an object that are looked at, by `values_by_name` of its examples.
+
+    What the service alone writes is none, unless an example has it; and what only an example has is one, where any may be there.
+    """
+    known: dict[str, Any] = found.get("properties", {})
+    required = found.get("required", ())
+    made = {
+        name: inner
+        for name, inner in known.items()
+        if name in required or (inner is not False and (name in used or not _is_marked(inner)))
+    }
+    if known and found.get("additionalProperties", True) in (True, {}):
+        made |= {name: True for name in used if name not in known and is_visible(name)}
+    return made
+
+
+def values_by_name(used: Values) -> dict[str, list[Any]]:
+    """The examples' properties. What is null is left out in a call."""
+    found: dict[str, list[Any]] = {}
+    for value in used:
+        for name, inner in value.items() if isinstance(value, dict) else ():
+            if inner is not None:
+                found.setdefault(name, []).append(inner)
+    return found
+
+
+def _of_one_type(found: dict[str, Any], used: Values) -> list[dict[str, Any]]:
+    """A schema of several types as several, and one of no type as those of its examples."""
+    said = found.get("type")
+    if isinstance(said, list):
+        kinds = [kind for kind in _PREFERRED if kind in said and not (kind == "integer" and "number" in said)]
+        return [{**found, "type": kind} for kind in kinds] or [found]
+    if said is None and not (_HINTS.keys() | {"enum", "const"}) & found.keys():
+        values = used or [found[key] for key in ("example", "default") if key in found]
+        kinds = list(dict.fromkeys(kind for value in values if (kind := _kind_of_any(value)) is not None))
+        return [{**found, "type": kind} for kind in kinds] or [found]
+    return [found]
+
+
+def _kind_of_any(value: object) -> str | None:
+    return "object" if isinstance(value, dict) else "array" if isinstance(value, list) else _kind(value)
+
+
+def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
+    """What is told of the alternatives that are not offered; empty: they say nothing else."""
+    kind = _type_of(chosen)
+    kinds = list(dict.fromkeys(_type_of(one) for one in found))
+    kinds.remove(kind)
+    if kinds and {kind, *kinds} != {"integer", "number"}:
+        return f"it is given as {kind}; the service also takes {' and '.join(kinds)}"
+    forms = [one for one in found if one is not chosen and _type_of(one) == kind]
+    if kind != "object" or not forms:
+        return ""
+    here = chosen.get("properties", {})
+    names = list(dict.fromkeys(name for one in forms for name in one.get("properties", {}) if name not in here))
+    if not names and all(one.get("properties", {}) == here for one in forms):
+        return ""
+    told = f", with {', '.join(line(name, 60) for name in names[:_MAX_NAMED])}" if names else ""
+    return f"one of {len(forms) + 1} forms is offered; the service also takes others{told}"
 
 
 def _close(one: Mapping[str, Any], other: Mapping[str, Any], made: dict[str, Any]) -> None:

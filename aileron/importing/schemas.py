@@ -3,8 +3,9 @@
 Two ways to read a schema, as it stands on either side of a request:
 
     sent      exact. A keyword that a connector could not hold a value against makes the schema unusable; an optional
-              property with such a schema is one that is never sent. Properties that the service alone writes (`readOnly`)
-              are left out.
+              property with such a schema is one that is never sent, and says why (REASON). A property that the service alone
+              writes (`readOnly`) is marked (MARK) and never required. One that another part of an `allOf` describes or requires
+              without the mark may be given.
     answered  generous. What a connector does not know is not checked; a description is dropped.
 
 So nothing is sent that the document forbids, and an answer is refused only for what the document plainly says.
@@ -16,6 +17,8 @@ section 4.8.24 (Schema Object); JSON Schema 2020-12. Not here: the rules of an a
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -25,7 +28,7 @@ from aileron.importing.reading import DocumentError
 from aileron.importing.references import References
 from aileron.importing.words import is_visible, line
 
-__all__ = ["Mode", "Packed", "Packer", "UnusableError", "plain"]
+__all__ = ["MARK", "REASON", "Mode", "Packed", "Packer", "UnusableError", "plain", "words_of_none"]
 
 Mode = Literal["sent", "answered"]
 Packed: TypeAlias = dict[str, Any] | bool
@@ -49,7 +52,13 @@ _UNKNOWN: Final = frozenset(
     "unevaluatedItems unevaluatedProperties additionalItems $dynamicRef $recursiveRef $anchor $dynamicAnchor $id".split()
 )
 """Keywords that say something about a value, which a connector does not know."""
-_WORDS: Final = ("title", "description", "default", "example", "examples")
+MARK: Final = "readOnly"
+"""Of a property: the service alone writes it."""
+REASON: Final = "$comment"
+"""Of a schema that nothing fits: why, for the list of what was left out."""
+_WORDS: Final = ("title", "description", "default", "example", "examples", MARK)
+_MAX_PARTS: Final = 64
+"""Parts of `allOf`, and parts of those, among which a mark is looked for."""
 _CONTENT: Final = ("contentEncoding", "contentMediaType")
 
 
@@ -69,6 +78,8 @@ class Packer:
         self._broken: Final[dict[str, str]] = {}
         self._numbers: Final[dict[str, int]] = {}
         self._looked_at = 0
+        self._inlined: Final[set[str]] = set()
+        """Named schemas that are being packed in the place of their name."""
 
     def answered(self, schema: Any, file: str) -> Packed:
         """What an answer has to fit, as far as it is known."""
@@ -108,7 +119,10 @@ class Packer:
             level, waiting = level + 1, below
         return dict(sorted(found.items()))
 
-    def _pack(self, schema: Any, file: str, mode: Mode, depth: int) -> Packed:
+    def _pack(
+        self, schema: Any, file: str, mode: Mode, depth: int, *, unneeded: frozenset[str] = frozenset()
+    ) -> Packed:
+        """`unneeded`: properties that are not required, whatever this part of an `allOf` says."""
         self._looked_at += 1
         if self._looked_at > _MAX_SCHEMAS:
             raise DocumentError(f"its schemas expand to more than {_MAX_SCHEMAS}: choose fewer operations")
@@ -124,32 +138,43 @@ class Packer:
             raise UnusableError(f"nested deeper than {_MAX_DEPTH} levels")
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            packed = self._referred(reference, file, mode, depth)
+            packed = self._referred(reference, file, mode, depth, unneeded)
             beside = {
                 key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions", "$schema")
             }
             if self._is_3_0:  # ignored by the letter; what an author requires here is meant, and makes it narrower
                 beside = {"required": beside["required"]} if mode == "sent" and beside.get("required") else {}
+            if beside and mode == "sent":
+                unneeded |= self._marked(schema, file)
+                packed = self._referred(reference, file, mode, depth, unneeded)
             if not beside:
                 if mode == "answered" and schema.get("nullable") is True:  # ignored by the letter, and meant
                     return {"anyOf": [packed, {"type": "null"}]}
                 return self._with_words(packed, schema, mode)
-            inner = self._pack(beside, file, mode, depth + 1)
+            inner = self._pack(beside, file, mode, depth + 1, unneeded=unneeded)
             return self._with_words({"allOf": [packed, inner]} if plain(inner) else packed, schema, mode)
-        return self._object(schema, file, mode, depth)
+        return self._object(schema, file, mode, depth, unneeded)
 
     def _with_words(self, packed: Packed, schema: Mapping[str, Any], mode: Mode) -> Packed:
         """A reference with what is said of it here, for whoever gives the value."""
         words = dict(_words_of(schema)) if mode == "sent" else {}
         return {**packed, **words} if words and isinstance(packed, dict) else packed
 
-    def _referred(self, reference: str, file: str, mode: Mode, depth: int) -> Packed:
+    def _referred(
+        self, reference: str, file: str, mode: Mode, depth: int, unneeded: frozenset[str] = frozenset()
+    ) -> Packed:
         try:
             place = self._references.lookup(reference, file)
         except DocumentError as error:
             if mode == "answered":
                 return True
             raise UnusableError(str(error)) from None
+        if unneeded and place.at not in self._inlined and self._requires(place.value, place.file, unneeded):
+            self._inlined.add(place.at)  # under its name it is required, as it says
+            try:
+                return self._pack(place.value, place.file, mode, depth + 1, unneeded=unneeded)
+            finally:
+                self._inlined.discard(place.at)
         name = self._names.get((place.at, mode))
         if name is None:
             name = self._names[place.at, mode] = self._new_name(place.at, mode)
@@ -178,22 +203,26 @@ class Packer:
         self._numbers[base] = number
         return name
 
-    def _object(self, schema: dict[str, Any], file: str, mode: Mode, depth: int) -> Packed:
+    def _object(
+        self, schema: dict[str, Any], file: str, mode: Mode, depth: int, unneeded: frozenset[str] = frozenset()
+    ) -> Packed:
         exact = mode == "sent"
         if exact and (unknown := sorted(_UNKNOWN & schema.keys())):
             raise UnusableError(f"the keyword {unknown[0]!r} is not supported")
         made: dict[str, Any] = {}
+        if exact and not schema.keys().isdisjoint(_LISTS):
+            unneeded |= self._marked(schema, file)
         for key in _LISTS:
             if isinstance(schema.get(key), list) and schema[key]:
                 # With a discriminator one branch is meant, however many would take the value.
                 is_told = key == "oneOf" and isinstance(schema.get("discriminator"), dict) and not schema.get("anyOf")
-                made["anyOf" if is_told else key] = self._list(key, schema[key], file, mode, depth)
+                made["anyOf" if is_told else key] = self._list(key, schema[key], file, mode, depth, unneeded)
         if isinstance(schema.get("not"), dict):
             made["not"] = self._pack(schema["not"], file, mode, depth + 1)
         for key in ("items", "additionalProperties"):
             if isinstance(schema.get(key), dict | bool):
                 made[key] = self._pack(schema[key], file, mode, depth + 1)
-        self._properties(schema, made, file, mode, depth)
+        self._properties(schema, made, file, mode, depth, unneeded)
         _scalars(schema, made, exact=exact)
         self._typed(schema, made)
         if exact:
@@ -207,13 +236,15 @@ class Packer:
         )  # Swagger has the second
         return _nullable(made) if is_nullable else made
 
-    def _list(self, key: str, members: list[Any], file: str, mode: Mode, depth: int) -> list[Packed]:
+    def _list(
+        self, key: str, members: list[Any], file: str, mode: Mode, depth: int, unneeded: frozenset[str]
+    ) -> list[Packed]:
         """Of a choice, what is unusable is no choice; anything else has to be usable whole."""
         packed: list[Packed] = []
         problem: UnusableError | None = None
         for member in members:
             try:
-                packed.append(self._pack(member, file, mode, depth + 1))
+                packed.append(self._pack(member, file, mode, depth + 1, unneeded=unneeded))
             except UnusableError as error:
                 if key not in ("anyOf", "oneOf"):
                     raise
@@ -223,24 +254,39 @@ class Packer:
             raise problem
         return packed
 
-    def _properties(self, schema: dict[str, Any], made: dict[str, Any], file: str, mode: Mode, depth: int) -> None:
+    def _properties(
+        self,
+        schema: dict[str, Any],
+        made: dict[str, Any],
+        file: str,
+        mode: Mode,
+        depth: int,
+        unneeded: frozenset[str],
+    ) -> None:
         properties = schema.get("properties")
         required = dict.fromkeys(name for name in _list(schema.get("required")) if isinstance(name, str))
         if (most := max(len(required), len(properties) if isinstance(properties, dict) else 0)) > _MAX_PROPERTIES:
             if mode == "answered":
                 return
             raise UnusableError(f"an object with {most} properties")
+        for name in unneeded:
+            required.pop(name, None)
         if isinstance(properties, dict):
             packed: dict[str, Packed] = {}
             hidden = "readOnly" if mode == "sent" else "writeOnly"
             for name, inner in properties.items():
-                if self._is_marked(inner, hidden, file):
+                is_hidden = self._is_marked(inner, hidden, file)
+                if is_hidden:
                     required.pop(name, None)
-                    if mode == "sent":
-                        packed[name] = False
-                    continue
+                    if mode == "answered":
+                        continue
                 packed[name] = self._property(name, inner, file, mode, depth, is_needed=name in required)
+                if is_hidden:
+                    packed[name] = {**inside, MARK: True} if isinstance(inside := packed[name], dict) else {MARK: True}
             made["properties"] = packed
+        if mode == "sent" and (given := unneeded & _required_alone(schema)):
+            # Required by this part and marked in another: it may be given.
+            made["properties"] = {**dict.fromkeys(sorted(given), True), **made.get("properties", {})}
         if required:
             made["required"] = list(required)
 
@@ -254,7 +300,39 @@ class Packer:
         except UnusableError as error:
             if is_needed:
                 raise UnusableError(f"{line(name, 60)}: {error}") from None
-            return False
+            return {"not": {}, REASON: str(error)}
+
+    # Marks in parts of `allOf`
+
+    def _marked(self, schema: dict[str, Any], file: str) -> frozenset[str]:
+        """Properties that some part marks: nobody has to give them (OpenAPI: required of the answer only)."""
+        marked: set[str] = set()
+        for part, place in self._parts(schema, file):
+            own = part.get("properties")
+            for name, inner in itertools.islice(own.items() if isinstance(own, dict) else (), _MAX_PROPERTIES):
+                if self._is_marked(inner, "readOnly", place):
+                    marked.add(name)
+        return frozenset(marked)
+
+    def _parts(self, schema: Any, file: str) -> Iterator[tuple[dict[str, Any], str]]:
+        """The schema, what it refers to, and the parts of its `allOf`, each with its file."""
+        waiting = [(schema, file)]
+        for _ in range(_MAX_PARTS):
+            if not waiting:
+                return
+            part, place = waiting.pop()
+            if not isinstance(part, dict):
+                continue
+            yield part, place
+            waiting += [(one, place) for one in reversed(_list(part.get("allOf")))]
+            if isinstance(part.get("$ref"), str):
+                with contextlib.suppress(DocumentError):
+                    found = self._references.lookup(part["$ref"], place)
+                    waiting.append((found.value, found.file))
+
+    def _requires(self, schema: Any, file: str, names: frozenset[str]) -> bool:
+        """Whether some part of it requires one of these."""
+        return any(name in names for part, _ in self._parts(schema, file) for name in _names(part.get("required")))
 
     def _is_marked(self, inner: Any, mark: str, file: str) -> bool:
         if not isinstance(inner, dict):
@@ -346,10 +424,17 @@ def _words_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "example", examples[0]
 
 
+def words_of_none(schema: Packed) -> str | None:
+    """Why nothing can be given by a packed schema, where the packer says so."""
+    return str(schema[REASON]) if isinstance(schema, dict) and REASON in schema else None
+
+
 def plain(schema: Packed) -> Packed:
     """Without words: what says something about a value."""
     if isinstance(schema, bool):
         return schema
+    if REASON in schema:
+        return False
     made: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _WORDS:
@@ -400,6 +485,17 @@ def _opened(schema: Any) -> Any:
         elif key != "not" or not _referred(value):
             made[key] = value
     return made
+
+
+def _required_alone(schema: Mapping[str, Any]) -> set[str]:
+    """The properties that a part requires and does not describe."""
+    own = schema.get("properties")
+    required = set(_names(schema.get("required")))
+    return required - (own.keys() if isinstance(own, dict) else set())
+
+
+def _names(value: Any) -> list[str]:
+    return [name for name in _list(value)[:_MAX_PROPERTIES] if isinstance(name, str)]
 
 
 def _list(value: Any) -> list[Any]:

@@ -31,6 +31,7 @@ from aileron.model.failure import AileronError
 from aileron.model.names import Fqn, HostPort
 from aileron.registry.artifact import Artifact, Trust, connector_of
 from aileron.registry.build import Application, build
+from tests.documents.examples import Bodies, bodies_in
 from tests.documents.install import Servers, Tools
 from tests.documents.table import Document
 
@@ -59,6 +60,8 @@ class Outcome:
     s: float
     packed_bytes: int
     archive_bytes: int
+    bodies: Bodies
+    """Its JSON bodies, with the document's own examples."""
     problems: tuple[str, ...]
     """What could not be built or does not fit, of what was said to be imported."""
 
@@ -106,6 +109,7 @@ def imported_whole(document: Document, tools: Tools, servers: Servers) -> Outcom
         s=took,
         packed_bytes=sum(made.document_bytes for made in [*slices, *others]),
         archive_bytes=archived,
+        bodies=sum((bodies_in(made, found) for made in [*slices, *others]), Bodies()),
         problems=tuple(problems),
     )
 

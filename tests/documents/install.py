@@ -42,8 +42,8 @@ _PINS: Final = Path(__file__).parent / "pins"
 _SERVER_PINS: Final = Path(__file__).parent / "servers"
 _EVERYTHING_PINS: Final = Path(__file__).parent / "everything"
 _HOMESERVER_PINS: Final = Path(__file__).parent / "homeserver"
-_FORM: Final = 1
-"""Raised when something else is made of the same pins."""
+_FORM: Final = 2
+"""Raised when something else is made of the same pins: more documents of a package."""
 _PRISM: Final = "@stoplight/prism-cli"
 _EVERYTHING: Final = "@modelcontextprotocol/server-everything"
 _PIP: Final = ("-m", "pip", "--quiet", "--disable-pip-version-check")

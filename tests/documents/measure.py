@@ -1,7 +1,8 @@
 """docs/reference/openapi-documents.md: its tables, of what was measured here; the words around them are written by people.
 
-    $ python -m tests.documents.measure           # both: some minutes
+    $ python -m tests.documents.measure           # all: some minutes
     $ python -m tests.documents.measure corpus    # what is imported of each document
+    $ python -m tests.documents.measure examples  # which of the documents' own examples can be given
     $ python -m tests.documents.measure contract  # every operation of some documents against a server that enforces them
 
 Not here: the tests that compare (test_corpus.py).
@@ -9,6 +10,7 @@ Not here: the tests that compare (test_corpus.py).
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
 import sys
@@ -20,14 +22,16 @@ from typing import Final
 
 from tests.documents.contract import CALLED, calls
 from tests.documents.corpus import Outcome, imported_whole
+from tests.documents.examples import Bodies
 from tests.documents.install import PRISM_VERSION, Servers, Tools, installed, servers_installed
 from tests.documents.reasons import grouped
 from tests.documents.table import DOCUMENTS, named
 
-__all__ = ["PAGE", "corpus_rows"]
+__all__ = ["PAGE", "corpus_rows", "example_rows"]
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "openapi-documents.md"
 _MARKS: Final = "<!-- {what}: written by `python -m tests.documents.measure`, do not edit -->", "<!-- end of {what} -->"
+_EXAMPLES: Final = re.compile(r"^\| ([^|]+) \| ([0-9]+) \| ([0-9]+) \| ([0-9]+) \| ([0-9]+) \|$", re.MULTILINE)
 _ROW: Final = re.compile(r"^\| ([^|]+) \| [^|]* ([^ |]+) \| ([0-9]+) \| ([0-9]+) \|", re.MULTILINE)
 
 
@@ -36,11 +40,17 @@ def corpus_rows(page: str) -> dict[str, tuple[str, int, int]]:
     return {title: (version, int(found), int(imported)) for title, version, found, imported in _ROW.findall(page)}
 
 
-def _corpus(tools: Tools, servers: Servers) -> str:
+@functools.cache
+def _outcomes(tools: Tools, servers: Servers) -> list[Outcome]:
     outcomes = []
     for document in DOCUMENTS:
         outcomes.append(imported_whole(document, tools, servers))
         print(f"{document.title}: {outcomes[-1].percent:.1f} %", file=sys.stderr)
+    return outcomes
+
+
+def _corpus(tools: Tools, servers: Servers) -> str:
+    outcomes = _outcomes(tools, servers)
     found, imported = sum(one.found for one in outcomes), sum(one.imported for one in outcomes)
     lines = [
         f"{len(outcomes)} documents, {found} operations, {imported} imported: {100 * imported / found:.1f} %. "
@@ -60,6 +70,30 @@ def _corpus(tools: Tools, servers: Servers) -> str:
             every[words] += number
             where.setdefault(words, []).append(f"{one.document.title} {number}")
     lines += [f"| {number} | {words} ({', '.join(where[words])}) |" for words, number in every.most_common()]
+    return "\n".join(lines)
+
+
+def example_rows(page: str) -> dict[str, tuple[int, int, int, int]]:
+    """Document → JSON bodies, those with an example, accepted, contradicting; as the page has it."""
+    _, _, part = page.partition(_MARKS[0].format(what="examples"))
+    return {title: (int(a), int(b), int(c), int(d)) for title, a, b, c, d in _EXAMPLES.findall(part)}
+
+
+def _examples(tools: Tools, servers: Servers) -> str:
+    outcomes = [one for one in _outcomes(tools, servers) if one.bodies.with_example]
+    every = sum((one.bodies for one in outcomes), Bodies())
+    lines = [
+        f"{len(outcomes)} documents, {every.with_example} JSON bodies with an example, {every.accepted} accepted: "
+        f"{100 * every.accepted / every.with_example:.1f} %. {every.fitting} of the examples fit the schema of their own "
+        f"document; of these {100 * every.accepted / every.fitting:.1f} %. CPython {platform.python_version()}.",
+        "",
+        "| document | JSON bodies | with an example | accepted | refused by its own schema |",
+        "|---|---|---|---|---|",
+    ]
+    for one in outcomes:
+        bodies = one.bodies
+        cells = (bodies.of_json, bodies.with_example, bodies.accepted, bodies.contradicting)
+        lines.append(f"| {one.document.title} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
@@ -110,7 +144,11 @@ def _kib(size: int) -> str:
     return f"{(size + 1023) >> 10} KiB"
 
 
-_PARTS: Final[dict[str, Callable[[Tools, Servers], str]]] = {"corpus": _corpus, "contract": _contract}
+_PARTS: Final[dict[str, Callable[[Tools, Servers], str]]] = {
+    "corpus": _corpus,
+    "examples": _examples,
+    "contract": _contract,
+}
 
 
 def main(parts: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ REASONS: Final = (
     (re.compile(r"(?:.*: )?it can (?:only be null|have no value)"), "requires a value that can only be `null`, or none"),
     (re.compile(r"(?:.*: )?(?:pattern is not valid RE2|a pattern that)"), "requires a pattern that an action cannot have"),
     (re.compile(r"(?:.*: )?the keyword 'not' is not supported"), "requires a value with `not` in its schema"),
+    (re.compile(r"its path has characters"), "has a path with parameters in its query"),
     (re.compile(r".*: a header that a connector cannot send"), "requires a header that only the runtime sends"),
 )  # fmt: skip
 """What is matched from the beginning, and how the page says it."""

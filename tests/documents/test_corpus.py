@@ -1,4 +1,4 @@
-"""Documents of thirty services, each imported whole: what is imported is built, and every action of it can be added."""
+"""Documents of nearly forty services, each imported whole: what is imported is built, and every action of it can be added."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import functools
 import pytest
 
 from tests.documents.corpus import Outcome, imported_whole
+from tests.documents.examples import Bodies
 from tests.documents.install import Servers, Tools
-from tests.documents.measure import PAGE, corpus_rows
+from tests.documents.measure import PAGE, corpus_rows, example_rows
 from tests.documents.reasons import grouped
 from tests.documents.table import DOCUMENTS, Document
 
@@ -35,7 +36,7 @@ def test_a_document_is_imported_whole(document: Document, tools: Tools, servers:
 
 
 def test_95_per_cent_of_all_operations_are_imported(tools: Tools, servers: Servers) -> None:
-    """Of GitHub, Stripe, and 28 more; those whose documents say too little are among them."""
+    """Of GitHub, Stripe, and 36 more; those whose documents say too little are among them."""
     outcomes = [outcome_of(document, tools, servers) for document in DOCUMENTS]
 
     assert len(outcomes) >= 20
@@ -51,4 +52,25 @@ def test_the_page_says_what_is_imported(tools: Tools, servers: Servers) -> None:
         document.title: (document.version, outcome.found, outcome.imported)
         for document in DOCUMENTS
         for outcome in (outcome_of(document, tools, servers),)
+    }
+
+
+def test_the_documents_own_examples_are_accepted_or_listed(tools: Tools, servers: Servers) -> None:
+    """Of those that fit the schema of their own document; each of the others is under `left_out` with its reason."""
+    every = sum((outcome_of(document, tools, servers).bodies for document in DOCUMENTS), Bodies())
+
+    assert every.unlisted == ()
+    assert every.with_example > 1000
+    assert 100 * every.accepted / every.fitting >= LEAST
+
+
+def test_the_page_says_which_examples_are_accepted(tools: Tools, servers: Servers) -> None:
+    """`python -m tests.documents.measure examples` writes it."""
+    told = example_rows(PAGE.read_text(encoding="utf-8"))
+
+    assert told == {
+        document.title: (bodies.of_json, bodies.with_example, bodies.accepted, bodies.contradicting)
+        for document in DOCUMENTS
+        for bodies in (outcome_of(document, tools, servers).bodies,)
+        if bodies.with_example
     }

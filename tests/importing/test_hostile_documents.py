@@ -258,10 +258,11 @@ def changed(whole: Json, place: tuple[Any, ...], value: Any, how: str) -> Any:
 
 def test_the_documents_that_are_changed_are_valid() -> None:
     """Else nothing would be tried."""
-    for whole, number in ((VALID, 3), (SWAGGER, 3)):
+    cut = {"change_pet": ("friends[].friends: a schema within itself",)}
+    for whole, left_out in ((VALID, cut), (SWAGGER, {})):
         done = outcome(whole)
         assert isinstance(done, Made)
-        assert (len(done.actions), done.unimported, done.left_out) == (number, (), {})
+        assert (len(done.actions), done.unimported, done.left_out) == (3, (), left_out)
 
 
 @pytest.mark.parametrize("whole", [VALID, SWAGGER], ids=["3.1", "2.0"])

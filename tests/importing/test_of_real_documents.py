@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+import pytest
+
 from aileron.importing.cases import example_arguments
 from aileron.importing.found import described
-from aileron.importing.reading import read_all
+from aileron.importing.reading import DocumentError, read_all
 from aileron.importing.record import Choices
 from aileron.importing.repository import Made, make
+from aileron.importing.rules import size_of
 from aileron.model.names import Fqn
+from aileron_connector.check import Schemas
+from aileron_connector.openapi.document import Document
+from aileron_connector.openapi.request import Endpoint, prepared
 
 
 def made_of(
@@ -89,3 +96,166 @@ def test_the_response_for_errors_is_not_the_answer_though_it_stands_first() -> N
 
     assert made.imported[0].answer == thing
     assert list(made.imported[0].packed.responses) == ["200"]
+
+
+THING = {"properties": {"id": {"type": "string", "readOnly": True}, "kind": {"type": "string", "readOnly": True}}}
+
+
+@pytest.mark.parametrize(
+    ("part", "given"),
+    [
+        ({"required": ["name", "kind"], "properties": {"kind": {"enum": ["crew"]}}}, ["kind", "name"]),
+        ({"required": ["name", "kind"]}, ["kind", "name"]),
+        ({"required": ["name"]}, ["name"]),
+    ],
+    ids=["described", "required", "only-marked"],
+)
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "inline"])
+def test_a_property_that_only_a_base_marks_read_only_can_be_given_and_need_not(
+    part: dict[str, Any], given: list[str], is_named: bool
+) -> None:
+    """The base made it impossible, and with it every body of what was derived from it."""
+    more = {**part, "properties": {**part.get("properties", {}), "name": {"type": "string"}}}
+    schemas = {"Thing": THING, "More": more}
+    parts = [{"$ref": "#/components/schemas/Thing"}, {"$ref": "#/components/schemas/More"} if is_named else more]
+    crew = {"type": "object", "required": ["crew"], "properties": {"crew": {"allOf": parts}}}
+    made = made_of(body(crew), schemas=schemas)
+    (one,) = made.imported
+    rule = one.inputs[0].rule
+
+    assert (sorted(rule["properties"]), rule["required"]) == (given, ["name"])
+    assert sent_by(made, {"crew": {"name": "n"}}) == {"crew": {"name": "n"}}
+
+
+def test_an_operation_whose_only_content_cannot_be_described_is_not_imported() -> None:
+    """Its action sent nothing. With another input beside it, the body is left out, and named."""
+    odd = {"content": {"application/json": {"schema": {"properties": {"a": {"not": {}}}, "required": ["a"]}}}}
+    query = [{"name": "q", "in": "query", "schema": {"type": "string"}}]
+
+    with pytest.raises(DocumentError, match="change_it: body: a: "):
+        made_of({"requestBody": odd})
+    assert made_of({"requestBody": odd, "parameters": query}).left_out["change_it"][0].startswith("body: a: ")
+
+
+def long_bill() -> dict[str, Any]:
+    """A bill with two long enums, and lines within, as the documents of accounting services have it."""
+    codes = [f"{a}{b}{c}" for a in "ABCDEF" for b in "GHIJKL" for c in "MNOPQR"]
+    line = {"text": {"type": "string"}, "account": {"type": "object", "properties": {"id": {"type": "string"}}}}
+    more = {
+        f"note{n}": {"type": "object", "properties": {f"part{m}": {"type": "string"} for m in range(60)}}
+        for n in range(20)
+    }
+    return {
+        "type": "object",
+        "properties": {
+            **more,
+            "lines": {"type": "array", "items": {"type": "object", "properties": line}},
+            "currency": {"type": "string", "enum": codes},
+            "old_currency": {"type": "string", "enum": codes},
+        },
+    }
+
+
+ROLES = {"anyOf": [{"type": "array", "items": {"enum": ["a"]}}, {"enum": ["a", "b"]}]}
+FORMS = {"oneOf": [{"required": [name], "properties": {name: {"enum": [1, 2]}}} for name in ("a", "b")]}
+TEXTS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+
+def test_what_the_document_has_an_example_of_is_cut_last_and_each_cut_is_listed() -> None:
+    """Long lists of choices go first. Invoices had no lines, because two lists of currencies took their room."""
+    operation = body({"type": "object", "properties": {"bills": {"type": "array", "items": long_bill()}}})
+    example = {"bills": [{"lines": [{"text": "Tea", "account": {"id": "a"}}], "currency": "AGM"}]}
+    operation["requestBody"]["content"]["application/json"]["example"] = example
+    made = made_of(operation)
+    (given,) = made.imported[0].inputs
+    bill = given.rule["items"]["properties"]
+
+    assert example_problems(made) == []
+    assert size_of(given.rule) <= 16 << 10
+    assert bill["currency"] == {"type": "string", "description": "One of 216 values, such as AGM, AGN, AGO"}
+    assert (
+        "bills[].currency: its 216 values are not listed: an action has no room for them" in made.left_out["change_it"]
+    )
+    cut = [reason for reason in made.left_out["change_it"] if reason.endswith("no room for it")]
+    kept = sum(len(bill[f"note{n}"]["properties"]) for n in range(20) if f"note{n}" in bill)
+    assert cut
+    assert len(cut) + kept == 20 * 60
+
+
+@pytest.mark.parametrize(
+    ("schema", "example"),
+    [
+        ({"properties": {"roles": ROLES}}, {"roles": "b"}),
+        ({"properties": {"value": {"description": "Any JSON."}}}, {"value": {"a": [1]}}),
+        ({"properties": {"value": {"type": ["string", "array"], "items": {"type": "string"}}}}, {"value": "x"}),
+        ({"properties": {"name": {"type": "string"}}}, {"name": "a", "undescribed": 3}),
+        ({"properties": {"id": {"type": "string", "readOnly": True}, "name": {"type": "string"}}}, {"id": "1", "name": "a"}),
+        ({"properties": {"node": {"$ref": "#/components/schemas/Node"}}}, {"node": {"of": {"of": {"of": {"name": "x"}}}}}),
+        (FORMS, {"b": 2}),
+        ({"properties": {"name": {"type": "string"}}}, '{"name": "a"}'),
+        ({"properties": {"name": {"type": "string"}}}, {"body": {"name": "a"}}),
+        ({"properties": {"name": {"type": ["string", "null"]}, "on": {"type": ["string", "null"]}}}, {"name": "a", "on": None}),
+    ],
+    ids=["choice", "any", "types", "undescribed", "read-only", "recursive", "one-of", "text", "wrapped", "null"],
+)  # fmt: skip
+def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example: Any) -> None:
+    """It says what is meant where the schema leaves a choice."""
+    node = {"type": "object", "properties": {"name": {"type": "string"}, "of": {"$ref": "#/components/schemas/Node"}}}
+    operation = body({"type": "object", **schema})
+    operation["requestBody"]["content"]["application/json"]["example"] = example
+    made = made_of(operation, schemas={"Node": node})
+
+    assert example_problems(made) == []
+
+
+def test_an_example_that_cannot_be_given_is_listed_with_its_reason() -> None:
+    """Whether the document contradicts itself, or the action has less than the document."""
+    properties = {
+        "a": {"type": "integer"},
+        "b": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}},
+    }
+    operation = body({"type": "object", "properties": properties})
+    media = operation["requestBody"]["content"]["application/json"]
+    media["examples"] = {"one": {"value": {"a": "x"}}, "two": {"value": {"b": ["x", 1]}}, "three": {"value": {"a": 1}}}
+
+    assert example_problems(made_of(operation)) == [
+        "body: example 1 of the document cannot be given: the document's own schema refuses it: .a is not an integer",
+        "body: example 2 of the document cannot be given: b: [1] is not of type string",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (TEXTS, "in.of: it is given as array; the service also takes string"),
+        (FORMS, "in.of: one of 2 forms is offered; the service also takes others, with b"),
+        ({"type": "string", "if": {}}, "in.of: the keyword 'if' is not supported"),
+        ({"not": {"type": "string"}}, "in.of: the keyword 'not' is not supported"),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_within_an_input_is_listed_with_its_place(schema: dict[str, Any], told: str) -> None:
+    """Only what was left out of a body was."""
+    within = {"type": "object", "properties": {"of": schema, "b": {"type": "string"}}}
+
+    assert made_of(body({"type": "object", "properties": {"in": within}})).left_out["change_it"] == (told,)
+
+
+def test_a_body_of_several_forms_says_which_are_not_offered() -> None:
+    """The first is given property by property."""
+    forms = [{"properties": {"card": {"type": "string"}}}, {"properties": {"iban": {"type": "string"}}}]
+
+    told = "body: one of 2 forms is offered; the service also takes others, with iban"
+    assert made_of(body({"type": "object", "oneOf": forms})).left_out["change_it"] == (told,)
+
+
+def example_problems(made: Made) -> list[str]:
+    """What is listed of the document's own examples."""
+    return [reason for reason in made.left_out.get("change_it", ()) if "cannot be given: " in reason]
+
+
+def sent_by(made: Made, arguments: dict[str, Any]) -> Any:
+    """The JSON that the packed document makes of these arguments."""
+    document = msgspec.json.decode(made.files["service/document.json"], type=Document)
+    endpoint = Endpoint("POST", "/a", made.imported[0].packed)
+    schemas = Schemas(document.components.schemas)
+    return json.loads(prepared(endpoint, arguments, "https://a.invalid", schemas).body or b"")

@@ -15,6 +15,7 @@ from aileron.importing.reading import Files
 from aileron.importing.references import References
 from aileron.importing.rules import Rules, size_of
 from aileron.importing.schemas import Packer, UnusableError, plain
+from aileron.importing.shrinking import shrunk
 from aileron.model.manifest import InputSpec
 from aileron_connector.check import Schemas, maybe_problem
 
@@ -45,7 +46,7 @@ def packer(document: dict[str, Any] = DOCUMENT, *, is_3_0: bool = False) -> Pack
 def rule_of(schema: Any, *, is_3_0: bool = False) -> dict[str, Any]:
     """The rule of a schema as it stands in a request."""
     packed = packer(is_3_0=is_3_0)
-    return Rules(packed.lookup).rule(packed.sent(schema, "a.json"), MOST)
+    return shrunk(Rules(packed.lookup).taken(packed.sent(schema, "a.json")), MOST).rule
 
 
 PET = {
@@ -173,7 +174,7 @@ def test_a_deep_schema_is_cut_where_it_is_optional() -> None:
     rule = rule_of(deep)
     assert json.dumps(rule).count("level") == 5  # six objects, the outermost with them
     packed = packer()
-    small = Rules(packed.lookup).rule(packed.sent(deep, "a.json"), 300)
+    small = shrunk(Rules(packed.lookup).taken(packed.sent(deep, "a.json")), 300).rule
     assert size_of(small) <= 300
     assert small["properties"]["note"] == {"type": "string"}
 
@@ -259,7 +260,7 @@ def test_what_fits_the_rule_fits_the_document(data: st.DataObject, schema: Any) 
     packed = packer()
     try:
         sent = packed.sent(schema, "a.json")
-        rule = Rules(packed.lookup).rule(sent, MOST)
+        rule = shrunk(Rules(packed.lookup).taken(sent), MOST).rule
     except UnusableError:
         assume(False)
         return

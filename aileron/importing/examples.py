@@ -1,0 +1,181 @@
+"""The document's own examples of a body: what it says can be sent.
+
+Pure. They say what is meant where a schema leaves a choice (rules.py), and each is tried on the action that is made, so that
+an import says which of them cannot be given.
+
+Rules
+- Examples of the body come first; where there is none, those of its schema. These show answers too, so without what is read-only.
+- A body that stands in an example under a name of its own, as the only thing, is taken out of it; one that is written as a text
+  of JSON is read.
+- What is null is left out, as in a call, and named.
+
+Source: OpenAPI Specification 3.1.1, sections 4.8.14 (Media Type Object), 4.8.19 (Example Object), 4.8.24 (Schema Object).
+Not here: examples of parameters and of answers (cases.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from aileron.importing.inputs import Input
+from aileron.importing.references import References
+from aileron.importing.rules import Rule, is_taken, size_of
+from aileron.importing.schemas import MARK
+from aileron.importing.words import line
+from aileron_connector.openapi.document import RequestBody
+
+__all__ = ["Example", "bodies_of", "is_found", "problem_of"]
+
+_MAX_EXAMPLES: Final = 10
+"""Of one body."""
+_MAX_BYTES: Final = 48 << 10
+"""48 KiB: what all arguments of a step may have together."""
+_MAX_DEPTH: Final = 32
+
+
+def is_found(pattern: str, value: str) -> bool:
+    """RE2's answer: of a stranger's pattern and a stranger's example, `re` may never have one."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    try:
+        return re2.compile(pattern, options).search(value) is not None
+    except re2.error:
+        return False
+
+
+class Example(NamedTuple):
+    """One body. `nulls`: the places in it that are null, which a call leaves out."""
+
+    value: Any
+    nulls: tuple[str, ...]
+
+
+def bodies_of(media: Mapping[str, Any], references: References, file: str) -> list[Example]:
+    """The examples of a Media Type Object, the first first; empty: there are none that could be given."""
+    found = itertools.islice(_said(media, references, file), _MAX_EXAMPLES)
+    return [_without_null(value) for value in found if value is not None and _is_small(value)]
+
+
+def _properties(schema: Mapping[str, Any], references: References, file: str) -> dict[str, Any]:
+    """Those of an object, and of the parts of its `allOf`."""
+    found: dict[str, Any] = {}
+    for part in [*(references.maybe(one, file) for one in _list(schema.get("allOf"))), schema]:
+        own = part.get("properties")
+        found |= own if isinstance(own, dict) else {}
+    return found
+
+
+def _without_null(value: Any) -> Example:
+    nulls: list[str] = []
+
+    def kept(inner: Any, at: str) -> Any:
+        if isinstance(inner, list):
+            return [kept(member, f"{at}[]") for member in inner]
+        if not isinstance(inner, dict):
+            return inner
+        nulls.extend(f"{at}.{name}".lstrip(".") for name in inner if inner[name] is None)
+        return {name: kept(one, f"{at}.{name}") for name, one in inner.items() if one is not None}
+
+    return Example(kept(value, ""), tuple(dict.fromkeys(nulls)))
+
+
+def _said(media: Mapping[str, Any], references: References, file: str) -> Iterator[Any]:
+    told = False
+    schema = references.maybe(media.get("schema", {}), file)
+    known = schema.get("properties")
+    names = known.keys() if isinstance(known, dict) else set()
+    if "example" in media:
+        told = True
+        yield _unwrapped(media["example"], names)
+    several = media.get("examples")
+    for raw in several.values() if isinstance(several, dict) else ():
+        one = references.maybe(raw, file)
+        if "value" in one:
+            told = True
+            yield _unwrapped(one["value"], names)
+    if told:
+        return
+    of_schema = [schema["example"]] if "example" in schema else schema.get("examples")
+    for value in of_schema if isinstance(of_schema, list) else ():
+        yield _written(_unwrapped(value, names), media.get("schema", {}), references, file, _MAX_DEPTH)
+
+
+def _unwrapped(value: Any, names: Any) -> Any:
+    """The body alone: some documents give it as `{"request_body": {…}}`, under a name that it does not have, or as a text."""
+    if isinstance(value, str) and names and value.lstrip().startswith("{") and len(value) <= _MAX_BYTES:
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    if isinstance(value, dict) and len(value) == 1 and names and not value.keys() & names:
+        (inner,) = value.values()
+        if isinstance(inner, dict) and inner.keys() <= names:
+            return inner
+    return value
+
+
+def _written(value: Any, raw: Any, references: References, file: str, depth: int) -> Any:
+    """An example of a schema without what the schema says is read-only, as far as it says so plainly."""
+    schema = references.maybe(raw, file)
+    if depth == 0:
+        return value
+    if isinstance(value, list):
+        return [_written(member, schema.get("items", {}), references, file, depth - 1) for member in value]
+    if not isinstance(value, dict):
+        return value
+    properties = _properties(schema, references, file)
+    return {
+        name: _written(inner, properties.get(name, {}), references, file, depth - 1)
+        for name, inner in value.items()
+        if not (isinstance(properties.get(name), dict) and references.maybe(properties[name], file).get(MARK) is True)
+    }
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_small(value: Any) -> bool:
+    try:
+        return size_of(value) <= _MAX_BYTES
+    except (TypeError, ValueError, RecursionError):  # a date of YAML, or nested without end
+        return False
+
+
+def problem_of(value: Any, body: RequestBody | None, inputs: Sequence[Input]) -> str | None:
+    """Why an example cannot be given as the arguments of an action; None: it can."""
+    if body is None:
+        return "the action has no body"
+    by_name = {one.name: one for one in inputs}
+    if not body.arguments:
+        return _problem(by_name[body.argument], value, body.argument)
+    if not isinstance(value, dict):
+        return "the example is no object"
+    for name, inner in value.items():
+        if name not in body.arguments:
+            return f"{line(name, 60)} cannot be given"
+        if (problem := _problem(by_name[body.arguments[name]], inner, name)) is not None:
+            return problem
+    missing = [name for name, given in body.arguments.items() if by_name[given].required and name not in value]
+    return f"{line(missing[0], 60)} is required, and not in the example" if missing else None
+
+
+def _problem(given: Input, value: Any, name: str) -> str | None:
+    rule: Rule = given.rule
+    if is_taken(rule, value):
+        return None
+    return f"{line(name, 60)}: {_why(rule, value)}"
+
+
+def _why(rule: Rule, value: Any) -> str:
+    from aileron.actions.inputs import argument_problem
+    from aileron.model.manifest import InputSpec
+
+    spec = InputSpec(name="value", type=rule["type"], description="", rule=rule)
+    return line(argument_problem(spec, value) or "", 160)
