@@ -337,10 +337,16 @@ def _remarks(made: Made) -> Iterator[str]:
             "tokens are requested with the client's secret in a header, as the document does not say how\n  if the service "
             "wants it otherwise: client_auth in manifest.toml; if you have a token: --auth bearer"
         )
+    if made.credential.is_guess:
+        yield (
+            f"the document does not say in which form the key stands in Authorization: {made.credential.form} is a guess\n"
+            "  if the service wants another: --auth 'header:Authorization=Bot {key}'\n"
+            "  or, for the key alone: --auth 'header:Authorization={key}'"
+        )
     if made.credential.kind is None:
         yield (
             "no credential: the document declares none\n  if the service needs one: --auth bearer, --auth basic, "
-            "--auth header:NAME or --auth query:NAME"
+            "--auth header:NAME, --auth 'header:NAME=FORM {key}' or --auth query:NAME"
         )
     if not made.license:
         yield "the document names no licence: before you publish the connector, find out whether you may share its text"

@@ -71,6 +71,8 @@ class Described(msgspec.Struct, frozen=True):
     operations: tuple[FoundOperation, ...]
     references: References
     digest: str
+    description: str = ""
+    """Of the whole, as it stands."""
 
 
 def described(files: Files) -> Described:
@@ -103,6 +105,7 @@ def described(files: Files) -> Described:
         operations=found,
         references=references,
         digest=files.digest,
+        description=said if isinstance(said := info.get("description"), str) else "",
     )
 
 

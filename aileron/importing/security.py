@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from aileron.importing.found import Described, FoundOperation
+from aileron.importing.key_forms import form_in_text, form_of, form_of_value, is_form
 from aileron.importing.reading import DocumentError
 from aileron.importing.words import is_visible, line
 from aileron.model.manifest import CredentialKind
@@ -29,7 +30,10 @@ _URL: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~!$&'(
 _MAX_WAYS: Final = 16
 """Of one operation, and schemes of one way; those beyond are not looked at, so that it may need another credential."""
 _MAX_SCOPES: Final = 200
+_MAX_TRIED: Final = 200
+"""Operations whose parameters are looked at for an example of the header."""
 _GIVEN: Final = re.compile(r"(bearer|basic|none)|(header|query):(.+)")
+_HINT: Final = "--auth 'header:Authorization=Bot {key}'"
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     header: str | None = None
     format: str | None = None
     query: str | None = None
+    is_guess: bool = False
+    """The document does not say in which form the key stands in `Authorization`."""
     authorize_url: str = ""
     token_url: str = ""
     scopes: tuple[str, ...] = ()
@@ -52,6 +58,11 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     issuer_in_answer: bool = True
     revocation_url: str | None = None
     """Of OAuth, as found for an MCP server (authorization.py)."""
+
+    @property
+    def form(self) -> str:
+        """The value of its header, as a person reads it."""
+        return (self.format or "Bearer {key}").replace("{key}", "KEY")
 
     @property
     def words(self) -> str:
@@ -70,7 +81,9 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
             case _ if self.query:
                 return f"an API key, as the query parameter {self.query}"
             case _ if self.header:
-                return f"an API key, as the header {self.header}"
+                return f"an API key, as the header {self.header}{'' if self.form == 'KEY' else f': {self.form}'}"
+            case _ if self.format:
+                return f"an API key, as Authorization: {self.form}"
             case _:
                 return "a token, as Authorization: Bearer"
 
@@ -129,7 +142,8 @@ def _way(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 def choose(described: Described, operations: Iterable[FoundOperation], given: str | None) -> Credential:
     """The credential of a connector with these operations.
 
-    `given`: `bearer`, `basic`, `none`, `header:NAME`, `query:NAME`, or a scheme of the document.
+    `given`: `bearer`, `basic`, `none`, `header:NAME`, `header:NAME=FORM` with `{key}` in the form, `query:NAME`, or a scheme of
+    the document.
 
     DocumentError for a scheme that the document does not have, or that cannot be had.
     """
@@ -183,7 +197,7 @@ def _own(given: str, described: Described) -> Credential:
     if match is None:
         known = ", ".join(sorted(described.schemes)[:20]) or "none"
         raise DocumentError(
-            f"--auth {given[:64]!r} is not bearer, basic, none, header:NAME, query:NAME "
+            f"--auth {given[:64]!r} is not bearer, basic, none, header:NAME, header:NAME=FORM, query:NAME "
             f"or a security scheme of the document ({known})"
         )
     word, place, name = match.groups()
@@ -191,7 +205,15 @@ def _own(given: str, described: Described) -> Credential:
         return {"none": NONE, "basic": Credential(scheme="", kind="basic")}.get(
             word, Credential(scheme="", kind="api_key")
         )
-    return _checked(_key(place, name, ""), given)
+    name, has_form, form = name.partition("=") if place == "header" else (name, "", "")
+    found = _checked(_key(place, name, ""), given)
+    if not has_form:
+        return found
+    if not is_form(form):
+        raise DocumentError(
+            f"--auth {given[:64]!r}: expected {{key}} once in the form, in visible ASCII, as in {_HINT}"
+        )
+    return msgspec.structs.replace(found, format=form, is_guess=False)
 
 
 def _credential(name: str, described: Described, needs: Iterable[Need]) -> Credential | str:
@@ -208,7 +230,9 @@ def _credential(name: str, described: Described, needs: Iterable[Need]) -> Crede
         case ("http", "bearer") | ("openIdConnect", _):
             return Credential(scheme=name, kind="api_key")
         case "apiKey", _:
-            return _key(str(raw.get("in")), str(raw.get("name", "")), name)
+            found = _key(str(raw.get("in")), str(raw.get("name", "")), name)
+            is_open = isinstance(found, Credential) and found.is_guess
+            return _with_form(found, raw, described) if is_open else found  # type: ignore[arg-type]
         case "oauth2", _:
             return _oauth2(name, raw, needs)
         case kind, scheme:
@@ -220,12 +244,41 @@ def _key(place: str, name: str, scheme: str) -> Credential | str:
         return f"a key in the header {line(name, 60)!r}, which is not one that a credential may use"
     if place == "header":
         if name.lower() == "authorization":
-            # Documents say so of tokens as well as of keys as they are: a token is what nearly all of them mean.
-            return Credential(scheme=scheme, kind="api_key")
+            # Documents say so of tokens as well as of keys as they are: a token is what most of them mean.
+            return Credential(scheme=scheme, kind="api_key", is_guess=True)
         return Credential(scheme=scheme, kind="api_key", header=name, format="{key}")
     if place == "query" and _QUERY.fullmatch(name):
         return Credential(scheme=scheme, kind="api_key", query=name)
     return f"a key in {place[:20]!r} is not supported"
+
+
+def _with_form(found: Credential, raw: Mapping[str, Any], described: Described) -> Credential:
+    """A key in `Authorization` in the form that the document's words or examples have."""
+    said = raw.get("description")
+    form = form_of([said] if isinstance(said, str) else []) or _form_of_parameters(described)
+    form = form or form_in_text(described.description)
+    if form is None and not re.search("(?i)bearer", found.scheme):
+        is_bot = re.match("(?i)bot", found.scheme) is not None
+        return msgspec.structs.replace(found, format="Bot {key}") if is_bot else found
+    return msgspec.structs.replace(found, format=None if form in (None, "Bearer {key}") else form, is_guess=False)
+
+
+def _form_of_parameters(described: Described) -> str | None:
+    """That of a header parameter `Authorization`, which readers ignore otherwise."""
+    for operation in described.operations[:_MAX_TRIED]:
+        said = operation.raw.get("parameters")
+        for raw in (*operation.shared, *(said if isinstance(said, list) else ())):
+            one = described.references.maybe(raw, operation.file)
+            if one.get("in") != "header" or str(one.get("name")).lower() != "authorization":
+                continue
+            parts = (one, described.references.maybe(one.get("schema"), operation.file))
+            values = [part.get(key) for part in parts for key in ("example", "x-example", "default")]
+            forms = (form_of_value(value) for value in values if isinstance(value, str))
+            words = one.get("description")
+            found = next((form for form in forms if form), None) or form_of([words] if isinstance(words, str) else [])
+            if found is not None:
+                return found
+    return None
 
 
 def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential:

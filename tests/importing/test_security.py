@@ -69,6 +69,63 @@ def test_a_scheme_is_a_credential_and_told(scheme: Json, kind: str, words: str) 
     assert need.kind == kind
 
 
+AUTHORIZATION: Json = {"type": "apiKey", "in": "header", "name": "Authorization"}
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        ("The API Key with format `Token token=<API_KEY>`", "Token token={key}"),
+        ('Authorization: Token token="y_NbAkKc66ryYTWUXYEu"', 'Token token="{key}"'),
+        ("Use `Bot <token>`.", "Bot {key}"),
+        ("Authorization: GenieKey {apiKey}", "GenieKey {key}"),
+        ('API tokens must be prepended with "token" followed by a space.', "token {key}"),
+        ('The string "OAuth" followed by the user\'s token: OAuth ACCESS_TOKEN', "OAuth {key}"),
+        ("API Key - NetworkInsight {token}", "NetworkInsight {key}"),
+        ("Send it as `Authorization: YOUR_API_KEY`.", "{key}"),
+        ("The token itself, without the prefix Bearer.", "{key}"),
+        ("Enter 'Bearer' [space] and then your token", None),
+        ("In the format **Bearer {token}**", None),
+    ],
+)
+def test_a_key_in_authorization_has_the_form_of_the_words(words: str, form: str | None) -> None:
+    """Of the scheme's description. `Bearer KEY` is what a manifest says without a form."""
+    credential = imported(secured({"it": {**AUTHORIZATION, "description": words}}, [{"it": []}])).credential
+
+    assert (credential.format, credential.is_guess) == (form, False)
+
+
+def test_a_form_is_looked_for_in_examples_and_in_the_whole_documents_words() -> None:
+    """Where the scheme says none: of the header as a parameter, which is no input, and in commands with it."""
+    header = {
+        "name": "Authorization",
+        "in": "header",
+        "schema": {"type": "string", "example": "Bot MTk4NjIyNDgzNDcx.Cl2FMQ"},
+    }
+    whole = secured({"it": AUTHORIZATION}, [{"it": []}])
+    words = "Use `curl -H 'Authorization: Key 0123456789abcdef'`. A token is text."
+
+    assert imported(secured({"it": AUTHORIZATION}, [{"it": []}], parameters=[header])).credential.format == "Bot {key}"
+    assert imported({**whole, "info": {**whole["info"], "description": words}}).credential.format == "Key {key}"
+
+
+@pytest.mark.parametrize(("name", "form"), [("it", None), ("BotToken", "Bot {key}")])
+def test_a_form_that_nothing_says_is_a_guess_and_the_author_chooses(name: str, form: str | None) -> None:
+    """By the scheme's name at best. With a form of the author's there is no guess."""
+    whole = secured(
+        {name: {**AUTHORIZATION, "description": "See the token section [here](https://a.example)"}}, [{name: []}]
+    )
+    chosen = imported(whole, auth="header:Authorization=Token token={key}")
+    need = parse_connector_manifest(chosen.files["manifest.toml"], file="manifest.toml", allow_unbound=True).credential
+
+    assert (imported(whole).credential.format, imported(whole).credential.is_guess) == (form, True)
+    assert need is not None
+    assert (need.header, need.format, chosen.credential.is_guess) == ("Authorization", "Token token={key}", False)
+    assert imported(whole, auth="header:X-Key=v1 {key}").credential.words == "an API key, as the header X-Key: v1 KEY"
+    with pytest.raises(DocumentError, match=r"expected .key. once"):
+        imported(whole, auth="header:Authorization=Token")
+
+
 def test_a_client_of_its_own_is_asked_for_as_the_document_says() -> None:
     """Where its tokens come from and what for; how it authenticates no document says, so the standard's way is taken."""
     made = imported(secured({"it": CLIENT}, [{"it": ["write", "read"]}]))

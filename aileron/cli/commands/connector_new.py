@@ -85,7 +85,7 @@ def new(
         typer.Option(
             "--auth",
             metavar="HOW",
-            help="With --from: oauth2, bearer, basic, header:NAME, query:NAME, none, or one of the document's schemes.",
+            help="With --from: oauth2, bearer, basic, header:NAME[=FORM], query:NAME, none, or a document's scheme.",
         ),
     ] = None,
     trust_read_only: Annotated[
