@@ -108,7 +108,7 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
     try:
         with _wire(url, token, until, challenges, ca_pem) as wire, Client(wire, give_up_at=until) as client:
             client.open()
-            every = [one for page in client.pages() for one in page]
+            every = client.in_session(lambda: [one for page in client.pages() for one in page])
             tools = [frozen_part(one) for one in every]
             _check_depth(tools)
             _check_keeps_secret(token, [client.server.get(key) for key in ("title", "name", "version")] + tools)

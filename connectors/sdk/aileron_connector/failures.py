@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["BadInput", "ConnectorError", "ExternalApiError", "NetworkError", "Refused"]
+__all__ = ["BadInput", "ConnectorError", "ExternalApiError", "NetworkError", "Refused", "redirect_place"]
+
+_MAX_PLACE: Final = 300
+"""Characters of a place; a longer one is no address that a person would type."""
 
 
 class ConnectorError(Exception):
@@ -61,3 +64,21 @@ class NetworkError(Refused):
 
     def __init__(self, message: str, *, details: dict[str, Any] | None = None) -> None:
         super().__init__("network_error", message, details=details)
+
+
+def redirect_place(location: str, url: str = "") -> str:
+    """The place where a redirect from `url` leads, for a message: without query and user, in which a key can be.
+
+    `location` is the service's word; empty where it names no place. Without a `url`, what is relative stays so.
+    """
+    import urllib.parse  # seldom needed
+
+    try:
+        place = urllib.parse.urlsplit(urllib.parse.urljoin(url, location)) if location else None
+        if place is None:
+            return ""
+        port = f":{place.port}" if place.port else ""
+        text = f"{place.scheme}://{place.hostname}{port}{place.path}" if place.hostname else "" if url else place.path
+    except ValueError:
+        return ""
+    return "".join([char if char.isprintable() else "?" for char in text])[:_MAX_PLACE]

@@ -72,7 +72,11 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
     "a page": (lambda asked: Said([b"{}"], "text/html"), "text/html, which is no message"),
     "no kind": (lambda asked: Said([b"{}"], ""), "no content type, which is no message"),
     "nothing": (lambda asked: Said(status=202), "status 202"),
-    "a redirect": (lambda asked: Said(status=307, location="https://evil.example/"), "which is not followed"),
+    "a redirect": (
+        lambda asked: Said(status=307, location="https://u:p@evil.example/mcp?key=secret"),
+        "redirects tools/call to https://evil.example/mcp, which is not followed",
+    ),
+    "a redirect to nowhere": (lambda asked: Said(status=307), "and names no place (status 307)"),
     "an error status": (lambda asked: Said([b"secret"], status=500), "answered tools/call with status 500"),
     "an empty stream": (lambda asked: Said([], STREAM), "the stream ended before"),
     "a stream that breaks off": (lambda asked: Said([b"data: {}"], STREAM), "the stream ended before"),
@@ -244,10 +248,81 @@ LISTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no list": (lambda params: {"tools": {}}, "is none"),
     "no names": (lambda params: {"tools": [{}]}, "is none"),
     "ten thousand": (lambda params: {"tools": [{"name": f"t{n}"} for n in range(10_000)]}, "more than 2000 tools"),
-    "a circle": (lambda params: {"tools": [], "nextCursor": "again"}, "does not end"),
     "no end": (lambda params: {"tools": [], "nextCursor": params.get("cursor", "") + "x"}, "more than 100 pages"),
     "a cursor of another kind": (lambda params: {"tools": [], "nextCursor": 1}, "does not end"),
 }
+
+
+ENDS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "an empty cursor": lambda params: {"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": ""},
+    "null": lambda params: {"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": None},
+    "the last cursor again": lambda params: {
+        "tools": [{"name": "b"}] if "cursor" in params else [{"name": "a"}],
+        "nextCursor": "2",
+    },
+    "the same page each time": lambda params: {"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": "2"},
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("protocol", [LATEST, MODERN])
+def test_a_last_page_may_have_a_cursor_that_leads_nowhere_new(name: str, protocol: str) -> None:
+    """Each tool is listed once."""
+    wire = Played(list=lambda asked: body(answer(asked["id"], ENDS[name](asked["params"]))))
+    with Client(wire) as client:
+        client.open(protocol)
+        assert [one["name"] for page in client.pages() for one in page] == ["a", "b"]
+        assert wire.methods.count("tools/list") <= 2
+
+
+def begun(*sessions: str) -> Reply:
+    """An `initialize` that gives these sessions, one after the other."""
+    left = iter(sessions)
+    return lambda asked: Said(
+        [json.dumps(answer(asked["id"], RESULTS["initialize"])).encode()], mcp_session_id=next(left)
+    )
+
+
+@pytest.mark.parametrize("method", ["tools/list", "tools/call"])
+def test_a_session_that_is_gone_is_begun_anew_once(method: str) -> None:
+    """And what was asked in it is asked again in the new one, with the list: the tool may be another by now."""
+    wire = Played(initialize=begun("one", "two"))
+
+    def unless_gone(asked: dict[str, Any]) -> Said:
+        is_gone = asked["method"] == method and wire.sent[-1][1]["Mcp-Session-Id"] == "one"
+        return Said(status=404) if is_gone else body(answer(asked["id"], RESULTS[asked["method"]]))
+
+    wire._on |= {"list": unless_gone, "call": unless_gone}
+    with Client(wire) as client:
+        client.open(LATEST)
+
+        def work() -> dict[str, Any]:
+            next(client.pages())
+            return client.call("add", {"text": "milk"})
+
+        assert client.in_session(work) == DONE
+    asked = ["initialize", "notifications/initialized", "tools/list", "tools/call"]
+    first = asked[: asked.index(method) + 1]
+    assert wire.methods == [*first, *asked, "DELETE"]
+    assert "Mcp-Session-Id" not in wire.sent[len(first)][1]
+    assert wire.sent[-1][1]["Mcp-Session-Id"] == "two"
+
+
+def test_a_server_that_forgets_every_session_is_given_up() -> None:
+    """After the second; and a 404 where there is no session begins none."""
+    wire = Played(initialize=begun("one", "two", "three"), list=lambda asked: Said(status=404))
+    with Client(wire) as client:
+        client.open(LATEST)
+        with pytest.raises(ExternalApiError, match="status 404"):
+            client.in_session(lambda: next(client.pages()))
+    assert wire.methods.count("initialize") == 2
+
+    wire = Played(list=lambda asked: Said(status=404))
+    with Client(wire) as client:
+        client.open(LATEST)
+        with pytest.raises(ExternalApiError, match="answered tools/list with status 404"):
+            client.in_session(lambda: next(client.pages()))
+    assert wire.methods.count("initialize") == 1
 
 
 @pytest.mark.parametrize("name", LISTS)

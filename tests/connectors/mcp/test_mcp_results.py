@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from aileron_connector import operation
-from aileron_connector.mcp.client import MODERN
+from aileron_connector.mcp.client import LATEST, MODERN
 from aileron_connector.mcp.service import Service
 from aileron_connector.testing import Done, Reply, Request, call
-from tests.connectors.mcp.played import TOOL, answer
+from tests.connectors.mcp.played import DONE, TOOL, answer
+from tests.connectors.mcp.played import RESULTS as RESULTS_OF
 
 PIXEL = base64.b64encode(b"\x89PNG").decode()
 
@@ -185,6 +186,37 @@ def test_a_tool_that_is_not_as_it_was_is_not_called(now: dict[str, Any], place: 
     assert [one["where"] for one in found.failure.details["changes"]] == [place]
     assert "\u200b" not in json.dumps(found.failure.details["changes"], ensure_ascii=False)
     assert json.loads(found.failure.details["now"]) == now, "whole and as it is, for whoever shows it"
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_tool_is_compared_again_in_a_new_session(is_changed: bool) -> None:
+    """A server that has forgotten the session may have been started anew, with other tools."""
+    asked: list[str] = []
+
+    def reply(request: Request) -> Reply:
+        if request.method == "DELETE":
+            return Reply(204)
+        message = request.json()
+        asked.append(message["method"])
+        if message["method"] == "initialize":
+            data = json.dumps(answer(message["id"], RESULTS_OF["initialize"])).encode()
+            return Reply(200, data, (("content-type", "application/json"), ("mcp-session-id", f"s{len(asked)}")))
+        if "id" not in message:
+            return Reply(202)
+        is_new = asked.count("initialize") == 2
+        if message["method"] == "tools/list":
+            tool = {**TOOL, "description": "Deletes."} if is_new and is_changed else TOOL
+            return Reply.of(answer(message["id"], {"tools": [tool]}))
+        return Reply.of(answer(message["id"], DONE)) if is_new else Reply(404)
+
+    with declared(packed(TOOL).replace(MODERN.encode(), LATEST.encode())):
+        told = call("x", {}, answer=reply)
+    if is_changed:
+        assert "has changed the tool" in told.failure.message
+        assert asked.count("tools/call") == 1
+    else:
+        assert told.output == {"text": "done"}
+        assert asked.count("tools/call") == 2
 
 
 def test_what_is_not_about_the_tool_may_change() -> None:

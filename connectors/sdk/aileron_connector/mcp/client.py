@@ -14,7 +14,10 @@ Runs in the jail, and in the author's command. The server is not trusted.
 Rules
 - An answer is one message with the number of the request. Another number, another kind of body, or no end is a failure.
 - What a server asks of us is refused: no model is lent, no person is asked, no folder is named. `ping` is answered.
-- A session ends with the conversation. Redirects are not followed, and nothing is repeated.
+- A session ends with the conversation. If the server has forgotten it (404), another is begun, once, and what was asked in it is
+  asked again: a request of a session that is not known was not carried out. Nothing else is repeated.
+- Redirects are not followed; where they lead is said.
+- A list of tools ends with a cursor that is empty or was there before, which some servers write on its last page.
 - A failure after a call was sent says that the call may have been carried out.
 
 Source: Model Context Protocol 2025-11-25 and 2026-07-28, Lifecycle, Transports and Tools. Not here: whether a tool is still the
@@ -27,10 +30,10 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeGuard
+from typing import Any, Final, Protocol, Self, TypeGuard, TypeVar
 
 from aileron_connector.carried import carried
-from aileron_connector.failures import ConnectorError, ExternalApiError, Refused
+from aileron_connector.failures import ConnectorError, ExternalApiError, Refused, redirect_place
 from aileron_connector.mcp.headers import value_of
 from aileron_connector.mcp.messages import (
     UNSUPPORTED_VERSION,
@@ -46,7 +49,19 @@ from aileron_connector.mcp.messages import (
 )
 from aileron_connector.mcp.sse import MAX_EVENT_BYTES, Events, StreamError
 
-__all__ = ["LATEST", "MAX_TOOLS", "MODERN", "REVISIONS", "Answer", "Client", "Fields", "Pairs", "RpcFailure", "Wire"]
+__all__ = [
+    "LATEST",
+    "MAX_TOOLS",
+    "MODERN",
+    "REVISIONS",
+    "Answer",
+    "Client",
+    "Fields",
+    "Pairs",
+    "RpcFailure",
+    "SessionGoneError",
+    "Wire",
+]
 
 MODERN: Final = "2026-07-28"
 """The revision without sessions."""
@@ -76,9 +91,12 @@ _PARTING_S: Final = 1.0
 """For what is said at the end, which nobody waits for."""
 _META: Final = "io.modelcontextprotocol/"
 _WHO: Final = {"name": "aileron", "version": "1"}
+_NOT_FOUND: Final = 404
+"""Of a request with a session: it is over (2025-11-25, Session Management)."""
 _NOT_ABOUT_REVISION: Final = (401, 403, 429)
 """Statuses that say nothing about which revision a server speaks."""
 
+T = TypeVar("T")
 Pairs = Sequence[tuple[str, str]]
 Progressed = Callable[[float, float | None, str | None], None]
 
@@ -140,6 +158,10 @@ class RpcFailure(ExternalApiError):
         return self.code == UNSUPPORTED_VERSION or self.status in (400, 404, 405, 406)
 
 
+class SessionGoneError(RpcFailure):
+    """The server does not know the session any more, so it has not done what it was asked for."""
+
+
 class Client:
     """One conversation. `give_up_at`, in seconds of `time.monotonic()`, is when to stop waiting and say so."""
 
@@ -183,6 +205,15 @@ class Client:
             headers, self._session = self._headers(), ""
             self._wire("DELETE", headers, None, time.monotonic() + _PARTING_S).close()
 
+    def in_session(self, work: Callable[[], T]) -> T:
+        """Do `work`, and all of it once more in a new session if the server has forgotten this one meanwhile."""
+        try:
+            return work()
+        except SessionGoneError:
+            self._session = ""
+            self._initialize()
+        return work()
+
     def _find_out(self) -> None:
         self.protocol = MODERN
         try:
@@ -218,6 +249,7 @@ class Client:
         """The tools, page by page, each as the server lists it. Read no further than you need."""
         cursor: str | None = None
         seen: set[str] = set()
+        listed: dict[str, Any] = {}
         number = 0
         for _ in range(_MAX_PAGES):
             found = self._page(cursor)
@@ -227,12 +259,15 @@ class Client:
             number += len(tools)
             if number > MAX_TOOLS:
                 raise ExternalApiError(f"the server lists more than {MAX_TOOLS} tools")
-            yield tools
+            # A page that comes again, where a server does not read the cursor; what only has a name twice is the caller's matter.
+            fresh = [one for one in tools if one["name"] not in listed or listed[one["name"]] != one] if seen else tools
+            listed |= {one["name"]: one for one in tools}
+            yield fresh
             cursor = found.get("nextCursor")
-            if cursor is None:
+            if cursor is None or cursor == "" or (isinstance(cursor, str) and cursor in seen):
                 return
-            if not isinstance(cursor, str) or len(cursor) > _MAX_CURSOR or cursor in seen:
-                raise ExternalApiError("the server's list of tools does not end: its cursor leads nowhere new")
+            if not isinstance(cursor, str) or len(cursor) > _MAX_CURSOR:
+                raise ExternalApiError("the server's list of tools does not end: its cursor is none")
             seen.add(cursor)
         raise ExternalApiError(f"the server's list of tools has more than {_MAX_PAGES} pages")
 
@@ -291,8 +326,11 @@ class Client:
         return message.result if method == "tools/call" else carried(message.result).value
 
     def _asked(self, method: str, body: bytes, headers: Pairs) -> Message:
+        session = self._session
         answer = self._wire("POST", [*self._headers(), *headers], body, self._give_up_at)
         try:
+            if answer.status == _NOT_FOUND and session:
+                raise SessionGoneError(f"the server has ended the session of {method} (status 404)", None, _NOT_FOUND)
             message = self._message(answer, method)
             if method == "initialize":
                 self._session = _session_of(answer)
@@ -315,6 +353,8 @@ class Client:
         except TimeoutError:
             raise _late("the server has not answered in time; no tool was called") from None
         answer.close()
+        if 300 <= answer.status < 400:
+            raise _redirected(answer, "a notification")
         if answer.status >= 300:
             raise ExternalApiError(
                 f"the server answered a notification with status {answer.status}", status=answer.status
@@ -326,11 +366,7 @@ class Client:
         if answer.status >= 400:
             raise _refused(answer, method)
         if answer.status >= 300:
-            raise ExternalApiError(
-                f"the server redirects {method} (status {answer.status}), which is not followed: import the address "
-                "where it is",
-                status=answer.status,
-            )
+            raise _redirected(answer, method)
         kind = _kind(answer)
         if answer.status == 200 and kind == "application/json":
             return self._own(_decoded(_read(answer, MAX_EVENT_BYTES)), method)
@@ -453,6 +489,14 @@ def _decoded(data: bytes) -> Message:
         # A tool may have run: what came goes to whoever asked, since it cannot be asked for again.
         came = one_line(data[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))
         raise ExternalApiError(f"the server sent {error}", details={"answer": came} if came else {}) from None
+
+
+def _redirected(answer: Answer, what: str) -> ExternalApiError:
+    place = redirect_place(answer.headers.get("location", "") or "")
+    where = f" to {place}, which is not followed: import that address" if place else ", and names no place"
+    details = {"location": place} if place else {}
+    words = f"the server redirects {what}{where} (status {answer.status})"
+    return ExternalApiError(words, status=answer.status, details=details)
 
 
 def _refused(answer: Answer, method: str) -> ExternalApiError:

@@ -80,8 +80,14 @@ class Service:
         name = tool.listed["name"]
         with Client(self._wire(), reports.progress, _give_up_at()) as client:
             client.open(self._tools.protocol)
-            _check_same(tool, _listed(client, name), loop.current().invoke.accepted)
-            result = client.call(name, given, argument_headers(tool.listed.get("inputSchema"), given))
+
+            def called() -> dict[str, Any]:
+                _check_same(
+                    tool, _listed(client, name), loop.current().invoke.accepted
+                )  # a new session may have another
+                return client.call(name, given, argument_headers(tool.listed.get("inputSchema"), given))
+
+            result = client.in_session(called)
         return output(result, tool, self._schemas)
 
     def _given(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aileron_connector import http
 from aileron_connector.carried import carried, marked, parsed
 from aileron_connector.check import Schemas, maybe_problem
-from aileron_connector.failures import ConnectorError, ExternalApiError, Refused
+from aileron_connector.failures import ConnectorError, ExternalApiError, Refused, redirect_place
 from aileron_connector.openapi.document import ListShape, Media, Response
 from aileron_connector.openapi.lists import chosen, fitting, list_at
 from aileron_connector.openapi.media import essence, kind_of
@@ -116,7 +116,7 @@ def _beginning(answer: http.Response) -> bytes:
 
 
 def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
-    place = _place_of(answer.headers.get("location", "") or "", asked.url)
+    place = redirect_place(answer.headers.get("location", "") or "", asked.url)
     where = f"redirects to {place}, which is not followed" if place else "names no place where the answer is"
     details = {"location": place} if place else {}
     done = (
@@ -125,21 +125,6 @@ def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
     return ExternalApiError(
         f"the service {where} (status {answer.status}){done}", status=answer.status, details=details
     )
-
-
-def _place_of(location: str, url: str) -> str:
-    """Scheme, host and path: a query can have a key in it, and so can what stands before an @."""
-    import urllib.parse
-
-    try:
-        place = urllib.parse.urlsplit(urllib.parse.urljoin(url, location)) if location else None
-        if place is None or not place.hostname:
-            return ""
-        port = f":{place.port}" if place.port else ""
-    except ValueError:
-        return ""
-    text = f"{place.scheme}://{place.hostname}{port}{place.path}"
-    return "".join([char if char.isprintable() else "?" for char in text])[:_MAX_FIELD_CHARACTERS]
 
 
 def _carried_out(answer: http.Response, asked: Asked) -> str:
