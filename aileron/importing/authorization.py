@@ -9,7 +9,10 @@ GET, bounded, by a deadline; a redirect is not followed.
 Rules
 - Only public addresses, but for what the settings allow (`egress.private`), and this machine's own for a server that is on it: a
   server on the internet cannot have the author's own network asked.
-- `resource` is the server's address, or a part of its path from the origin on. `issuer` is what was asked for, to the letter.
+- `resource` is the server's address, or a part of its path from the origin on. `issuer` is what was asked for, to the letter but
+  for the slash of an empty path.
+- A server without metadata of its own is its own authorization server, if it says so where that would (the revision 2025-03-26),
+  or has the one that the author names.
 - PKCE with S256 is among what the authorization server says that it does: without it nobody signs in.
 - Nothing is taken that a manifest could not have: what was found here is what a person agrees to, and what the daemon uses.
 
@@ -35,8 +38,9 @@ from aileron.importing.challenges import Bearer, is_scope
 from aileron.importing.reading import DocumentError
 from aileron.model.failure import AileronError
 from aileron.model.visible import visible
-from aileron.oauth.answers import read_json
+from aileron.oauth.answers import read_json, same_issuer
 from aileron.oauth.problems import ProviderError
+from aileron_connector.failures import redirect_place
 
 __all__ = ["Authorization", "Discovery", "NoMetadataError", "settings_for"]
 
@@ -109,14 +113,35 @@ class Discovery:
 
     async def found(self, challenge: Bearer | None, *, auth_server: str | None, scopes: Sequence[str]) -> Authorization:
         """All of it. `auth_server`: the one to use of several; `scopes`: the author's word, in the place of the server's."""
-        where, resource = await self._resource(challenge)
+        try:
+            where, resource = await self._resource(challenge)
+        except NoMetadataError as missing:
+            return await self._without_resource(missing, challenge, auth_server, scopes)
         name = self._checked_resource(resource, where)
-        issuer = _chosen_issuer(resource, where, auth_server)
-        at, metadata = await self._issuer(issuer)
+        supported = _names(resource, "scopes_supported", where)
+        return await self._of(name, _chosen_issuer(resource, where, auth_server), challenge, scopes, supported)
+
+    async def _without_resource(
+        self, missing: NoMetadataError, challenge: Bearer | None, auth_server: str | None, scopes: Sequence[str]
+    ) -> Authorization:
+        """Of a server that says nothing of itself, at the author's authorization server, or at its own origin, which is one if it
+        says so (MCP 2025-03-26, Authorization, section 2.3).
+        """
+        origin = f"{self._server.scheme}://{self._server.authority}"
+        name = f"{origin}{self._server.path}"
+        if auth_server is not None:
+            return await self._of(name, auth_server, challenge, scopes, ())
+        try:
+            return await self._of(name, origin, challenge, scopes, ())
+        except DocumentError as error:
+            raise NoMetadataError(f"{missing}; nor is its origin an authorization server: {error}") from None
+
+    async def _of(
+        self, name: str, issuer: str, challenge: Bearer | None, scopes: Sequence[str], supported: Sequence[str]
+    ) -> Authorization:
+        issuer, at, metadata = await self._issuer(issuer)
         said = () if challenge is None else challenge.scopes
-        wanted = tuple(scopes)
-        if not wanted:
-            wanted = _with_renewal(said or _names(resource, "scopes_supported", where), metadata, at)
+        wanted = tuple(scopes) or _with_renewal(tuple(said or supported), metadata, at)
         _check_scopes(wanted)
         return _authorization(name, issuer, metadata, at, wanted)
 
@@ -162,8 +187,10 @@ class Discovery:
 
     # the authorization server
 
-    async def _issuer(self, issuer: str) -> tuple[str, dict[str, Any]]:
-        """Its metadata, in the order of the specification: RFC 8414, then OpenID's, inserted and then appended."""
+    async def _issuer(self, issuer: str) -> tuple[str, str, dict[str, Any]]:
+        """As it names itself, and its metadata, in the order of the specification: RFC 8414, then OpenID's, inserted and then
+        appended.
+        """
         url = _named(issuer, "the authorization server")
         self._check_local(url, "the authorization server")
         origin, path = f"{url.scheme}://{url.authority}", url.path.rstrip("/")
@@ -172,8 +199,8 @@ class Discovery:
             places.append(f"{origin}{path}{_OPENID}")
         problem = f"the authorization server {_told(issuer)} has no metadata; tell the service"
         at, metadata = await self._first(places, DocumentError, problem)
-        if metadata.get("issuer") != issuer:
-            said = metadata.get("issuer")
+        said = metadata.get("issuer")
+        if not isinstance(said, str) or not same_issuer(said, issuer):
             raise DocumentError(
                 f"{at}: its issuer is {_told(said) if isinstance(said, str) else 'none'}, and {issuer} was asked for; "
                 "they have to be the same (RFC 8414, section 3.3): tell the service"
@@ -181,7 +208,7 @@ class Discovery:
         for key in ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"):
             if key in metadata:
                 self._check_local(_endpoint(metadata, key, at), f"{at}: {key}")
-        return at, metadata
+        return said, at, metadata
 
     def _check_local(self, url: Url, told: str) -> None:
         """This machine is meant only by a server on it: nobody else sends a person or a request there."""
@@ -209,9 +236,9 @@ class Discovery:
         """
         url = _address(text, told)
         self._check_local(url, told)
-        status, kind, data = await self._fetched(text, url)
+        status, kind, data, place = await self._fetched(text, url)
         if 300 <= status <= 399:
-            raise _Absent(f"it redirects (status {status}), which is not followed")
+            raise _Absent(f"it redirects{place} (status {status}), which is not followed")
         if 400 <= status <= 499:
             raise _Absent(f"status {status}")
         if status != 200:
@@ -223,7 +250,8 @@ class Discovery:
         except ProviderError:
             raise DocumentError(f"{text}: it is not one JSON object with each key once") from None
 
-    async def _fetched(self, text: str, url: Url) -> tuple[int, str, bytes]:
+    async def _fetched(self, text: str, url: Url) -> tuple[int, str, bytes, str]:
+        """Status, media type and body, and where a redirect leads, as the end of a phrase."""
         to = url.destination
         allowed = settings_for(self._settings, self._server, [text])
         grant = own_grant(to, allowed, _MAX_BYTES)
@@ -233,7 +261,9 @@ class Discovery:
         except AileronError as error:
             problem = error.failure.message
         else:
-            return answer.status, _kind_of(answer), answer.body
+            location = next((value for name, value in answer.headers if name.lower() == "location"), "")
+            place = redirect_place(location, text)
+            return answer.status, _kind_of(answer), answer.body, f" to {place}" if place else ""
         raise DocumentError(f"{text}: {problem}")
 
 
@@ -281,7 +311,7 @@ def _chosen_issuer(resource: dict[str, Any], where: str, wanted: str | None) -> 
         raise DocumentError(f"{where}: {len(servers)} authorization servers; at most {_MAX_SERVERS}")
     if wanted is None:
         return servers[0]
-    if wanted not in servers:
+    if not any(same_issuer(one, wanted) for one in servers):
         known = ", ".join(_told(one) for one in servers)
         raise DocumentError(f"--auth-server {_told(wanted)}: the server does not name it; it names {known}")
     return wanted

@@ -43,6 +43,7 @@ __all__ = [
     "read_device_code",
     "read_json",
     "renewed",
+    "same_issuer",
     "seconds_of",
 ]
 
@@ -55,6 +56,7 @@ MAX_LIFETIME_S: Final = 10 * 365 * 86400.0
 _MAX_ID_TOKEN_CHARACTERS: Final = 32 << 10
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,256}")  # RFC 6749, appendix A: scope-token
+_EMPTY_PATH: Final = re.compile(r"\A(https?://[^/?#]+)/\Z")
 _DIGITS: Final = re.compile(r"[0-9]{1,12}")
 _USER_CODE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 _NO_REACH: Final = frozenset({"openid", "profile", "email", "address", "phone", "offline_access"})
@@ -205,6 +207,7 @@ def _tokens(answer: dict[str, Any], host: str, client: Client, asked: tuple[str,
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise said("bad_token_type" if kind is not None else "bad_answer", host)
     access, refresh = answer.get("access_token"), answer.get("refresh_token")
+    refresh = None if refresh == "" else refresh  # as some providers write that there is none
     if not isinstance(access, str) or not isinstance(refresh, str | None):
         raise said("bad_answer", host)
     if not _is_token(access) or not (refresh is None or _is_token(refresh)):
@@ -307,15 +310,23 @@ def _is_issuer(claims: dict[str, Any], expected: Expected) -> bool:
 
 
 def is_issuer(found: object, declared: str | None, authorize_url: str) -> bool:
-    """Whether this is the issuer: the declared one to the letter, else one whose origin is that of the page."""
+    """Whether this is the issuer: the declared one (same_issuer), else one whose origin is that of the page."""
     if not isinstance(found, str):
         return False
     if declared is not None:
-        return found == declared
+        return same_issuer(found, declared)
     try:
         return origin(endpoint_url(found)) == origin(endpoint_url(authorize_url))
     except ProviderError:
         return False
+
+
+def same_issuer(one: str, other: str) -> bool:
+    """Whether two issuers are the same to the letter, but for the slash of an empty path: large providers write both.
+
+    RFC 3986, section 6.2.3: `https://accounts.example.com` and `https://accounts.example.com/` are one address.
+    """
+    return _EMPTY_PATH.sub(r"\1", one) == _EMPTY_PATH.sub(r"\1", other)
 
 
 def _is_audience(claims: dict[str, Any], expected: Expected) -> bool:

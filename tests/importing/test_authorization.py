@@ -152,6 +152,33 @@ def test_places_are_tried_in_the_order_of_the_specification(service: Service) ->
         found(service.url)
 
 
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_server_without_metadata_of_its_own_is_its_own_authorization_server(service: Service, slash: str) -> None:
+    """If its origin says so, in either spelling; or the author's word says which one is. Another issuer is none."""
+    del service.pages[f"{RESOURCE}/mcp"]
+    service.put_metadata(OAUTH, issuer=f"{service.origin}{slash}", scopes_supported=["read"])
+    expected = (f"{service.origin}{slash}", service.url, ())
+    one = found(service.url)
+    assert (one.issuer, one.resource, one.scopes) == expected
+    assert found(service.url, auth_server=f"{service.origin}/tenant").issuer == f"{service.origin}/tenant"
+
+    service.put_metadata(OAUTH, issuer="https://evil.example")
+    with pytest.raises(NoMetadataError, match=r"its issuer is https://evil\.example"):
+        found(service.url)
+    service.put_metadata(OAUTH, issuer=service.origin, code_challenge_methods_supported=LEAVE_OUT)
+    with pytest.raises(NoMetadataError, match="PKCE with S256"):
+        found(service.url)
+
+
+@pytest.mark.parametrize(("named", "itself"), [("", "/"), ("/", ""), ("/", "/")])
+def test_an_issuer_may_differ_by_the_slash_of_an_empty_path(service: Service, named: str, itself: str) -> None:
+    """Its own spelling counts from then on; a slash behind a path is another issuer."""
+    service.put_resource(authorization_servers=[f"{service.origin}{named}"])
+    service.put_metadata(OAUTH, issuer=f"{service.origin}{itself}")
+    assert found(service.url).issuer == f"{service.origin}{itself}"
+    assert found(service.url, auth_server=service.origin).issuer == f"{service.origin}{itself}"
+
+
 def test_the_servers_word_counts_for_the_address_and_the_scopes(service: Service) -> None:
     """Over the well-known address, and over `scopes_supported`; the author's over both."""
     service.put_resource("/elsewhere", resource=service.origin)
@@ -306,7 +333,7 @@ def test_redirected_metadata_are_not_followed(service: Service) -> None:
     """Neither the server's own word nor a well-known address leads elsewhere."""
     service.put_resource("/there")
     service.put(f"{RESOURCE}/mcp", b"", f"Location: {service.origin}/there", status="302 Found")
-    with pytest.raises(NoMetadataError, match=r"redirects \(status 302\), which is not followed"):
+    with pytest.raises(NoMetadataError, match=r"redirects to http://localhost:\d+/there \(status 302\)"):
         found(service.url)
     with pytest.raises(DocumentError, match="which the server names: it redirects"):
         found(service.url, Bearer(resource_metadata=f"{service.origin}{RESOURCE}/mcp"))
