@@ -164,6 +164,9 @@ RENEWAL: Final[dict[str, ProviderProblem]] = {
     "no_refresh_token": ProviderProblem(
         "the sign-in has expired, and {host} issued no refresh token", "sign in again: {again}"
     ),
+    "invalid_request": ProviderProblem(
+        "{host} rejected the renewal as invalid, as some services do once a sign-in has ended", "sign in again: {again}"
+    ),
     "invalid_client": ProviderProblem(
         "{host} no longer recognizes the connector's application or its secret", _PUBLISHER
     ),

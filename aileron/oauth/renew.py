@@ -41,7 +41,7 @@ from aileron.model.secret import Secret
 from aileron.oauth.answers import renewed
 from aileron.oauth.endpoint import Endpoints, endpoint_url, host_of
 from aileron.oauth.jobs import JobJournal, Jobs, JobTiming, Series, make_room
-from aileron.oauth.problems import RENEWAL, ProviderError, not_renewed
+from aileron.oauth.problems import OURS, RENEWAL, ProviderError, not_renewed
 from aileron.oauth.revoke import revoked
 
 __all__ = ["RenewableBinding", "Renewals", "Store"]
@@ -200,8 +200,8 @@ class Renewals:
         return await self._jobs.outcome(name, state, work, problem_of, deadline)
 
     def _maybe_why_not(self, name: BindingName, grant: OAuthGrant, state: _State) -> Failure | None:
-        if grant.failed is not None:
-            return self._problem(name, grant.failed if grant.failed in RENEWAL else "invalid_grant")
+        if grant.failed in _ENDED:
+            return self._problem(name, grant.failed)
         if not grant.refreshable:
             return self._problem(name, "no_refresh_token")
         return state.maybe_paused()
@@ -320,8 +320,9 @@ class Renewals:
     async def _refused(
         self, name: BindingName, state: _State, grant: OAuthGrant, problem: ProviderError, host: str
     ) -> AileronError:
-        """The provider did not renew it: put that down, and leave it alone for a while."""
-        if problem.code in _ENDED:
+        """The provider did not renew it: put that down, and leave it alone for a while. What is renewed later is well again."""
+        is_its_word = problem.code not in OURS or problem.code == "unknown_error"
+        if is_its_word and not problem.retriable and problem.code != grant.failed:
             await self._put_down(name, grant, problem.code)
         error = not_renewed(problem, host, _again(name))
         return await self._jobs.refused(name, state, error, problem.code)
@@ -401,7 +402,8 @@ class Renewals:
 
 
 _ENDED: Final = frozenset({"invalid_grant", "cut_off"})
-"""RFC 6749, section 5.2: the refresh token itself is what is wrong. All else may be mended without the person."""
+"""RFC 6749, section 5.2: the refresh token itself is what is wrong. All else may be mended without the person, and is tried
+again; until then the binding says that it failed."""
 _UNSETTLED: Final = frozenset({"unreachable", "unavailable", "bad_answer", "bad_token", "bad_token_type", "redirected"})
 """After these nobody knows whether the provider has replaced the refresh token."""
 _GONE: Final = frozenset({FailureClass.BINDING_REQUIRED, FailureClass.BINDING_FAILED})

@@ -350,7 +350,7 @@ def test_bindings_are_listed_with_whose_they_are_and_how(fake: FakeDaemon, ailer
         f"oauth2/mail/work\t-\tfailed\t{MAIL}",
     ]
     shown = aileron.at_terminal("binding", "list", **NO_DISPLAY).out
-    assert "oauth2/mail/work is failed: the provider no longer renews it" in shown
+    assert "oauth2/mail/work is failed: the provider refused to renew it" in shown
     assert "fix: aileron binding reauthorize oauth2/mail/work" in shown
     listed = [{key: one[key] for key in ENTRY} for one in fake.bindings.values()]
     assert aileron("binding", "list", "--json").json == {"bindings": listed}

@@ -951,10 +951,18 @@ async def test_without_a_refresh_token_a_sign_in_lasts_as_long_as_its_token(worl
 
 @pytest.mark.parametrize(
     "code",
-    ["invalid_client", "unauthorized_client", "invalid_scope", "invalid_target", "unsupported_grant_type", "oops"],
+    [
+        "invalid_request",
+        "invalid_client",
+        "unauthorized_client",
+        "invalid_scope",
+        "invalid_target",
+        "unsupported_grant_type",
+        "oops",
+    ],
 )
 async def test_other_refusals_are_told_and_the_sign_in_stays(code: str, world: World) -> None:
-    """The publisher may mend them: nothing is put down as the end, and it is not asked again at once."""
+    """The binding says that it failed, and is not asked again at once; once a renewal succeeds, all is well."""
     world.clock.now += 3600
     world.server.says(oauth_error(code))
     error, again = await world.refusal(), await world.refusal()
@@ -962,8 +970,12 @@ async def test_other_refusals_are_told_and_the_sign_in_stays(code: str, world: W
     assert error.failure.failure_class is FailureClass.BINDING_FAILED
     assert f"aileron binding reauthorize {NAME}" in str(error)
     assert "next attempt in" in str(again)
-    assert world.grant.failed is None
+    assert world.grant.failed == ("unknown_error" if code == "oops" else code)
     assert len(world.server.asked) == 1
+
+    world.renewals.states[NAME].pause_until = 0.0  # the pause is over
+    await world.ready()
+    assert (world.stored, world.grant.failed) == (b"canary-access-token-1", None)
 
 
 async def test_what_the_tokens_are_for_stays_from_one_renewal_to_the_next(world: World) -> None:
@@ -1022,6 +1034,14 @@ async def test_a_refusal_that_cannot_be_written_is_told_all_the_same(
     assert {error.failure.details["code"] for error in errors} == {"invalid_grant"}
     assert len(world.server.asked) == 1
     assert "is no longer renewed" in caplog.text
+
+
+async def test_an_empty_refresh_token_is_none(world: World) -> None:
+    """The one before stays, as where there is no such member."""
+    world.server.says(json_answer({"access_token": "canary-access-new", "token_type": "Bearer", "refresh_token": ""}))
+    assert await world.renew()
+    assert world.grant.refreshable
+    assert world.vault.tokens(NAME).refresh == Secret(b"canary-refresh-token-0")
 
 
 async def test_what_nobody_foresaw_is_told_without_a_word_of_it(world: World, caplog: pytest.LogCaptureFixture) -> None:

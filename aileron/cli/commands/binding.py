@@ -76,7 +76,7 @@ _FIXES = {"suspended": "inspect", "expired": "reauthorize", "failed": "reauthori
 _STATES = {
     "suspended": "its connector asks for more than you approved",
     "expired": "its sign-in has expired and cannot be renewed",
-    "failed": "the provider no longer renews it",
+    "failed": "the provider refused to renew it",
     "unknown": "its client certificate cannot be seen until the vault is unlocked and the secret was fetched",
 }
 
