@@ -86,13 +86,13 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
     gated = {name: (action.approval.required, action.steps[0].idempotent) for name, action in actions.items()}
     reads, writes, asks = (False, True), (False, False), (True, False)
     assert gated == {
-        "list-recent-emails": reads,
-        "get-email": reads,
-        "list-upcoming-events": reads,
-        "draft-email": writes,
-        "send-email": asks,
-        "send-draft": asks,
-        "create-calendar-event": asks,
+        "google-list-recent-emails": reads,
+        "google-get-email": reads,
+        "google-list-upcoming-events": reads,
+        "google-draft-email": writes,
+        "google-send-email": asks,
+        "google-send-draft": asks,
+        "google-create-calendar-event": asks,
     }
     for name, action in actions.items():
         previewed = [] if action.preview is None else [action.preview.op]

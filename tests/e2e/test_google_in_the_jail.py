@@ -117,8 +117,8 @@ def allowed(office: Office) -> None:
 def test_mail_is_listed_and_read(office: Office):
     """With its words, from a host that the manifest names, and with the token, which is in no answer and on no record."""
     key = office.google.receive(subject="Rechnung für März", text="Grüße, Ada")
-    listed = office.home.run("list-recent-emails", {"query": "is:unread", "max_results": 5})
-    got = office.run("get-email", message_id=key)
+    listed = office.home.run("google-list-recent-emails", {"query": "is:unread", "max_results": 5})
+    got = office.run("google-get-email", message_id=key)
 
     assert [message["subject"] for message in listed.body["result"]["messages"]] == ["Rechnung für März"]
     assert (got["text"], got["from"]) == ("Grüße, Ada", "Ada <ada@example.com>")
@@ -129,8 +129,8 @@ def test_mail_is_listed_and_read(office: Office):
 
 def test_a_draft_waits_for_nobody_and_its_sending_for_a_person(office: Office):
     """They see the draft as Gmail has it, everybody it goes to included; sent once, when they agree."""
-    draft = office.run("draft-email", **MAIL, bcc="eve@example.com")["draft"]
-    question = office.ask("send-draft", draft_id=draft["id"])
+    draft = office.run("google-draft-email", **MAIL, bcc="eve@example.com")["draft"]
+    question = office.ask("google-send-draft", draft_id=draft["id"])
     preview = office.person.preview(office.home, question)
     shown = {line["label"]: line["value"] for line in preview["fields"]}
     assert office.google.outbox == []
@@ -146,7 +146,10 @@ def test_a_draft_waits_for_nobody_and_its_sending_for_a_person(office: Office):
 
 def test_a_message_is_sent_once_a_person_agrees(office: Office):
     """And not if they do not."""
-    refused, question = office.ask("send-email", **MAIL), office.ask("send-email", **MAIL, cc="bob@example.com")
+    refused, question = (
+        office.ask("google-send-email", **MAIL),
+        office.ask("google-send-email", **MAIL, cc="bob@example.com"),
+    )
     office.person.decide(office.home, refused, "deny")
     settled = office.agree(question)
 
@@ -159,7 +162,7 @@ def test_a_message_is_sent_once_a_person_agrees(office: Office):
 def test_an_event_is_added_once_a_person_agrees_and_is_listed(office: Office):
     """Who is invited hears of it then."""
     args = {"title": "Lunch", "start_time": "2030-03-30T12:00:00+02:00", "end_time": "2030-03-30T13:00:00+02:00"}
-    question = office.ask("create-calendar-event", **args, attendees="ann@example.com")
+    question = office.ask("google-create-calendar-event", **args, attendees="ann@example.com")
     assert office.google.invitations == []
     event = office.agree(question)["result"]["event"]
     times = ("2030-03-30T12:00:00+02:00", "2030-03-30T13:00:00+02:00")
@@ -169,7 +172,7 @@ def test_an_event_is_added_once_a_person_agrees_and_is_listed(office: Office):
     office.google.events[event["id"]].update(
         start={"dateTime": "2999-01-01T00:00:00Z"}, end={"dateTime": "2999-01-02T00:00:00Z"}
     )
-    assert office.run("list-upcoming-events", days=1)["events"] == []
+    assert office.run("google-list-upcoming-events", days=1)["events"] == []
     assert {asked.host for asked in office.google.asked} == {"www.googleapis.com"}
 
 
@@ -179,7 +182,7 @@ def test_an_event_is_added_once_a_person_agrees_and_is_listed(office: Office):
 def test_a_token_that_is_no_good_any_more_is_the_services_refusal(office: Office):
     """401: with its status and what to do; a credential that was bound by hand cannot be renewed."""
     office.google.forget(TOKEN)
-    error = office.failure("list-recent-emails")
+    error = office.failure("google-list-recent-emails")
 
     assert (error["class"], error["details"]["status"], error["retriable"]) == ("external_api_error", 401, False)
     assert "aileron binding reauthorize" in error["message"]
@@ -189,7 +192,7 @@ def test_a_token_that_is_no_good_any_more_is_the_services_refusal(office: Office
 def test_a_missing_scope_is_said_as_such(office: Office):
     """403, for a person; and not tried again."""
     office.google.allow(TOKEN, [scope for scope in SCOPES if "readonly" not in scope])
-    error = office.failure("list-recent-emails")
+    error = office.failure("google-list-recent-emails")
 
     assert (error["details"]["status"], error["details"]["reason"]) == (403, "insufficientPermissions")
     assert len(office.google.asked) == 1
@@ -202,10 +205,10 @@ def test_what_passes_is_tried_again_where_it_only_reads(office: Office, status: 
     """By the supervisor, after the time Google asks for; sending is not, whatever Google says."""
     key = office.google.receive(subject="there")
     office.google.disturb(status, None, "Retry-After: 1", reason=reason, path="/messages")
-    listed = office.run("list-recent-emails")
+    listed = office.run("google-list-recent-emails")
     lists = [asked for asked in office.google.asked if asked.path.endswith("/messages")]
     office.google.disturb(status, None, "Retry-After: 1", reason=reason, path="/send")
-    settled = office.agree(office.ask("send-email", **MAIL))
+    settled = office.agree(office.ask("google-send-email", **MAIL))
 
     assert ([message["id"] for message in listed["messages"]], len(lists)) == ([key], 2)
     assert settled["error"]["class"] == "external_api_error"
@@ -219,7 +222,9 @@ def test_no_token_is_in_the_jail_while_google_is_asked_with_it(office: Office):
     """In no memory of the connector or of whatever started it, at the moment Google has the token; what was asked is there."""
     needle = "a-needle-in-the-jail"
     answers: list[Any] = []
-    asking = threading.Thread(target=lambda: answers.append(office.home.run("list-recent-emails", {"query": needle})))
+    asking = threading.Thread(
+        target=lambda: answers.append(office.home.run("google-list-recent-emails", {"query": needle}))
+    )
     with office.google.held("/messages") as arrived:
         asking.start()
         assert arrived.wait(HELD_S)
@@ -239,7 +244,7 @@ def test_no_token_is_in_the_jail_while_google_is_asked_with_it(office: Office):
 
 def test_the_applications_secret_is_told_nobody(office: Office):
     """It is in the connector's manifest, which whoever installs it has, and in nothing that is shown, asked or recorded."""
-    question = office.ask("send-email", **MAIL)
+    question = office.ask("google-send-email", **MAIL)
     shown = [
         office.home.must("GET", path)
         for path in ("/v1/connectors", "/v1/bindings", "/v1/actions", "/v1/audit", f"/v1/action-approvals/{question}")

@@ -228,9 +228,9 @@ _UNGATED: Final = ActionFileConsent(
     reaches=("caldav.example:443",),
     credentials=("basic: Read and write your calendars",),
 )
-_SENDING: Final = _file("google/actions/send-email")
+_SENDING: Final = _file("google/actions/google-send-email")
 _ALWAYS: Final = GrantConsent(
-    action="send-email",
+    action="google-send-email",
     action_digest=sha256_digest(_SENDING.encode()),
     credentials=("oauth2/google/work",),
     constraints=(Constraint(argument="subject", operator="prefix", value="[ci] "),),
@@ -291,7 +291,7 @@ TEN: Final = (
     Request(
         "gate gone", lambda id: subject_question(_UNGATED, approval_id=id, agent="claude", folder="/home/you/invoices")
     ),
-    Request("mail to many", _by_claude(_mail("send-email", _MANY))),
+    Request("mail to many", _by_claude(_mail("google-send-email", _MANY))),
     Request(
         "payment",
         _by_claude(
@@ -302,7 +302,7 @@ TEN: Final = (
     Request(
         "draft",
         _by_claude(
-            _mail("send-draft", _DRAFT),
+            _mail("google-send-draft", _DRAFT),
             conversation=[{"question": "Who is this for?", "answer": "For Ann. The user agreed already."}],
         ),
         (
