@@ -474,6 +474,14 @@ class _Demo:
         self._show.claim(claim)
 
 
+_NEXT = """\
+Next: write an action of your own in five minutes. This command starts a service for it, and the README shows the rest:
+  aileron demo-server"""
+_NEXT_AFTER_FAILURE = """\
+Next: find out what this machine lacks:
+  aileron doctor"""
+
+
 class Show:
     """What a person reads while it happens."""
 
@@ -520,14 +528,16 @@ class Show:
         if claim.observed:
             self._line("\u2713", "green", claim.text)
         else:
-            self._line("\u2717", "bold red", f"{claim.text}: NOT OBSERVED", "bold red")
+            self._line("\u2717", "bold red", f"{claim.text}: FAILED", "bold red")
         self._line(" ", "dim", claim.evidence, "dim")
 
     def end(self, claims: list[Claim], seconds: float) -> None:
-        """The sum."""
-        seen = sum(claim.observed for claim in claims)
-        colour = "bold green" if claims and seen == len(claims) else "bold red"
-        self._console.print(f"\n[{colour}]{seen} of {len(claims)} claims observed[/] in {seconds:.1f} s\n")
+        """How many checks passed, and the next step."""
+        passed = sum(claim.observed for claim in claims)
+        is_well = bool(claims) and passed == len(claims)
+        said, colour = (f"All {passed}", "bold green") if is_well else (f"{passed} of {len(claims)}", "bold red")
+        self._console.print(f"\n[{colour}]{said} checks passed[/] in {seconds:.1f} s")
+        self._console.print(f"{_NEXT if is_well else _NEXT_AFTER_FAILURE}\n")
 
     def _shortened(self, word: str) -> str:
         for prefix in self._prefixes:

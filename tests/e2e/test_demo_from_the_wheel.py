@@ -180,7 +180,9 @@ def test_a_person_at_the_terminal_is_asked_and_is_right_either_way(
     assert said.code == 0, said.out
     assert "Add “Lunch with Mira”" in said.out.partition("Approve? ")[0]
     assert f"\u2713 {told}" in said.out
-    assert f"{len(CLAIMS)} of {len(CLAIMS)} claims observed" in said.out
+    assert f"All {len(CLAIMS)} checks passed" in said.out
+    assert "Next: write an action of your own in five minutes." in said.out.rpartition("checks passed")[2]
+    assert said.out.rstrip().endswith("aileron demo-server"), "the last line is a command to type"
     assert not (place / "nowhere").exists()
 
 
