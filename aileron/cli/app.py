@@ -267,7 +267,7 @@ _COMMANDS: dict[str, _Command | _Group] = {
     "doctor": _Command("Check this machine, or an agent's connection to your actions.", "state.doctor"),
     "daemon": _Group(
         "Manage the background service, which starts on demand.",
-        "daemon.start daemon.stop daemon.status daemon.logs daemon.install daemon.uninstall",
+        "daemon.start daemon.stop daemon.restart daemon.status daemon.logs daemon.install daemon.uninstall",
     ),
     "completion": _Command("Print the completion script for a shell.", "completion.completion"),
 }

@@ -192,7 +192,7 @@ class Problem(Exception):
                 exit_code=FAILED,
                 name="internal_error",
                 why="the daemon and this command may have different versions",
-                fix="aileron daemon stop",
+                fix="aileron daemon restart",
             )
         return cls._of(error, action, again)
 

@@ -125,6 +125,13 @@ class Service:
         self._check_ours()
         return self.path.exists()
 
+    def runs(self, home: Path) -> bool:
+        """Whether our unit is there and is the daemon of this home."""
+        try:
+            return self.is_written() and _quoted(str(home)) in self.path.read_text(encoding="utf-8")
+        except (Problem, OSError, ValueError):  # somebody else's, which is left alone
+            return False
+
     def remove(self) -> None:
         """Take the unit away, and the link by which it is enabled. Problem where it cannot be."""
         try:

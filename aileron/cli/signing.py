@@ -281,5 +281,5 @@ def _readable() -> Iterator[None]:
             exit_code=INTEGRITY,
             name="hash_mismatch",
             why="the daemon and this command may be of two versions",
-            fix="aileron daemon stop",
+            fix="aileron daemon restart",
         ) from None

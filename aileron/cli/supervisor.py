@@ -302,7 +302,7 @@ def read(kind: type[_T], body: Any) -> _T:
             exit_code=1,
             name="internal_error",
             why="the daemon keeps its old version until you restart it after an update",
-            fix="aileron daemon stop",
+            fix="aileron daemon restart",
         ) from error
 
 

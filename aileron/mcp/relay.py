@@ -381,7 +381,9 @@ class Relay:
             self._look_at = now + (_SOON_S if self._give_up_at else self._pause_s)
             self._pause_s = min(2 * self._pause_s, _AGAIN_S)
             if self._give_up_at and now >= self._give_up_at:
-                self._fail(f"no connection to {self._home}/run/mcp.sock: end the daemon that runs, aileron daemon stop")
+                self._fail(
+                    f"no connection to {self._home}/run/mcp.sock: end the daemon that runs, aileron daemon restart"
+                )
             elif not self._give_up_at and now >= self._refuse_until and self._needs_daemon():
                 self._start_daemon()
         if self._link is None and self._lines:

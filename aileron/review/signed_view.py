@@ -60,7 +60,7 @@ def _not_whole(question: Question) -> MismatchError:
     return MismatchError(
         f"{question.approval_id[:80]} cannot be shown in full here, so nothing was signed",
         "the daemon and this program may have different versions",
-        "aileron daemon stop",
+        "aileron daemon restart",
     )
 
 

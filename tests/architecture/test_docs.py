@@ -517,6 +517,16 @@ OTHERS = {
 """Files of other projects that ours cite."""
 
 
+def test_no_command_puts_the_current_folder_first_in_the_path() -> None:
+    """`PATH="$(command):$PATH"` does where the command fails: an empty part of PATH is the current folder."""
+    wrong = re.compile(r"PATH=\"?(\$\(|`|:)")
+    assert wrong.search('export PATH="$(python -m x):$PATH"')
+    assert not wrong.search('found=$(python -m x) && export PATH="$found:$PATH"')
+
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+    assert [str(page) for page in pages if wrong.search(page.read_text(encoding="utf-8"))] == []
+
+
 def test_every_file_that_a_docstring_names_exists() -> None:
     """By its name, or by as much of its path as is written: where a reader is sent, there is something."""
     ours = [path for room in ("aileron", "sandbox", "connectors", "tests") for path in (ROOT / room).rglob("*.py")]

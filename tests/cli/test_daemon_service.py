@@ -27,7 +27,7 @@ if words[-1] == "is-system-running":
 with (here / "asked").open("a") as asked:
     print(*words, file=asked)
 unit = pathlib.Path(os.environ["HOME"], ".config/systemd/user/aileron.service")
-if words[1:3] == ["enable", "--now"]:
+if words[1:3] == ["enable", "--now"] or words[1] == "start":
     command = next(line for line in unit.read_text().splitlines() if line.startswith("ExecStart="))
     process = subprocess.Popen(
         shlex.split(command.partition("=")[2]), cwd="/", stdin=-3, stdout=-3, stderr=-3, start_new_session=True, env={{}}
@@ -92,10 +92,13 @@ def test_it_is_installed_started_and_removed(machine: Machine, home: Path) -> No
     installed = machine("install")
     running = machine("status", "--json").json
     again = machine("install")
+    restarted = machine("restart")
+    first, second = running["pid"], machine("status", "--json").json["pid"]
     removed = machine("uninstall")
 
     assert installed.code == 0, installed
-    assert (running["pid"], running["home"]) == (machine.started, str(home))
+    assert (first != second == machine.started, running["home"]) == (True, str(home))
+    assert restarted.err == f"stopped\nstarted by systemd, pid {second}\n"
     assert "a daemon is already running" in again.err
     assert removed.code == 0, removed
     assert not machine.unit.exists()
@@ -104,6 +107,7 @@ def test_it_is_installed_started_and_removed(machine: Machine, home: Path) -> No
         "--user enable --now aileron.service",
         "--user daemon-reload",
         "--user enable aileron.service",
+        "--user start aileron.service",
         "--user disable --now aileron.service",
         "--user daemon-reload",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -244,6 +245,11 @@ def test_the_daemon_is_started_stopped_and_told_of(upstream: CountingServer):
         if os.geteuid() == 0:  # it is not dumpable: nobody else may read this
             assert b"a-passphrase" not in Path(f"/proc/{status['pid']}/environ").read_bytes()
         assert "ready: version" in aileron("daemon", "logs").out
+        home.unlock()
+        again = aileron("daemon", "restart")
+        assert again.code == 0, again
+        assert re.fullmatch(r"stopped\nstarted, pid \d+\nthe vault is locked: aileron vault unlock\n", again.err)
+        assert aileron("daemon", "status", "--json").json["pid"] != status["pid"]
         assert aileron("daemon", "stop").err == "stopped\n"
         assert not Path(f"/proc/{status['pid']}").exists() or _is_zombie(status["pid"])
         assert aileron("daemon", "stop").err == "no daemon is running\n"

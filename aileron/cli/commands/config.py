@@ -285,7 +285,7 @@ _MAX_NAMED = 3
 """Settings that are named; of more it is said how many."""
 _WAITING = {
     "consent": "not in effect, needs your approval: aileron approval list",
-    "restart": "takes effect when the daemon restarts: aileron daemon stop",
+    "restart": "takes effect when the daemon restarts: aileron daemon restart",
     "problem": "config.toml cannot be read, so it is not in effect: aileron config edit",
 }
 

@@ -19,7 +19,7 @@ from aileron.cli.supervisor import Supervisor
 from aileron.client import START_DEADLINE_S, Client, DaemonUnreachable, home_directory
 from aileron.model.visible import visible_lines
 
-__all__ = ["install", "logs", "start", "status", "stop", "uninstall"]
+__all__ = ["install", "logs", "restart", "start", "status", "stop", "uninstall"]
 
 _STOP_S = 30.0
 """Five seconds for answers under way, thirty at most to write down outcomes on a slow disk; then something is stuck."""
@@ -68,6 +68,25 @@ def stop() -> None:
         if ended is not None:
             os.close(ended)
     output.note("stopped")
+
+
+def restart() -> None:
+    """Stop the daemon, if it is running, and start it again.
+
+    Interrupted runs are recorded as unknown, and the vault is locked. A service that runs it starts it again.
+    """
+    from aileron.cli.commands.launch import is_vault_locked
+    from aileron.cli.service import UNIT, Service
+
+    supervisor, service = Supervisor(), Service()
+    stop()
+    if service.runs(supervisor.home) and service.has_manager():
+        service.ask("start", UNIT)
+        output.note(f"started by systemd, pid {_wait_started(supervisor).pid}")
+    else:
+        start()
+    if is_vault_locked(supervisor.fetch(Status, "GET", "/v1/status")):
+        output.note("the vault is locked: aileron vault unlock")
 
 
 def status(as_json: AsJson = False) -> None:
@@ -126,7 +145,7 @@ def install() -> None:
     if running is not None:
         service.ask("enable", UNIT)
         output.note(f"enabled, starts at your next login; a daemon is already running, pid {running.pid}")
-        output.note(f"to switch now: aileron daemon stop && systemctl --user start {UNIT}")
+        output.note("to switch now: aileron daemon restart")
         return
     service.ask("enable", "--now", UNIT)
     output.note(f"enabled and started, pid {_wait_started(supervisor).pid}")

@@ -84,7 +84,7 @@ def tell_done(result: Any) -> None:
             output.write(visible(result.id))
             output.note(f"{visible(result.name)} can sign decisions on {visible(result.origin)}")
         case SettingsAgreed():
-            later = "takes effect when the daemon restarts\n  fix: aileron daemon stop"
+            later = "takes effect when the daemon restarts\n  fix: aileron daemon restart"
             output.note(later if result.restart else "in effect")
         case AllowedHost():
             output.write(visible(result.host))

@@ -339,7 +339,7 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
         yield Check("daemon", "ok", f"running, pid {running.pid}")
     else:
         words = f"version {running.version}, but this command is version {__version__}"
-        yield Check("daemon", "bad", words, "aileron daemon stop", ByHand.INTERRUPTS)
+        yield Check("daemon", "bad", words, "aileron daemon restart", ByHand.INTERRUPTS)
     yield _vault(running.vault)
     yield _decisions(running)
     if kept_back := _kept_back(running):
@@ -371,7 +371,7 @@ def _kept_back(running: Status) -> str | None:
         f"config.toml is not in effect for {', '.join(keys)}: {why}"
         for keys, why in (
             (running.settings_waiting, "needs your approval (aileron approval list)"),
-            (running.settings_at_start, "needs a restart of the daemon (aileron daemon stop)"),
+            (running.settings_at_start, "needs a restart of the daemon (aileron daemon restart)"),
         )
         if keys
     ]

@@ -169,7 +169,7 @@ class Agreements:
             if self._is_wanted_agreed():
                 raise AileronError(
                     FailureClass.CONSENT_REQUIRED,
-                    "approved settings take effect when the daemon restarts; run `aileron daemon stop`",
+                    "approved settings take effect when the daemon restarts; run `aileron daemon restart`",
                     boundary=Boundary.USER,
                 )
             raise AileronError(
