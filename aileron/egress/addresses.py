@@ -85,11 +85,14 @@ def classify(address: str) -> tuple[AddressKind, str]:
     return AddressKind.PUBLIC, "public"
 
 
-def check_addresses(destination: HostPort, addresses: Sequence[str], *, plain: bool, private: bool) -> None:
+def check_addresses(
+    destination: HostPort, addresses: Sequence[str], *, plain: bool, private: bool, has_tls: bool = True
+) -> None:
     """RefusedError unless every address may be dialled; one bad address among good ones refuses them all.
 
     A name that answers with a public and a private address is either broken or an attempt to get past a check that
     looks at one of them. `plain`: without TLS, loopback only. `private`: the user allowed this host:port by name.
+    `has_tls`: the service is known to have TLS; a connector asks with it wherever the user has not allowed to do without.
     """
     for address in addresses:
         kind, what = _classify_answer(address)
@@ -99,12 +102,12 @@ def check_addresses(destination: HostPort, addresses: Sequence[str], *, plain: b
         if plain and kind is not AddressKind.LOOPBACK:
             raise RefusedError(Reason.ADDRESS_NOT_LOOPBACK, f"{found}; without TLS only loopback addresses are allowed")
         if kind is not AddressKind.PUBLIC and not (plain or private):
-            raise RefusedError(Reason.ADDRESS_NOT_PUBLIC, f"{found}; {_allowing(destination, kind)}")
+            raise RefusedError(Reason.ADDRESS_NOT_PUBLIC, f"{found}; {_allowing(destination, kind, has_tls=has_tls)}")
 
 
-def _allowing(destination: HostPort, kind: AddressKind) -> str:
-    """The command that allows it. Nothing was sent, so nobody knows about TLS: most services on this machine have none."""
-    if kind is AddressKind.LOOPBACK:
+def _allowing(destination: HostPort, kind: AddressKind, *, has_tls: bool) -> str:
+    """The command that allows it. Most services on this machine have no TLS, and what allows that allows TLS as well."""
+    if kind is AddressKind.LOOPBACK and not has_tls:
         plain = f"`aileron config add egress.private_plain {destination}`"
         return f"to allow it, run {plain}, or for a service with TLS the same with egress.private"
     return f"to allow it, run `aileron config add egress.private {destination}`"

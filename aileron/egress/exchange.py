@@ -133,7 +133,11 @@ class HttpPassage(Passage[_T_co]):
         destination = admitted.url.destination
         addresses = await look_up(self._ways.resolve, destination, self._deadline)
         plain, private, own_port = admitted.plain, admitted.private, self._ways.own_port
-        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
+        self._checked(
+            lambda: check_reachable(
+                destination, addresses, plain=plain, private=private, own_port=own_port, has_tls=self._is_own
+            )
+        )
         return addresses
 
     async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:

@@ -20,11 +20,11 @@ __all__ = ["check_somewhere_to_go"]
 _HERE = "127.0.0.1"
 
 
-def check_somewhere_to_go(grant: Grant) -> None:
+def check_somewhere_to_go(grant: Grant, *, has_tls: bool = False) -> None:
     """Return unless each of the granted hosts is known to be refused. AileronError(capability_denied) for the first of them."""
     first: AileronError | None = None
     for host in grant.hosts:
-        problem = _problem(host, grant)
+        problem = _problem(host, grant, has_tls=has_tls)
         if problem is None:
             return
         first = first or problem
@@ -32,13 +32,13 @@ def check_somewhere_to_go(grant: Grant) -> None:
         raise first
 
 
-def _problem(host: HostPort, grant: Grant) -> AileronError | None:
+def _problem(host: HostPort, grant: Grant, *, has_tls: bool) -> AileronError | None:
     """Why nothing can be sent there with these settings; None where something can, or nobody can tell."""
     address = _HERE if host.host == "localhost" or host.host.endswith(".localhost") else host.host
     if not address.replace(".", "").isdigit():
         return None
     try:
-        check_addresses(host, [address], plain=False, private=host in grant.private)
+        check_addresses(host, [address], plain=False, private=host in grant.private, has_tls=has_tls)
     except RefusedError as error:
         return denied(error, host, None, grant)
     return None

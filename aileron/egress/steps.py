@@ -202,13 +202,19 @@ async def look_up(resolve: Resolver, destination: HostPort, deadline: float) -> 
 
 
 def check_reachable(
-    destination: HostPort, addresses: tuple[str, ...], *, plain: bool, private: bool, own_port: int | None
+    destination: HostPort,
+    addresses: tuple[str, ...],
+    *,
+    plain: bool,
+    private: bool,
+    own_port: int | None,
+    has_tls: bool = True,
 ) -> None:
     """RefusedError unless every address may be dialled, and none is this machine's own that the user did not allow.
 
     `own_port` is the daemon's: on this machine it is not dialled, whatever the user allowed.
     """
-    check_addresses(destination, addresses, plain=plain, private=private)
+    check_addresses(destination, addresses, plain=plain, private=private, has_tls=has_tls)
     is_daemon = destination.port == own_port
     if (private or plain) and not is_daemon:
         return

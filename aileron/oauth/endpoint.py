@@ -78,7 +78,7 @@ class Endpoints:
         try:
             check_destination(endpoint, grant)
             if endpoint.scheme == "https":
-                check_somewhere_to_go(grant)
+                check_somewhere_to_go(grant, has_tls=True)
             return
         except RefusedError as error:
             denial = denied(error, endpoint.destination, None, grant)

@@ -50,8 +50,7 @@ def test_a_setting_is_in_force_for_the_next_run(own_home: DaemonHome, upstream: 
     after = own_home.run("open").body["error"]
 
     assert (before["class"], before["details"]["reason"]) == ("capability_denied", "address_not_public")
-    assert f"aileron config add egress.private localhost:{upstream.port}" in before["message"]
-    assert "egress.private_plain" in before["message"]
+    assert f"aileron config add egress.private_plain localhost:{upstream.port}" in before["message"]
     assert sent.status == 200
     assert after["details"]["reason"] == "address_not_public"
     assert own_home.daemon_pid == pid
@@ -61,7 +60,7 @@ def test_nobody_is_asked_about_a_call_that_has_nowhere_to_go(own_home: DaemonHom
     """Refused with the setting that mends it, and no question; with the setting a person is asked."""
     refused = own_home.run("gated").body["error"]
     assert (refused["class"], refused["details"]["reason"]) == ("capability_denied", "address_not_public")
-    assert f"aileron config add egress.private localhost:{upstream.port}" in refused["message"]
+    assert f"aileron config add egress.private_plain localhost:{upstream.port}" in refused["message"]
     assert own_home.must("GET", "/v1/action-approvals")["approvals"] == []
     assert [event["type"] for event in own_home.events(refused["audit_id"])] == ["run.refused"]
 

@@ -179,14 +179,22 @@ def test_without_tls_only_loopback_is_allowed() -> None:
     assert reasons(["192.168.1.5"], plain=True, private=True) is Reason.ADDRESS_NOT_LOOPBACK
 
 
-def test_the_refusal_of_loopback_allows_it_without_tls() -> None:
-    """Most services on this machine have none; the message says what is right for one that has."""
+@pytest.mark.parametrize(
+    ("has_tls", "setting", "end"),
+    [
+        (True, "egress.private", "127.0.0.1 (loopback (RFC 1122))"),
+        (False, "egress.private_plain", "or for a service with TLS the same with egress.private"),
+    ],
+)
+def test_loopback_is_allowed_as_the_service_speaks(has_tls: bool, setting: str, end: str) -> None:
+    """Where nobody knows that it has TLS, without: so do most services on this machine."""
     with pytest.raises(RefusedError) as caught:
-        check_addresses(WHERE, ["127.0.0.1"], plain=False, private=False)
+        check_addresses(WHERE, ["127.0.0.1"], plain=False, private=False, has_tls=has_tls)
 
     what, fix = message_and_fix(str(caught.value))
-    assert fix == "aileron config add egress.private_plain api.example.com:443"
-    assert what.endswith("or for a service with TLS the same with egress.private")
+    assert fix == f"aileron config add {setting} api.example.com:443"
+    assert what.partition("; to allow")[0].endswith("127.0.0.1 (loopback (RFC 1122))")
+    assert what.endswith(end)
 
 
 def test_the_refusal_says_what_to_write_where() -> None:
