@@ -46,9 +46,9 @@ class Report:
 
     @property
     def reason(self) -> object:
-        """`details.reason` of a denial, else `details.phase` of a network error, else None."""
+        """`details.phase` of a network error, else `details.reason` of a denial, else None."""
         details = (self.failure or {}).get("details", {})
-        return details.get("reason", details.get("phase"))
+        return details.get("phase", details.get("reason"))
 
 
 class Lab:
