@@ -114,6 +114,8 @@ def test_a_client_that_resets_logs_in_again_as_the_same_user(server: RedisServer
         b"RESET\r\n*11\r\n" + b"$0\r\n\r\n" * 11,
         command(b"reset") + command(b"GET", b"x" * 16385),
         command(b"RESET") + command(b"x" * 16385),
+        command(b"RESET") + command(b"HELLO", b"3", b"SETNAME", b"x" * 16385),
+        b"RESET\r\nHELLO 3" + b" SETNAME x" * 5 + b"\r\n",
         b"*1048577\r\n$1\r\nx\r\n",
     ],
 )

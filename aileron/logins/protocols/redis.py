@@ -135,7 +135,8 @@ class Commands(Filter):
             if found is None:
                 _check_may_become(data, at, b"$")
                 return at
-            self._payload = self._length(found[1])
+            self._payload = _length(found[1])
+            self._check_taken(1, self._payload)
             self._arguments -= 1
             return found.end()
         if self._payload:
@@ -163,14 +164,13 @@ class Commands(Filter):
         if length is None:
             _check_may_become(data, head.end(), b"$")
             return at, b""
-        size = self._length(length[1])
+        size = _length(length[1])
         if size in (4, 5) and len(data) - length.end() < size:
             return at, b""
         name = data[length.end() : length.end() + size].upper() if size in (4, 5) else b""
         if name in _READ_HERE:
             return self._read_whole(data, at)
-        if int(head[1]) > (_NOBODYS_ARGUMENTS if self._is_nobody else _MAX_ARGUMENTS):
-            raise _no_command("a command with more arguments than the server takes")
+        self._check_taken(int(head[1]), size)
         self._is_nobody |= name == b"RESET"
         self._arguments = int(head[1]) - 1
         self._payload = size
@@ -201,17 +201,20 @@ class Commands(Filter):
         self._is_nobody |= name == b"RESET"
         return end + 1, self._instead(words) if name in _READ_HERE else data[at : end + 1]
 
-    def _length(self, digits: bytes) -> int:
-        size = _length(digits)
-        if self._is_nobody and size > _NOBODYS_ARGUMENT:
-            raise _no_command("a longer argument than the server takes before AUTH")
-        return size
+    def _check_taken(self, arguments: int, longest: int) -> None:
+        """LoginError where the server would call it an error of the protocol."""
+        if arguments > (_NOBODYS_ARGUMENTS if self._is_nobody else _MAX_ARGUMENTS):
+            raise _no_command("a command with more arguments than the server takes")
+        if longest > (_NOBODYS_ARGUMENT if self._is_nobody else _MAX_ARGUMENT):
+            raise _no_command("a longer argument than the server takes")
 
     def _instead(self, arguments: Sequence[bytes]) -> bytes:
         if arguments[0].upper() == b"AUTH":
             self._is_nobody = False
             return self._own_auth
-        return command(*_without_auth(arguments))
+        hello = _without_auth(arguments)
+        self._check_taken(len(hello), max(map(len, hello)))
+        return command(*hello)
 
 
 def command(*arguments: bytes) -> bytes:
