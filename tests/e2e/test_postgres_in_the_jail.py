@@ -299,6 +299,14 @@ def test_it_is_read_without_asking(shop: Shop) -> None:
     assert any("ON DELETE CASCADE" in one["definition"] for one in told["constraints"])
 
 
+def test_a_value_that_no_frame_carries_does_not_lose_the_others(shop: Shop) -> None:
+    """As its digits, or with U+FFFD, all the way to whoever asked."""
+    sql = r"""SELECT '{"units": 100000000000000000000}'::jsonb AS a, '{"x": 1e400}'::json AS b, 7 AS d,
+        '{"x": "\ud83d"}'::json AS c"""
+    [row] = shop.home.run("query-database", {"sql": sql}).body["result"]["rows"]
+    assert row == {"a": {"units": "100000000000000000000"}, "b": {"x": "1e400"}, "c": {"x": "\ufffd"}, "d": 7}
+
+
 def test_a_query_cannot_write(shop: Shop) -> None:
     """The database refuses it; the same is done where a person has seen it."""
     sql = "UPDATE customers SET city = 'Oslo' WHERE id = 1 RETURNING *"
