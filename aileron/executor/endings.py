@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from typing import Any, Final, assert_never
 
+from aileron.executor.retry import is_lasting
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, RefusedToStart, Signalled
 
@@ -42,7 +43,7 @@ def claimed(name: str, message: str, details: dict[str, Any]) -> AileronError:
         return AileronError(FailureClass.CONNECTOR_RUNTIME_ERROR, message, boundary=Boundary.SANDBOX, details=details)
     status = details.get("status")  # any JSON value: a list cannot be looked up in a set
     is_transient = isinstance(status, int) and status in _TRANSIENT_STATUS
-    retriable = failure_class is FailureClass.NETWORK_ERROR or (
+    retriable = (failure_class is FailureClass.NETWORK_ERROR and not is_lasting(details)) or (
         failure_class is FailureClass.EXTERNAL_API_ERROR and is_transient
     )
     return AileronError(failure_class, message, boundary=boundary, retriable=retriable, details=details)

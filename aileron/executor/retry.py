@@ -11,30 +11,36 @@ service that starts takes longer than these seconds, and a person waits for the 
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from aileron.model.failure import Failure, FailureClass
 
-__all__ = ["MAX_RETRIES", "delay_s", "is_transient", "retry_after_s"]
+__all__ = ["MAX_RETRIES", "delay_s", "is_lasting", "is_transient", "retry_after_s"]
 
 MAX_RETRIES: Final = 3
 _JITTER_SHARE: Final = 0.25  # spreads callers that failed together; small enough to keep 1/2/4 recognisable
 _TOO_MANY_REQUESTS: Final = 429
-_DEFINITE: Final = frozenset({"refused", "certificate", "not_encrypted", "weak_login", "protocol"})
-"""`details.reason` of a `network_error` that some seconds do not change."""
+_LASTING: Final = frozenset({"certificate", "not_encrypted", "weak_login", "protocol"})
+"""`details.reason` of a `network_error` that goes on until somebody changes something."""
 
 
 def is_transient(failure: Failure) -> bool:
     """Whether the same request may succeed later."""
     if failure.failure_class is FailureClass.NETWORK_ERROR:
-        reason = failure.details.get("reason")  # any JSON value: a list cannot be looked up in a set
-        return failure.retriable and not (isinstance(reason, str) and reason in _DEFINITE)
+        return failure.retriable and not is_lasting(failure.details) and failure.details.get("reason") != "refused"
     status = failure.details.get("status")
     return (
         failure.failure_class is FailureClass.EXTERNAL_API_ERROR
         and isinstance(status, int)
         and (status == _TOO_MANY_REQUESTS or 500 <= status <= 599)
     )
+
+
+def is_lasting(details: Mapping[str, Any]) -> bool:
+    """Whether the same request fails until somebody changes something, by the details of a `network_error`."""
+    reason = details.get("reason")  # any JSON value: a list cannot be looked up in a set
+    return isinstance(reason, str) and reason in _LASTING
 
 
 def retry_after_s(failure: Failure) -> int | None:
