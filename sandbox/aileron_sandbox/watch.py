@@ -37,9 +37,9 @@ __all__ = [
 ]
 
 # Bytes, and line by line: a program chooses its name, and only the newline in it is escaped.
-_STATUS: Final = re.compile(rb"^(Rss\w+|VmPTE|Threads|FDSize):\s+(\d+)(?: kB)?$", re.MULTILINE)
+_STATUS: Final = re.compile(rb"^(Rss\w+|VmPTE|VmSwap|HugetlbPages|Threads|FDSize):\s+(\d+)( kB)?$", re.MULTILINE)
 _MAPPING: Final = re.compile(
-    rb"^[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)$|^Pss: +(\d+) kB$", re.MULTILINE
+    rb"^[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)$|^(?:Swap)?Pss: +(\d+) kB$", re.MULTILINE
 )
 _THREAD_BYTES: Final = 32 << 10
 """A stack in the kernel, 16 KiB, and what the scheduler keeps."""
@@ -132,13 +132,13 @@ class Footprint(NamedTuple):
     pids: tuple[int, ...]
     resident_bytes: int
     kept_bytes: int
-    """What the kernel keeps for them: page tables, threads, tables of descriptors."""
+    """What is kept for them beside: huge pages of the machine's pool, page tables, threads, tables of descriptors."""
     descriptors: int
     """For which there is room in their tables."""
 
 
 class Proportional(NamedTuple):
-    """PSS of processes, without what they have mapped of files that are counted elsewhere."""
+    """PSS of processes, also of what is swapped out, without what they have mapped of files that are counted elsewhere."""
 
     total_bytes: int
     shared_bytes: int
@@ -183,13 +183,13 @@ def shared_bytes(pids: Iterable[int]) -> int:
 
 
 def _resident_bytes(status: dict[bytes, int], *, file_pages: bool = False) -> int:
-    kinds = (b"RssAnon", b"RssShmem", b"RssFile") if file_pages else (b"RssAnon", b"RssShmem")
+    kinds = (b"RssAnon", b"RssShmem", b"VmSwap", *((b"RssFile",) if file_pages else ()))
     return sum(status.get(kind, 0) for kind in kinds)
 
 
 def _kept_bytes(status: dict[bytes, int]) -> int:
     tables = status.get(b"VmPTE", 0) + status.get(b"FDSize", 0) * _DESCRIPTOR_BYTES
-    return tables + status.get(b"Threads", 0) * _THREAD_BYTES
+    return tables + status.get(b"HugetlbPages", 0) + status.get(b"Threads", 0) * _THREAD_BYTES
 
 
 def _status(pid: int) -> dict[bytes, int]:
@@ -207,5 +207,5 @@ def _status(pid: int) -> dict[bytes, int]:
 def _status_at(path: str) -> dict[bytes, int]:
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
         said = _STATUS.findall(file.read(1 << 16))
-        return {name: int(number) << (10 if name[:1] in b"RV" else 0) for name, number in said}
+        return {name: int(number) << (10 if unit else 0) for name, number, unit in said}
     return {}

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -66,14 +66,21 @@ def used_bytes(of: os.statvfs_result) -> int:
 
 def _shown_outside(pids: Collection[int]) -> int:
     everybody = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return shared_bytes(pid for pid in everybody if pid not in pids) + _bytes_of_tmpfs()
+    outside = [pid for pid in everybody if pid not in pids]
+    return shared_bytes(outside) + sum(_tmpfs(outside).values())
 
 
-def _bytes_of_tmpfs() -> int:
-    """Of each that is mounted here, once."""
-    mounted = dict(_TMPFS.findall(Path("/proc/self/mountinfo").read_bytes()))
-    total = 0
-    for path in mounted.values():
+def _tmpfs(pids: Iterable[int]) -> dict[bytes, int]:
+    """Used bytes by device, of what one of these processes has mounted, as another cell's do. What may not be read has none."""
+    found: dict[bytes, int] = {}
+    seen: set[str] = set()
+    for pid in pids:
         with contextlib.suppress(OSError):
-            total += used_bytes(os.statvfs(path.decode("unicode_escape").encode("latin-1")))
-    return total
+            namespace = os.readlink(f"/proc/{pid}/ns/mnt")
+            if namespace not in seen:
+                seen.add(namespace)
+                for device, path in _TMPFS.findall(Path(f"/proc/{pid}/mountinfo").read_bytes()):
+                    if device not in found:
+                        place = path.decode("unicode_escape").encode("latin-1")
+                        found[device] = used_bytes(os.statvfs(b"/proc/%d/root%s" % (pid, place)))
+    return found
