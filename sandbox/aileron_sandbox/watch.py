@@ -18,7 +18,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ __all__ = [
     "Object",
     "ProcessTree",
     "Proportional",
+    "TooMuchToSeeError",
     "Tree",
     "Used",
     "proportional",
@@ -41,6 +41,8 @@ _STATUS: Final = re.compile(rb"^(Rss\w+|VmPTE|VmSwap|HugetlbPages|Threads|FDSize
 _MAPPING: Final = re.compile(
     rb"^[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)$|^(?:Swap)?Pss: +(\d+) kB$", re.MULTILINE
 )
+_MOST_MAPPED: Final = 256 << 20
+"""Bytes of lists of mappings in one look, a second of reading: 300,000 of them. A browser has ten thousand."""
 _THREAD_BYTES: Final = 32 << 10
 """A stack in the kernel, 16 KiB, and what the scheduler keeps."""
 _DESCRIPTOR_BYTES: Final = 8  # of a table that grows to twice its size, fs/file.c
@@ -137,6 +139,10 @@ class Footprint(NamedTuple):
     """For which there is room in their tables."""
 
 
+class TooMuchToSeeError(Exception):
+    """More of something than can be looked at in a second or two, in which there would be no limit."""
+
+
 class Proportional(NamedTuple):
     """PSS of processes, also of what is swapped out, without what they have mapped of files that are counted elsewhere."""
 
@@ -150,16 +156,27 @@ class Proportional(NamedTuple):
 def proportional(pids: Iterable[int], files: Collection[Object], devices: Collection[int]) -> Proportional:
     """Counted elsewhere are these files, what is on these devices, and System V memory.
 
-    Of a process that may not be read each page counts that is of no file.
+    Of a process that may not be read each page counts that is of no file. TooMuchToSeeError where there are too many mappings.
     """
-    found = [_proportional(pid, files, devices) for pid in pids]
+    found, left = [], _MOST_MAPPED
+    for pid in pids:
+        data = _smaps(pid, left)
+        left -= len(data)
+        found.append(_proportional(pid, data, files, devices))
     return Proportional(sum(one[0] for one in found), sum(one[1] for one in found), any(one[2] for one in found))
 
 
-def _proportional(pid: int, files: Collection[Object], devices: Collection[int]) -> Proportional:
+def _smaps(pid: int, most: int) -> bytes:
+    """Empty where it may not be read, or has nothing. proc_pid_smaps(5)."""
     data = b""
-    with contextlib.suppress(OSError):
-        data = Path(f"/proc/{pid}/smaps").read_bytes()
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps", "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise TooMuchToSeeError(f"its processes have more mappings than {_MOST_MAPPED >> 20} MiB can list")
+    return data
+
+
+def _proportional(pid: int, data: bytes, files: Collection[Object], devices: Collection[int]) -> Proportional:
     if not data:
         status = _status(pid)
         return Proportional(_resident_bytes(status), status.get(b"RssShmem", 0), has_shared=b"RssShmem" in status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import select
 import signal
 from pathlib import Path
@@ -73,6 +74,26 @@ def test_a_little_of_every_kind_is_held_in_peace(attack: Attack, folder: Path, m
         cell.close_input()
         assert finish(cell).end == Ended(0, None, None)
         theirs.close()
+
+
+def test_nothing_is_hidden_by_more_than_can_be_looked_at(
+    attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes with full tables could keep a look busy for long: that ends the cell, by its name. Two are fine."""
+    monkeypatch.setattr(cgroups, "find", lambda: None)
+    policy = policy_of(folder, Bind(_HOG, "/hog.py"))
+    most = min(policy.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+
+    with opened(policy, [*_HOLD, str((1 << 17) // most + 2), "descriptors"]) as cell:
+        cell.begin()
+        why = "its memory cannot be looked at: its processes have more than 131,072 descriptors"
+        attack.denied("descriptors", Ended(None, signal.SIGKILL, why), finish(cell).end)
+    with opened(policy, [*_HOLD, "2", "descriptors"]) as cell:
+        cell.begin()
+        assert cell.pipes[1] is not None
+        read_until(cell.pipes[1], b"held\n")
+        assert cell.event() is None
+        attack.control("of two processes", [], select.select([cell.control], [], [], 3 * WATCH_PERIOD_S)[0])
 
 
 def test_no_lease_holds_up_the_persons_own_writes(attack: Attack, folder: Path, tmp_path: Path) -> None:

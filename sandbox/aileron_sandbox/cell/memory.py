@@ -20,7 +20,7 @@ from typing import Final
 
 from aileron_sandbox.cell.held import Held
 from aileron_sandbox.cell.shared import Others, machine_bytes, used_bytes
-from aileron_sandbox.watch import WATCH_PERIOD_S, Footprint, ProcessTree, proportional
+from aileron_sandbox.watch import WATCH_PERIOD_S, Footprint, ProcessTree, TooMuchToSeeError, proportional
 
 __all__ = ["MemoryWatch"]
 
@@ -58,6 +58,8 @@ class MemoryWatch(threading.Thread):
         while self.why is None and not self._over.wait(WATCH_PERIOD_S):
             try:
                 is_over, failures = self._has_too_much(), 0
+            except TooMuchToSeeError as error:
+                self._end(f"its memory cannot be looked at: {error}")
             except Exception as error:  # noqa: BLE001 - the end of a thread: without it there is no limit, so the cell ends
                 failures += 1
                 if not isinstance(error, OSError) or failures > _MOST_FAILURES:

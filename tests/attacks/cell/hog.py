@@ -147,6 +147,15 @@ def _pipes(mib: int) -> None:
         os.write(write, bytes(8192))
 
 
+def _descriptors(processes: int) -> None:
+    """So many processes with a full table of one and the same file."""
+    for _ in range(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 8):
+        os.dup(0)
+    for _ in range(processes - 1):
+        if os.fork() == 0:
+            signal.pause()
+
+
 KINDS: Final[dict[str, Callable[[int], None]]] = {
     "a memory file that is not mapped": lambda mib: KEPT.append(_memory_file(mib)),
     "a memory file in the table of one thread": _in_a_thread_s_own_table,
@@ -166,6 +175,6 @@ KINDS: Final[dict[str, Callable[[int], None]]] = {
 
 if __name__ == "__main__":
     for kind in sys.argv[2:]:
-        KINDS[kind](int(sys.argv[1]))
+        (KINDS | {"descriptors": _descriptors})[kind](int(sys.argv[1]))
     print("held", flush=True)
     sys.stdin.read()
