@@ -260,6 +260,17 @@ def test_limits_are_those_of_the_policy(folder: Path) -> None:
     assert tried(policy, *(["limit", int(kind)] for kind in wanted)) == list(wanted.values())
 
 
+def test_what_counts_for_the_person_as_well_is_half_of_it(folder: Path) -> None:
+    """Timers and signals that wait, and message queues: the other half is left, whatever a cell takes."""
+    kinds = (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)
+    halves = [most if most == resource.RLIM_INFINITY else most // 2 for _, most in map(resource.getrlimit, kinds)]
+
+    *limits, timers = tried(policy_of(folder), *(["limit", int(kind)] for kind in kinds), ["timers", halves[0] + 1])
+    assert limits == halves
+    assert halves[0] == resource.RLIM_INFINITY or timers == halves[0]
+    assert outside(["timers", 10]) == [10]
+
+
 def test_processes_are_bounded(folder: Path) -> None:
     """For root, too, of whom no RLIMIT_NPROC is counted."""
     (few,) = tried(policy_of(folder, processes=64), ["forks", 450])

@@ -449,6 +449,7 @@ def _preparation(
             resource.RLIMIT_CORE: 0,
             resource.RLIMIT_NICE: 0,
             resource.RLIMIT_RTPRIO: 0,
+            **{kind: _half_of(kind) for kind in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)},
         },
         links=policy.links,
         masked=policy.masked,
@@ -460,6 +461,12 @@ def _preparation(
         umask=_umask(),
         unix_listeners=policy.unix_listeners,
     )
+
+
+def _half_of(kind: int) -> int:
+    """Of what this user may have. It is counted for the person as well, who would have nothing left: timers, message queues."""
+    most = resource.getrlimit(kind)[1]
+    return most if most == resource.RLIM_INFINITY else most // 2
 
 
 def _umask() -> int:

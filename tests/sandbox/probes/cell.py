@@ -238,6 +238,15 @@ def forks(most: int) -> int:
     return len(made)
 
 
+def timers(most: int) -> int:
+    """How many there can be at once, timer_create(2)."""
+    made = 0
+    timer = ctypes.c_void_p()
+    while made < min(most, 200_000) and LIBC.timer_create(1, None, ctypes.byref(timer)) == 0:
+        made += 1
+    return made
+
+
 def facts() -> dict[str, object]:
     """Who and where this is."""
     return {
