@@ -1,4 +1,4 @@
-"""Folders that a package manager fills: virtual environments, node_modules, target, __pycache__. Each is one line of a list.
+"""Folders that a package manager or a build fills: virtual environments, node_modules, target. Each is one line of a list.
 
     tree_of(".venv", has, had)  →  ".venv"      by the marks in it; `.venv/lib/…/x.pth` then belongs to that
 
@@ -12,8 +12,8 @@ Rules
 - What the folder's user does not run by using it stands alone (executes.py): repositories, instructions for agents, special
   files, ways out.
 
-Pure. Source: PEP 405, the Cache Directory Tagging Specification, the marks that npm, pnpm, yarn and cargo leave. Not here: what
-of a git repository counts, what is ignored (a .gitignore is the agent's to write, and decides nothing).
+Pure. Source: PEP 405, and what npm, pnpm, yarn, cargo, Gradle, Next.js, Terraform, Dart, CocoaPods and Composer leave. Not here:
+what of a git repository counts, what is ignored (a .gitignore is the agent's to write, and decides nothing).
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ __all__ = ["is_of_tree", "tree_of"]
 _MARKS: Final = {
     "node_modules": (".package-lock.json", ".modules.yaml", ".yarn-integrity", ".yarn-state.yml"),
     "target": (".rustc_info.json",),
+    ".gradle": ("buildOutputCleanup", "vcs-1"),
+    ".next": ("BUILD_ID", "build-manifest.json"),
+    ".terraform": ("providers", "modules"),
+    ".dart_tool": ("package_config.json",),
+    "Pods": ("Manifest.lock",),
+    "vendor": ("autoload.php",),
 }
 """One of these is in the folder of that name."""
 _OF_ENVIRONMENT: Final = re.compile(

@@ -824,7 +824,12 @@ def test_a_hook_stands_beside_one_line_for_an_environment(project: Path, cells: 
 
 @pytest.mark.parametrize(
     ("folder", "mark"),
-    [("web/node_modules", ".package-lock.json"), ("node_modules", ".modules.yaml"), ("target", ".rustc_info.json")],
+    [
+        ("web/node_modules", ".package-lock.json"),
+        ("node_modules", ".modules.yaml"),
+        ("target", ".rustc_info.json"),
+        (".next", "BUILD_ID"),
+    ],
 )
 def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: str, mark: str) -> None:
     """With its mark; without, each file is listed."""
