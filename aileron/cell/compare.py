@@ -237,7 +237,13 @@ class _Tree:
         leads_out = leads_out_of(self._real_root, path, name, parent) if kind == "link" else None
         contents = self._listing.contents
         candidate = Candidate(
-            path, kind, status.st_mode, lambda: contents.read(name, parent), leads_out, places.kind, places.tree
+            path or self._root.lstrip("/"),
+            kind,
+            status.st_mode,
+            lambda: contents.read(name, parent),
+            leads_out,
+            places.kind,
+            places.tree,
         )
         found = findings(candidate)
         if kind == "file" and not tree_in(found) and status.st_nlink > 1 and not is_git_data(path):

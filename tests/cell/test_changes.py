@@ -464,6 +464,22 @@ def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
     assert one(changes, "empty").executes[0].detail == str(outside)
 
 
+def test_a_file_that_may_be_written_by_itself_is_of_its_kind(project: Path, cells: Path, tmp_path: Path) -> None:
+    """As a person's ~/.bashrc; a file that nothing reads by its name is only listed."""
+    files = [tmp_path / ".bashrc", tmp_path / "letter"]
+    for file in files:
+        file.write_text("")
+
+    changes = changed_by(
+        lambda _: [file.write_text("x") for file in files], project, cells, *map(Root, map(str, files))
+    )
+
+    assert {one.root: [found.kind for found in one.executes] for one in changes.entries} == {
+        str(files[0]): ["shell startup"],
+        str(files[1]): [],
+    }
+
+
 def test_other_roots_are_listed_with_what_is_of_interest_in_them(project: Path, cells: Path, tmp_path: Path) -> None:
     """Of an agent's own state what the caller names; of a file that can be written whether it was."""
     state = tmp_path / "state"
