@@ -41,7 +41,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:  # what is not needed before the agent has ended
     from aileron.cell.listing import Change, Changes
 
-__all__ = ["Watch", "earlier_roots", "look", "named", "start_of", "starts_of", "summary", "where"]
+__all__ = ["Watch", "earlier_roots", "look", "named", "of_packages", "start_of", "starts_of", "summary", "where"]
 
 _SHOWN_EXECUTING: Final = 20
 """Lines of the summary: with the rest it fits on a screen."""
@@ -249,11 +249,15 @@ def _executing(changes: Changes) -> Iterable[str]:
     trees = changes.installed[:_SHOWN_OF_KIND]
     for one in trees:
         place = visible(where(changes, one.root, one.path))
-        how_many = "1 file" if one.entries == 1 else f"{one.entries} files and folders"
-        lines.append(f"  {place}: {how_many} of packages, run by whoever uses the folder")
+        lines.append(f"  {place}: {of_packages(one.entries)}, run by whoever uses the folder")
     if changes.executing > len(rows) + len(trees):
         lines.append(f"  and {changes.executing - len(rows) - len(trees)} more")
     return lines
+
+
+def of_packages(entries: int) -> str:
+    """How much of a folder that a package manager fills changed."""
+    return "1 file of packages" if entries == 1 else f"{entries} files and folders of packages"
 
 
 def named(changes: Changes, change: Change) -> str:

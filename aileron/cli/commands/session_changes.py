@@ -178,6 +178,7 @@ def _changes(number: int) -> str:
 
 def _show_waiting(waiting: list[Difference]) -> None:
     """List changes on standard error: those that can run something later first, then by size; trees of packages as counts."""
+    from aileron.cell.changes import of_packages
     from aileron.cell.executes import rank, spoken, tree_in
     from aileron.cell.sizes import size_of
 
@@ -195,8 +196,7 @@ def _show_waiting(waiting: list[Difference]) -> None:
         )
     trees = collections.Counter(tree for one in waiting if (tree := tree_in(one.executes)))
     for tree, number in sorted(trees.items())[:_MAX_TREES]:
-        how_many = "1 file" if number == 1 else f"{number} files and folders"
-        output.note(f"  {visible(tree)}: {how_many} of packages, run by whoever uses the folder")
+        output.note(f"  {visible(tree)}: {of_packages(number)}, run by whoever uses the folder")
     if len(trees) > _MAX_TREES:
         output.note(f"  and {len(trees) - _MAX_TREES} more folders of packages")
 
@@ -267,12 +267,12 @@ def _print_head(found: Changes) -> None:
 
 def _folded(found: Changes) -> list[tuple[str, str, str, str]]:
     """One for each change, but for each folder of a package manager one: those that execute by themselves first."""
-    from aileron.cell.changes import where
+    from aileron.cell.changes import of_packages, where
     from aileron.cell.executes import INSTALLED, tree_in
 
     alone = [one for one in found.entries if not tree_in(one.executes)]
     trees = [
-        ("made or changed", f"{one.entries} files and folders", INSTALLED, where(found, one.root, one.path))
+        ("made or changed", of_packages(one.entries), INSTALLED, where(found, one.root, one.path))
         for one in found.installed
     ]
     executing = [_row(found, one) for one in alone if one.executes]
