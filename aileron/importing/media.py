@@ -15,7 +15,18 @@ from aileron.importing.words import is_visible, line
 from aileron_connector.openapi.document import Encoding, Style
 from aileron_connector.openapi.media import kind_of
 
-__all__ = ["MEDIA_TYPE", "STYLES", "body_words", "chosen_media", "encodings", "is_form", "is_json", "is_text"]
+__all__ = [
+    "MEDIA_TYPE",
+    "STYLES",
+    "body_words",
+    "chosen_media",
+    "encodings",
+    "is_form",
+    "is_json",
+    "is_text",
+    "unsupported_style",
+    "unsupported_styles",
+]
 
 STYLES: Final[tuple[str, ...]] = get_args(Style)
 MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+*-]+")
@@ -61,19 +72,35 @@ def _rank(kind: str) -> int:
 
 def encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
     """How each field of a form is written, where the document says it."""
+    for name, raw in _encodings(media):
+        style = raw.get("style")
+        yield (
+            name,
+            Encoding(
+                content_type=said if isinstance(said := raw.get("contentType"), str) and is_visible(said) else "",
+                style=style if style in STYLES else None,
+                explode=raw.get("explode") if isinstance(raw.get("explode"), bool) else None,
+                allow_reserved=raw.get("allowReserved") is True,
+            ),
+        )
+
+
+def unsupported_styles(media: dict[str, Any]) -> dict[str, str]:
+    """Fields of a form that are to be written in a way that a connector does not know, each with the reason."""
+    styles = {name: raw["style"] for name, raw in _encodings(media) if raw.get("style") is not None}
+    return {name: unsupported_style(style) for name, style in styles.items() if style not in STYLES}
+
+
+def unsupported_style(style: object) -> str:
+    """The reason for which a value cannot be written."""
+    return f"the style {line(str(style), 40)!r} is not supported"
+
+
+def _encodings(media: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     said = media.get("encoding")
     for name, raw in said.items() if isinstance(said, dict) else ():
         if isinstance(raw, dict):
-            style = raw.get("style")
-            yield (
-                name,
-                Encoding(
-                    content_type=said if isinstance(said := raw.get("contentType"), str) and is_visible(said) else "",
-                    style=style if style in STYLES else None,
-                    explode=raw.get("explode") if isinstance(raw.get("explode"), bool) else None,
-                    allow_reserved=raw.get("allowReserved") is True,
-                ),
-            )
+            yield name, raw
 
 
 def body_words(kind: str, raw: dict[str, Any]) -> str:

@@ -26,7 +26,18 @@ from aileron.importing.examples import Example, bodies_of, is_found, problem_of
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.inputs import MAX_INPUTS, Input, Inputs, snake
 from aileron.importing.listing import listing_of
-from aileron.importing.media import MEDIA_TYPE, STYLES, body_words, chosen_media, encodings, is_form, is_json, is_text
+from aileron.importing.media import (
+    MEDIA_TYPE,
+    STYLES,
+    body_words,
+    chosen_media,
+    encodings,
+    is_form,
+    is_json,
+    is_text,
+    unsupported_style,
+    unsupported_styles,
+)
 from aileron.importing.reading import DocumentError
 from aileron.importing.references import Place
 from aileron.importing.rules import Rules, offered, values_by_name
@@ -154,12 +165,7 @@ class _Reading:
 
     def imported(self, origin: Origin | None) -> Imported:
         found = self._found
-        if len(found.path) > _MAX_PATH or not _PATH.fullmatch(found.path):
-            raise UnusableError("its path has characters that a path does not have")
-        if {"", ".", ".."} & set(re.split(r"[?#]", found.path)[0].split("/")[1:-1]) or found.path.endswith(
-            ("/.", "/..")
-        ):
-            raise UnusableError("its path has an empty segment, or one of dots only")
+        _check_characters(found.path)
         security = self._security()
         parameters = list(self._parameters())
         self._check_path(parameters)
@@ -215,6 +221,8 @@ class _Reading:
         need, credential = needs_of(self._found, self._described), self._credential
         if credential.kind is None:
             if need.ways and not need.is_optional and self._described.schemes:
+                if need.are_several:
+                    raise UnusableError(_several(need.ways))
                 raise UnusableError(f"it needs a credential ({_ways(need.ways)}), and the connector has none")
             return []
         if not credential.scheme:  # the author's word
@@ -224,6 +232,8 @@ class _Reading:
             return [{credential.kind: []}]
         if need.is_optional:
             return []
+        if need.are_several:
+            raise UnusableError(_several(need.ways))
         raise UnusableError(
             f"it needs another credential ({_ways(need.ways)}): import it with --auth into another connector"
         )
@@ -290,7 +300,7 @@ class _Reading:
         schema = self._packer.sent(said.get("schema", True) if isinstance(said, dict) else True, file)
         style = raw.get("style")
         if style is not None and style not in STYLES:
-            raise UnusableError(f"the style {str(style)[:30]!r} is not supported")
+            raise UnusableError(unsupported_style(style))
         required = raw.get("required") is True or where == "path"
         argument = self._inputs.named(name, where)
         self._inputs.add(argument, schema, raw, required=required, is_path=where == "path")
@@ -386,12 +396,14 @@ class _Reading:
         needed = found.get("required", ())  # of a body that is given, optional as it may be
         # Documents seldom say that a body is required, and mean it: one without what it requires is of no use.
         required = required or (bool(needed) and self._found.method in ("post", "put"))
-        used = values_by_name(self._values)
+        used, unwritable = values_by_name(self._values), unsupported_styles(media) if is_form(kind) else {}
         known = offered(found, used)
         is_crowded = len(known) > MAX_INPUTS  # then those of the examples come first, else all stand as in the document
         for name in sorted(known, key=lambda name: (name not in needed, is_crowded and name not in used)):
             inner = known[name]
             try:
+                if name in unwritable:
+                    raise UnusableError(unwritable[name])
                 argument = self._inputs.named(name, "body")
                 said = inner if isinstance(inner, dict) else {}
                 is_needed = required and name in needed
@@ -457,8 +469,16 @@ class _Reading:
                 continue
             schema: Packed = True
             if is_json(name) and isinstance(media, dict) and isinstance(media.get("schema"), dict | bool):
-                schema = self._packer.answered(media["schema"], file)
+                if self._is_file(media["schema"], file):
+                    name = "*/*"  # whatever it says: bytes are no JSON
+                else:
+                    schema = self._packer.answered(media["schema"], file)
             yield name, Media(schema)
+
+    def _is_file(self, schema: Any, file: str) -> bool:
+        """Whether an answer is bytes by its schema, as `type: file` of Swagger 2.0 is too."""
+        found = self._described.references.maybe(schema, file)
+        return found.get("type") == "file" or (found.get("type") == "string" and found.get("format") == "binary")
 
     def _listing(self, answer: Packed) -> ListShape | None:
         if not self._found.reads:
@@ -472,6 +492,27 @@ class _Reading:
             told = _FIELDS.format(such_as=f", such as {named}" if shape.fields else "")
             self._inputs.put(Input(name=argument, rule=rule, description=told, required=False))
         return msgspec.structs.replace(shape, argument=argument)
+
+
+def _check_characters(path: str) -> None:
+    if not path.startswith("/"):
+        is_argument = _TEMPLATE.match(path) is not None
+        why = (
+            "begins with an argument, with which an agent would choose the host"
+            if is_argument
+            else "does not begin with /"
+        )
+        raise UnusableError(f"its path {line(path, 60)} {why}; correct it in a copy of the document")
+    if "{" in path.partition("?")[2]:
+        told = line(path.partition("?")[2], 60)
+        raise UnusableError(
+            f"its path has parameters behind its ? ({told}); make them query parameters in a copy of the document"
+        )
+    if len(path) > _MAX_PATH or not _PATH.fullmatch(path):
+        raise UnusableError("its path has characters that a path does not have")
+    segments = re.split(r"[?#]", path)[0].split("/")[1:-1]
+    if {"", ".", ".."} & set(segments) or path.endswith(("/.", "/..")):
+        raise UnusableError("its path has an empty segment, or one of dots only")
 
 
 def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | None:
@@ -498,6 +539,13 @@ def _ways(ways: tuple[Any, ...]) -> str:
 def _schema_of(media: dict[str, Any]) -> Any:
     """That of a Media Type Object; null says as much as none."""
     return True if media.get("schema") is None else media["schema"]
+
+
+def _several(ways: tuple[Any, ...]) -> str:
+    return (
+        f"it needs several credentials in one request ({_ways(ways)}), and a connector has one; if only one of them is secret, "
+        "describe the others as parameters in a copy of the document"
+    )
 
 
 def _as_schema(schema: Packed) -> dict[str, Any]:

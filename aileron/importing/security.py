@@ -107,6 +107,11 @@ class Need(msgspec.Struct, frozen=True):
     is_optional: bool
     bearers: frozenset[str] = frozenset()
 
+    @property
+    def are_several(self) -> bool:
+        """Each way takes more than one credential."""
+        return bool(self.ways) and all(len(way) > 1 and not set(way) <= self.bearers for way in self.ways)
+
     def scopes(self, scheme: str) -> tuple[str, ...] | None:
         """The scopes with which this scheme alone will do; None where it will not."""
         for way in self.ways:

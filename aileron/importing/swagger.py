@@ -121,15 +121,19 @@ def _parameter(raw: Any, references: References) -> dict[str, Any]:
     made["schema"] = _inline_schema(value)
     if value.get("type") == "array":
         style, explode = _style(value)
-        if value.get("in") in ("path", "header"):
-            style, explode = "simple", False
         made |= {"style": style, "explode": explode}
     return made
 
 
 def _style(value: dict[str, Any]) -> tuple[str, bool]:
-    """How a list is written: as CSV where nothing else is said."""
-    return _STYLES.get(str(value.get("collectionFormat")), _STYLES["csv"])
+    """How a list is written: as CSV where nothing else is said. What 3.0 cannot say is no style there, and so is refused."""
+    items = value.get("items")
+    if isinstance(items, dict) and items.get("type") == "array":
+        return "a list of lists", False
+    said = said if isinstance(said := value.get("collectionFormat"), str) else "csv"
+    if value.get("in") in ("path", "header"):
+        return ("simple", False) if said in ("csv", "multi") else (f"collectionFormat: {said}", False)
+    return _STYLES.get(said, (f"collectionFormat: {said}", False))
 
 
 def _inline_schema(value: dict[str, Any]) -> dict[str, Any]:

@@ -14,13 +14,13 @@ from typing import Final
 __all__ = ["REASONS", "grouped"]
 
 REASONS: Final = (
-    (re.compile(r"it needs a credential \(.* and .*\)"), "needs several credentials in one request"),
+    (re.compile(r"it needs several credentials in one request"), "needs several credentials in one request"),
     (re.compile(r"(?:.*: )?required, and not described"), "requires a property that it does not describe"),
     (re.compile(r"(?:.*: )?none of its properties can be given"), "requires an object whose properties are all read-only"),
     (re.compile(r"(?:.*: )?it can (?:only be null|have no value)"), "requires a value that can only be `null`, or none"),
     (re.compile(r"(?:.*: )?(?:pattern is not valid RE2|a pattern that)"), "requires a pattern that an action cannot have"),
     (re.compile(r"(?:.*: )?the keyword 'not' is not supported"), "requires a value with `not` in its schema"),
-    (re.compile(r"its path has characters"), "has a path with parameters in its query"),
+    (re.compile(r"its path has parameters behind its \?"), "has a path with parameters in its query"),
     (re.compile(r".*: a header that a connector cannot send"), "requires a header that only the runtime sends"),
 )  # fmt: skip
 """What is matched from the beginning, and how the page says it."""

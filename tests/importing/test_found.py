@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -205,6 +206,56 @@ def test_lists_of_swagger_are_written_as_it_says(said: Any, style: str, explode:
 
     assert (found_one["style"], found_one["explode"]) == (style, explode)
     assert found_one["schema"] == {"type": "array", "items": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "told"),
+    [
+        ("query", {"collectionFormat": "tsv"}, "a: the style 'collectionFormat: tsv' is not supported"),
+        ("header", {"collectionFormat": "pipes"}, "a: the style 'collectionFormat: pipes' is not supported"),
+        ("formData", {"collectionFormat": "tsv"}, "a: the style 'collectionFormat: tsv' is not supported"),
+        ("query", {"items": {"type": "array", "items": {"type": "string"}}}, "a: the style 'a list of lists' is not supported"),
+    ],
+)  # fmt: skip
+def test_a_list_of_swagger_that_cannot_be_written_is_left_out_and_listed(place: str, more: Json, told: str) -> None:
+    """It was written as CSV. One that is required takes the operation with it."""
+    parameter = {"in": place, "name": "a", "type": "array", "items": {"type": "string"}, **more}
+    other = {"in": place, "name": "b", "type": "string"}
+    made = imported(swagger({"parameters": [parameter, other]}))
+    (one,) = made.imported
+
+    assert [given.name for given in one.inputs] == ["b"]
+    assert one.left_out == (told,)
+    with pytest.raises(DocumentError, match="is not supported"):
+        imported(swagger({"parameters": [{**parameter, "required": True}, other]}))
+
+
+def test_a_file_that_swagger_answers_is_no_json() -> None:
+    """Whatever the document produces, which is JSON where it says nothing."""
+    answers = {
+        "200": {"schema": {"type": "file"}, "description": ""},
+        "201": {"schema": {"type": "string"}, "description": ""},
+    }
+    made = packed(swagger({"responses": answers}))["responses"]
+
+    assert {status: list(one["content"]) for status, one in made.items()} == {
+        "200": ["*/*"],
+        "201": ["application/json"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("{href}", "begins with an argument, with which an agent would choose the host"),
+        ("pets", "does not begin with /"),
+        ("/pets?name={name}", "has parameters behind its ?"),
+    ],
+)
+def test_a_path_that_is_none_says_what_to_do(path: str, told: str) -> None:
+    """It said that it has characters that a path does not have."""
+    with pytest.raises(DocumentError, match=f"its path .*{re.escape(told)}.* in a copy of the document"):
+        imported(document({path: {"get": {"operationId": "one", "responses": {}}}}))
 
 
 @pytest.mark.parametrize(

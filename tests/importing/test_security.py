@@ -198,7 +198,7 @@ def test_the_scheme_that_serves_most_is_taken() -> None:
 
     assert made.credential.scheme == "key"
     assert _credential_of(made) == {"a": True, "b": True, "e": True, "f": False}
-    assert "another credential (token and key)" in reason_of(made, "d")
+    assert "several credentials in one request (token and key)" in reason_of(made, "d")
     assert _credential_of(other) == {"a": True, "b": True, "c": True, "d": True, "e": True, "f": False}
 
 
