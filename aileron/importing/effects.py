@@ -2,7 +2,8 @@
 side.
 
 Pure. What has a safe method reads, unless its name begins with a verb that does not or its path ends in one. Everything
-else waits for a person, so that a wrong guess costs a quieter or a louder card, and never an effect that nobody saw.
+else waits for a person, so that a wrong guess costs a quieter or a louder card, and never an effect that nobody saw. A POST
+whose words only read is said to read, and waits all the same: a name opens no gate.
 
 Source: RFC 9110 section 9.2.1; docs/reference/action-file.md (Effects).
 
@@ -10,6 +11,8 @@ Source: RFC 9110 section 9.2.1; docs/reference/action-file.md (Effects).
 <Effect.DELETE: 'delete'>
 >>> effect_of("post", "create_refund", "/refunds")
 <Effect.PAY: 'pay'>
+>>> effect_of("post", "query_tables", "/tables/query"), needs_person("post", Effect.READ)
+(<Effect.READ: 'read'>, True)
 """
 
 from __future__ import annotations
@@ -57,6 +60,16 @@ _BEGINS: Final = frozenset(
     "revoke send terminate uninstall unsubscribe update upsert wipe".split()
 )
 """Those with which a name of several words begins only if it says what is done."""
+_LOOKS: Final = frozenset("count filter find get list lookup paginate query read retrieve search".split())
+"""With which the name of a POST begins, or its path ends, that has a body because what is asked for is long."""
+_ASKS: Final = frozenset("count lookup paginate query search".split())
+"""Of these, those that mean it at the end of a name too: `users_search`, but a `mailing_list` is made."""
+_DOES: Final = frozenset(
+    "add apply archive begin book close commit confirm copy do draft execute export flag generate import insert install invoke "
+    "launch lock make new open order perform post provision put queue record register request run save schedule "
+    "start stop store submit subscribe sync toggle track trigger unlock upload write".split()
+)
+"""Words with which a POST is not said to read, whatever stands before or behind them: `find_or_create`, `search_and_replace`."""
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _WRITES: Final = (Effect.PAY, Effect.DELETE, Effect.SEND, Effect.CHANGE, Effect.CREATE)
 
@@ -74,7 +87,14 @@ def effect_of(method: str, name: str, path: str) -> Effect:
         return Effect.SEND
     if method in ("put", "patch") or words & _CHANGES or path.endswith("}"):
         return Effect.CHANGE
-    return Effect.CREATE
+    return Effect.READ if _looks(name.split("_"), _last_words(path)) else Effect.CREATE
+
+
+def _looks(name: list[str], end: list[str]) -> bool:
+    """Whether the words of a POST say that it reads, and none of them anything else."""
+    if any(word in _DOES or word in _ENDS or guessed_effect(word) in _WRITES for word in (*name, *end)):
+        return False
+    return name[0] in _LOOKS or name[-1] in _ASKS or end[-1] in _LOOKS - {"list"}
 
 
 def _effect_of_reading(name: str, path: str) -> Effect:

@@ -328,7 +328,20 @@ class Rules:
 
     def _possible(self, schema: dict[str, Any] | bool, within: tuple[str, ...], used: Values) -> list[dict[str, Any]]:
         """The alternatives of a schema, each of one type; the one that says most comes first."""
-        return [one for found in self._alternatives(schema, within) for one in _of_one_type(found, used)]
+        found = [one for whole in self._alternatives(schema, within) for one in _of_one_type(whole, used)]
+        if len(found) > 1 and all(counts := [self._choices_in(one) for one in found]):
+            return [found[place] for place in sorted(range(len(found)), key=lambda place: -counts[place])]
+        return found
+
+    def _choices_in(self, found: Mapping[str, Any]) -> int:
+        """Values of a list of choices, or of an array's members; 0: it is no such list."""
+        items = found.get("items")
+        if isinstance(items, dict) and isinstance(items.get("$ref"), str):
+            items = self._lookup(items["$ref"])
+        for one in (found, items if isinstance(items, dict) else {}):
+            if "enum" in one or "const" in one:
+                return len(one.get("enum", [0]))
+        return 0
 
     # References, allOf, anyOf, oneOf
 

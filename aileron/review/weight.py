@@ -114,8 +114,8 @@ def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
             return not any(change.widens for change in subject.changes)
         case ConnectorConsent():
             return not subject.reaches and subject.credential is None
-        case GrantConsent():
-            return only_reads(granted)
+        case GrantConsent():  # of what asks each time although it is said to read, a name may be all that says so
+            return only_reads(granted) and granted is not None and not granted.approval.required
         case BindingConsent() | PasskeyConsent() | SecretConsent() | SettingsConsent() | TrustedKeyConsent():
             return False
         case ToolChangeConsent() | HostConsent():

@@ -240,6 +240,15 @@ def test_what_is_left_out_within_an_input_is_listed_with_its_place(schema: dict[
     assert made_of(body({"type": "object", "properties": {"in": within}})).left_out["change_it"] == (told,)
 
 
+def test_of_two_lists_of_choices_the_longer_is_taken() -> None:
+    """Six roles became a list that can have one of them."""
+    roles = {"anyOf": [{"type": "array", "items": {"enum": ["all"]}}, {"enum": [f"role{n}" for n in range(6)]}]}
+    made = made_of(body({"type": "object", "properties": {"roles": roles}}))
+
+    assert made.imported[0].inputs[0].rule == {"type": "string", "enum": [f"role{n}" for n in range(6)]}
+    assert made.left_out["change_it"] == ("roles: it is given as string; the service also takes array",)
+
+
 def test_a_body_of_several_forms_says_which_are_not_offered() -> None:
     """The first is given property by property."""
     forms = [{"properties": {"card": {"type": "string"}}}, {"properties": {"iban": {"type": "string"}}}]
