@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from aileron.cli import output, prompts
-from aileron.cli.problem import Problem
+from aileron.cli.problem import Problem, local_work
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.importing.found import Described, FoundOperation
     from aileron.importing.record import Choices
     from aileron.importing.repository import Made
+    from aileron.importing.servers import Origin
     from aileron.importing.updating import Update
     from aileron.model.consent import Change
     from aileron.model.names import Fqn
@@ -320,10 +321,8 @@ def tell_made(made: Made, facts: Mapping[str, str], *, as_json: bool) -> None:
 
 
 def _remarks(made: Made) -> Iterator[str]:
-    from aileron.importing.servers import remarks
-
     for origin in made.origins:
-        yield from remarks(origin)
+        yield from _remarks_on_host(origin)
     if not made.is_document:
         yield from _remarks_on_server(made)
         return
@@ -357,12 +356,26 @@ def _remarks(made: Made) -> Iterator[str]:
         yield "the document names no licence: before you publish the connector, find out whether you may share its text"
 
 
+def _remarks_on_host(origin: Origin) -> list[str]:
+    """Those that are so in this home: what config.toml allows already is not told. A file that cannot be read allows nothing."""
+    from aileron.config import Settings, load_settings
+    from aileron.home import Home
+    from aileron.importing.servers import remarks
+
+    try:
+        with local_work():
+            settings = load_settings(Home.from_environment().config)
+    except Problem:  # `config show` says what is wrong with it
+        settings = Settings()
+    return remarks(origin, private=settings.egress_private, plain=settings.egress_private_plain)
+
+
 def _remarks_on_server(made: Made) -> Iterator[str]:
-    from aileron.importing.servers import origin_of, remarks
+    from aileron.importing.servers import origin_of
 
     for origin in map(origin_of, made.credential.asked_at):
         if origin.host not in {one.host for one in made.origins}:
-            yield from remarks(origin)
+            yield from _remarks_on_host(origin)
     if made.credential.kind is None:
         yield "no credential\n  if the server needs one: --auth bearer or --auth header:NAME"
     running = sum(not one.asks for one in made.actions)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -117,8 +117,8 @@ def _base(path: str, told: str) -> str:
     return base
 
 
-def remarks(origin: Origin) -> list[str]:
-    """What a person should notice about a host before a key is bound to it."""
+def remarks(origin: Origin, *, private: Collection[HostPort] = (), plain: Collection[HostPort] = ()) -> list[str]:
+    """What a person should notice about a host before a key is bound to it. `private`, `plain`: what egress allows already."""
     host, told = origin.host.host, []
     if any(label.startswith("xn--") for label in host.split(".")):
         spelled = _spelled(host)
@@ -127,7 +127,8 @@ def remarks(origin: Origin) -> list[str]:
         is_private = not ipaddress.ip_address(host).is_global
     except ValueError:
         is_private = host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".localhost"))
-    if is_private or origin.is_plain:
+    is_allowed = origin.host in plain or (origin.host in private and not origin.is_plain)
+    if (is_private or origin.is_plain) and not is_allowed:
         told.append(_permission(origin))
     return told
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aileron.registry.signatures import PublicKey
 from tests.cli.command import Command, Said
 
 NAME = "github://me/connector-pets"
@@ -89,6 +91,23 @@ def test_what_was_made_is_told(new: Any, tmp_path: Path) -> None:
     assert manifest["capabilities"]["network"]["hosts"] == ["api.example.com:443"]
     assert manifest["capabilities"]["credential"]["header"] == "X-Key"
     assert "Pets" in (tmp_path / "made" / "README.md").read_text()
+
+
+def test_a_second_import_uses_the_first_ones_key(new: Any, tmp_path: Path) -> None:
+    """Whoever removed the directory to import it again has the key still. A file that is no key is left alone."""
+    first = new(DOCUMENT, "--all", "--json")
+    shutil.rmtree(tmp_path / "made")
+    second = new(DOCUMENT, "--all")
+
+    assert (first.code, second.code) == (0, 0)
+    published = PublicKey.parse((tmp_path / "made" / "keys" / "publisher.pub").read_text())
+    assert published.fingerprint == first.json["fingerprint"]
+    assert "which was there already" in second.err
+    assert ("AILERON_SIGNING_KEY" in second.err, "fingerprint" in second.out) == (False, False)
+    shutil.rmtree(tmp_path / "made")
+    (tmp_path / "made.signing-key").write_text("the only copy")
+    refused = new(DOCUMENT, "--all")
+    assert (refused.code, (tmp_path / "made.signing-key").read_text()) == (2, "the only copy")
 
 
 def test_as_json_everything_is_there(new: Any) -> None:

@@ -133,6 +133,16 @@ def test_a_host_that_needs_a_second_look_is_told(url: str, words: list[str]) -> 
     assert all(word in one for word, one in zip(words, told, strict=True))
 
 
+def test_a_host_that_is_allowed_already_is_not_said_to_be_refused() -> None:
+    """One without TLS is, if it is allowed as one with TLS alone."""
+    plain, private = origin_of("http://localhost:8765"), origin_of("https://10.0.0.1")
+
+    assert remarks(plain, plain={plain.host}) == []
+    assert remarks(private, private={private.host}) == []
+    assert remarks(private, plain={private.host}) == []
+    assert len(remarks(plain, private={plain.host})) == 1
+
+
 def test_an_operation_at_another_host_is_told_with_it() -> None:
     """It is in the manifest, where the author and whoever installs it see it, and requests of the others do not go there."""
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {}}}

@@ -201,17 +201,13 @@ def new(
     _check_place(place, key_file, name, is_imported=bool(source))
     template = None if source else _Template.of(op or (), lang, host)
     made = (import_server if wanted.is_server else import_document)(fqn, wanted) if source else None
-    with _new_key(key_file, may_exist=key is not None) as (signing_key, is_new):
+    with _new_key(key_file, may_exist=key is not None or made is not None) as (signing_key, is_new):
         files = _files(fqn, template, made, signing_key, key_file)
         _write_tree(place, files)
-    told = {
-        "directory": str(place),
-        "name": str(fqn),
-        "fingerprint": signing_key.public.fingerprint,
-        "signing_key": str(key_file),
-    }
+    place_and_name = {"directory": str(place), "name": str(fqn)}
+    told = {**place_and_name, "fingerprint": signing_key.public.fingerprint, "signing_key": str(key_file)}
     if made is not None:
-        tell_made(made, told, as_json=as_json)
+        tell_made(made, told if as_json else place_and_name, as_json=as_json)
     elif as_json:
         output.print_json({**told, "files": sorted(files)})
     else:
@@ -370,6 +366,20 @@ def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
 
 
 def _tell_next(name: Fqn, directory: Path, key_file: Path, made: Made | None, *, is_new: bool) -> None:
+    """For whoever uses an import here, the key matters later: it signs what is published."""
+    if made is None:
+        _tell_key(name, key_file, is_new=is_new)
+    output.note(f"{'' if made is None else chr(10)}next:              aileron connector test {visible(str(directory))}")
+    if made is not None:
+        output.note(f"to use it here:    aileron connector install {visible(str(directory))}")
+        output.note(f"                   aileron action add {visible(str(directory))}")
+        if made.credential.kind is not None:
+            output.note(f"                   aileron binding setup {name}")
+        held = "" if is_new else ", which was there already"
+        output.note(f"to publish it:     keep {visible(str(key_file))}, the key that signs it{held}")
+
+
+def _tell_key(name: Fqn, key_file: Path, *, is_new: bool) -> None:
     output.note(
         f"\nprivate key{'' if is_new else ' (existing)'}: {visible(str(key_file))}, outside the "
         "repository; keep it safe"
@@ -381,9 +391,3 @@ def _tell_next(name: Fqn, directory: Path, key_file: Path, made: Made | None, *,
             f"no CI workflow is available for {name.scheme}: run `aileron connector release` with --key, or "
             f"set {KEY_VARIABLE}"
         )
-    output.note(f"next:              aileron connector test {visible(str(directory))}")
-    if made is not None:
-        output.note(f"to use it here:    aileron connector install {visible(str(directory))}")
-        output.note(f"                   aileron action add {visible(str(directory))}")
-        if made.credential.kind is not None:
-            output.note(f"                   aileron binding setup {name}")
