@@ -47,6 +47,7 @@ from aileron.model.names import (
     SEMVER,
     Fqn,
     HostPort,
+    check_host,
     check_pin,
     check_semver,
 )
@@ -69,6 +70,8 @@ __all__ = [
     "parse_connector_manifest",
 ]
 
+_HTTPS: Final = 443
+"""The port of a host that is named without one (RFC 9110 section 4.2.2)."""
 _MAX_HOSTS: Final = 32
 """Hosts of one connector: they travel in one frame header, and a person reads them before agreeing."""
 _MAX_INTENTS: Final = 64
@@ -195,11 +198,12 @@ SCHEMA: Final = {
                     "hosts": Field(
                         Kind.STRINGS,
                         required=True,
-                        says=f'exact `host:port` pairs. `["{UNBOUND_HOSTS}"]` in the sources of a connector for a service '
+                        says="exact `host:port` pairs; a name without a port means 443. "
+                        f'`["{UNBOUND_HOSTS}"]` in the sources of a connector for a service '
                         "that people run: `aileron connector build --host NAME:PORT` replaces it",
                         bounds=range(1, _MAX_HOSTS + 1),
                         is_unique=True,
-                        pattern=rf"[a-z0-9.-]+:[1-9][0-9]{{0,4}}|{UNBOUND_HOSTS}",
+                        pattern=rf"[a-z0-9.-]+:[1-9][0-9]{{0,4}}|[a-z0-9-]+(?:[.][a-z0-9-]+)+|{UNBOUND_HOSTS}",
                         example=["api.example.com:443"],
                     )
                 },
@@ -329,6 +333,16 @@ def _is_idempotent(connector: Table) -> bool:
     return _IDEMPOTENCY[table.string("default")]
 
 
+def _host(text: str) -> HostPort:
+    """`host:port`, or the name of a service with the port of HTTPS. ValueError.
+
+    A name of one label says its port: it is a machine of the user's, or the placeholder.
+    """
+    if ":" in text or "." not in text or "*" in text:
+        return HostPort.parse(text)
+    return HostPort(check_host(text), _HTTPS)
+
+
 def _hosts(network: Table, allow_unbound: bool) -> tuple[HostPort, ...]:
     texts = network.strings("hosts")
     if UNBOUND_HOSTS in texts:
@@ -336,7 +350,7 @@ def _hosts(network: Table, allow_unbound: bool) -> tuple[HostPort, ...]:
             cure = "build it with `aileron connector build DIR --host NAME:PORT`"
             raise network.refuse("hosts", f"hosts is the placeholder {UNBOUND_HOSTS!r}: {cure}")
         return ()
-    hosts = tuple(network.attempt("hosts", HostPort.parse, text) for text in texts)
+    hosts = tuple(network.attempt("hosts", _host, text) for text in texts)
     if len(hosts) > _MAX_HOSTS or len(set(hosts)) != len(hosts):
         raise network.refuse("hosts", f"{len(hosts)} hosts; at most {_MAX_HOSTS}, each once")
     if "hosts" in network and not hosts:

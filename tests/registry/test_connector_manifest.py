@@ -70,6 +70,16 @@ def test_a_whole_manifest_is_read(manifest_text: Text):
     assert found.intents == ("send_email",)
 
 
+def test_a_name_without_a_port_is_reached_at_that_of_https(manifest_text: Text):
+    """As the same host with it, which then stands there twice."""
+    bare = manifest_text(("mail.example.com:443", "mail.example.com"))
+    twice = manifest_text(('"mail.example.com:443"', '"mail.example.com:443", "mail.example.com"'))
+
+    assert parse(bare).hosts == parse(manifest_text()).hosts == (HostPort("mail.example.com", 443),)
+    with pytest.raises(AileronError, match="each once"):
+        parse(twice)
+
+
 def test_the_least_manifest_asks_for_nothing():
     """A name and a version: no network, no credential, no host function, default limits."""
     found = parse('[connector]\nname = "hub://a/b"\nversion = "1.0.0"\n')
@@ -110,7 +120,9 @@ WRONG = [
         ":4: provenance_hash: 'sha256:abc",
     ),
     ('version = "1.2.0"', 'version = "1.2.0"\nidempotency = {default = "no"}', ":4: default 'no' is not one of idem"),
-    ("mail.example.com:443", "mail.example.com", ":6: hosts: 'mail.example.com' has no port"),
+    ("mail.example.com:443", "mail", ":6: hosts: 'mail' has no port"),
+    ("mail.example.com:443", "Mail.example.com", ":6: hosts: 'Mail.example.com' is not a lower-case host name"),
+    ("mail.example.com:443", "*.example.com", ":6: hosts: '*.example.com' has no port"),
     ("mail.example.com:443", "*.example.com:443", ":6: hosts: '*.example.com:443': wildcards are not allowed"),
     ("mail.example.com:443", "*", ":6: hosts: '*' has no port"),
     ("mail.example.com:443", "mail.example.com:0", ":6: hosts: 'mail.example.com:0': port '0'"),
