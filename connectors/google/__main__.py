@@ -151,6 +151,8 @@ def _form(content: dict[str, Any]) -> str:
     form = forms[content["text_from"]]
     if content["has_other_html"]:
         form += "; it has HTML too, which is not shown here and which most programs show instead"
+    if "hidden_text" in content:
+        form += "; it has text that its reader does not see, which is not shown here"
     return f"{form}; cut, there is more" if content["text_is_cut"] else form
 
 
@@ -224,6 +226,7 @@ def _content(message: mail.Message) -> dict[str, Any]:
         "text_from": text.source,
         "text_is_cut": text.is_cut,
         "has_other_html": text.has_other,
+        **({"hidden_text": text.hidden} if text.hidden else {}),
         "attachments": text.attachments[: mail.MAX_ATTACHMENTS],
         "attachments_in_all": len(text.attachments),
     }

@@ -35,7 +35,7 @@ from aileron_connector.mail import (
     text_field,
     without_controls,
 )
-from aileron_connector.markup import text_from
+from aileron_connector.markup import Texts, texts_from
 
 __all__ = ["Address", "Message", "Parent", "People", "addresses", "as_json", "compose", "field", "text_of"]
 
@@ -50,6 +50,8 @@ MAX_LISTED_CHARACTERS: Final = 300
 """Of one field in a listing: a hundred messages fit into a result, however long somebody made their subjects."""
 MAX_HTML_CHARACTERS: Final = 500_000
 """Of one part that is turned into text: parsing it costs time, and newsletters stay below."""
+MAX_HIDDEN_CHARACTERS: Final = 10_000
+"""Of text that HTML hides: a newsletter's line for previews has some hundred."""
 MAX_PARTS: Final = 200
 MAX_ATTACHMENTS: Final = 100
 MAX_REFERENCES: Final = 20
@@ -164,6 +166,8 @@ class Text(NamedTuple):
     is_cut: bool
     has_other: bool
     """There is HTML beside the plain text, and it may say something else."""
+    hidden: str
+    """What the HTML has and does not show to its reader."""
     attachments: list[dict[str, Any]]
 
 
@@ -171,18 +175,27 @@ def text_of(message: Message) -> Text:
     """Its text and what is attached to it. ExternalApiError for a body that is not base64url, or parts without end."""
     attachments: list[dict[str, Any]] = []
     pieces, is_html = _read(message.payload, attachments, [MAX_PARTS])
-    lines = (piece.replace("\r\n", "\n").replace("\r", "\n").strip("\n") for piece in pieces)
-    text = without_controls("\n".join(lines)).strip()
+    text, hidden = _joined([one.seen for one in pieces]), _joined([one.hidden for one in pieces])
     source = "none" if not text else "html" if is_html else "plain"
     has_other = source == "plain" and _has_html(message.payload)
-    return Text(text[:MAX_TEXT_CHARACTERS], source, len(text) > MAX_TEXT_CHARACTERS, has_other, attachments)
+    is_cut = len(text) > MAX_TEXT_CHARACTERS
+    return Text(text[:MAX_TEXT_CHARACTERS], source, is_cut, has_other, _brief(hidden), attachments)
+
+
+def _joined(pieces: list[str]) -> str:
+    lines = (piece.replace("\r\n", "\n").replace("\r", "\n").strip("\n") for piece in pieces)
+    return without_controls("\n".join(lines)).strip()
+
+
+def _brief(hidden: str) -> str:
+    return hidden if len(hidden) <= MAX_HIDDEN_CHARACTERS else f"{hidden[:MAX_HIDDEN_CHARACTERS]}…"
 
 
 def _has_html(part: Part) -> bool:
     return (part.mime_type.lower() == "text/html" and not part.filename) or any(map(_has_html, part.parts))
 
 
-def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tuple[list[str], bool]:
+def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tuple[list[Texts], bool]:
     """The texts in a part, and whether one of them was HTML. `room`: how many parts may still come."""
     room[0] -= 1
     if room[0] < 0:
@@ -192,14 +205,14 @@ def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tup
         found = [_read(child, attachments, room) for child in part.parts]
         if kind == "multipart/alternative":
             # RFC 2046 section 5.1.4: the same in several forms. Text as it was written goes before text we make.
-            said = [one for one in found if any(map(str.strip, one[0]))]
+            said = [one for one in found if any(text.seen.strip() or text.hidden for text in one[0])]
             found = next(([one] for one in said if not one[1]), said[-1:])
         return [text for texts, _ in found for text in texts], any(is_html for _, is_html in found)
     if part.filename or not kind.startswith("text/") or kind == "text/calendar":
         attachments.append({"filename": _name(part), "mime_type": kind[:100], "size": part.body.size})
         return [], False
     text = decoded(_base64url(part.body.data), _charset(part))
-    return ([text_from(text[:MAX_HTML_CHARACTERS])], True) if kind == "text/html" else ([text], False)
+    return ([texts_from(text[:MAX_HTML_CHARACTERS])], True) if kind == "text/html" else ([Texts(text, "")], False)
 
 
 def _name(part: Part) -> str:

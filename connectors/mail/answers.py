@@ -157,6 +157,8 @@ class Part(NamedTuple):
     filename: str
     disposition: str
     """`attachment`, `inline`, or nothing."""
+    damage: str = ""
+    """In words, why it is not what its sender said that it is; mostly empty."""
 
     @property
     def is_attachment(self) -> bool:
@@ -175,6 +177,15 @@ class Group(NamedTuple):
 
     kind: str
     parts: list[Part | Group]
+    section: str
+    """As FETCH names it; empty for the whole message."""
+    boundary: str
+    """What its parts are told apart by; empty where the message does not say."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no part in it has a byte: servers find none where the boundary is missing."""
+        return all(one.is_empty if isinstance(one, Group) else not one.size for one in self.parts)
 
 
 def parts_of(structure: Any) -> Part | Group:
@@ -192,10 +203,14 @@ def _part(node: Any, section: str, room: list[int]) -> Part | Group:
         inner = list(_leading_lists(node))
         kind = _word(node[len(inner)]) if len(node) > len(inner) else "mixed"
         prefix = f"{section}." if section else ""
-        return Group(kind, [_part(one, f"{prefix}{number}", room) for number, one in enumerate(inner, 1)])
+        parameters = _parameters(node[len(inner) + 1]) if len(node) > len(inner) + 1 else {}
+        parts = [_part(one, f"{prefix}{number}", room) for number, one in enumerate(inner, 1)]
+        return Group(kind, parts, section, parameters.get("boundary", ""))
     if len(node) < 7:
         raise AnswerError("the structure of the message cannot be read")
-    kind = f"{_word(node[0])}/{_word(node[1])}"
+    kind, damage = f"{_word(node[0])}/{_word(node[1])}", ""
+    if not node[1] or kind.startswith("multipart/"):  # RFC 2045, section 5.2: what cannot be read is text
+        kind, damage = "text/plain", "its content type cannot be read, so it is taken for text"
     parameters = _parameters(node[2])
     disposition, of_disposition = _disposition(node)
     filename = of_disposition.get("filename") or parameters.get("name") or ""
@@ -208,6 +223,7 @@ def _part(node: Any, section: str, room: list[int]) -> Part | Group:
         size=size,
         filename=one_line(filename)[:MAX_NAME_CHARACTERS],
         disposition=disposition,
+        damage=damage,
     )
 
 

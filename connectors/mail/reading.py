@@ -1,7 +1,9 @@
 """What a message says: its fields as lines, its text, and what is attached.
 
-Text that the sender wrote goes before text that is made of HTML. Only what is shown is fetched: the header, and the parts
-that are text. Everything may come from a stranger, and has a bound that says where it was cut.
+Text that the sender wrote goes before text that is made of HTML, and what the HTML hides from a reader is told apart from it.
+Only what is shown is fetched: the header, and the parts that are text. Everything may come from a stranger, and has a bound that
+says where it was cut. What is damaged is given as far as it came, and `damage` says what is wrong with it: a message that can be
+read in part is not an empty one.
 
 Runs in the jail. Source: RFC 5322, RFC 2045, RFC 2046 section 5.1.4. Not here: asking (imap.py), what is written (writing.py).
 """
@@ -12,14 +14,15 @@ import base64
 import binascii
 import quopri
 import re
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from answers import Fetched, Group, Part, parts_of
 from imap import MAX_HEADER_BYTES, Folder
 
 from aileron_connector import BadInput
-from aileron_connector.mail import decoded, one_line, readable, without_controls
-from aileron_connector.markup import text_from
+from aileron_connector.mail import decoded, is_whole, one_line, readable, without_controls
+from aileron_connector.markup import Texts, texts_from
 
 __all__ = ["Fields", "Said", "attachment", "listing", "message", "parts", "said"]
 
@@ -29,6 +32,12 @@ MAX_PART_BYTES: Final = 512 << 10
 """Of one part that is text, as encoded: HTML is longer than the text in it."""
 MAX_TEXT_PARTS: Final = 10
 MAX_HTML_CHARACTERS: Final = 500_000
+MAX_HIDDEN_CHARACTERS: Final = 10_000
+"""Of text that HTML hides: a newsletter's line for previews has some hundred."""
+MAX_GROUPS: Final = 5
+"""Without any part in them, whose bytes are looked at."""
+MAX_TAIL_BYTES: Final = 4 << 10
+"""At the end of a message, where its last boundary is, before whatever a list adds."""
 MAX_ATTACHMENTS: Final = 100
 MAX_ATTACHMENT_BYTES: Final = 512 << 10
 """Of one that is given back: as base64 two thirds of what a result holds."""
@@ -64,6 +73,10 @@ class Said(NamedTuple):
     """`plain`, `html`, or `none` where there is no text at all."""
     is_cut: bool
     has_other_html: bool
+    hidden: str
+    """What the HTML has and does not show."""
+    damage: list[str]
+    """What is wrong with the message, in words."""
 
 
 def listing(folder: Folder, uid: int, found: Fetched) -> dict[str, Any]:
@@ -98,6 +111,7 @@ def message(folder: Folder, uid: int) -> dict[str, Any]:
     found = folder.fetch_one(uid, f"{_STRUCTURE} BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>")
     fields, structure = Fields(found.section("HEADER")), parts(found)
     text, attached = said(folder, uid, structure), attachments_of(structure)
+    damage = text.damage + _without_end(folder, uid, structure, found)
     names = ("from", "to", "cc", "bcc", "reply-to", "subject", "date", "message-id")
     return {
         "id": folder.id_of(uid),
@@ -107,6 +121,8 @@ def message(folder: Folder, uid: int) -> dict[str, Any]:
         "text_from": text.source,
         "text_is_cut": text.is_cut,
         "has_other_html": text.has_other_html,
+        **({"hidden_text": text.hidden} if text.hidden else {}),
+        **({"damage": damage} if damage else {}),
         "attachments": [_attached(part) for part in attached[:MAX_ATTACHMENTS]],
         "attachments_in_all": len(attached),
     }
@@ -140,12 +156,17 @@ def attachments_of(structure: Part | Group) -> list[Part]:
 def said(folder: Folder, uid: int, structure: Part | Group) -> Said:
     """The text of a message, fetched."""
     chosen = _texts(structure)
-    pieces, is_cut = [], len(chosen) > MAX_TEXT_PARTS
+    texts, damage, is_cut = [], [], len(chosen) > MAX_TEXT_PARTS
     for part in chosen[:MAX_TEXT_PARTS]:
-        pieces.append(_text_of(folder.part(uid, part, MAX_PART_BYTES), part))
+        data = folder.part(uid, part, MAX_PART_BYTES)
+        texts.append(_text_of(data, part))
+        damage += [f"part {part.section}: {words}" for words in _damage(data, part)]
         is_cut = is_cut or part.size > MAX_PART_BYTES
-    lines = (piece.replace("\r\n", "\n").replace("\r", "\n").strip("\n") for piece in pieces)
-    text = without_controls("\n".join(lines)).strip()
+    for group, data in _unparted(folder, uid, structure):
+        texts.append(Texts(decoded(data, "utf-8"), ""))
+        damage.append(f"{_where(group)}: no boundary tells its parts apart, so it is given as it came")
+        is_cut = is_cut or len(data) >= MAX_PART_BYTES
+    text, hidden = _joined([one.seen for one in texts]), _joined([one.hidden for one in texts])
     data = text.encode("utf-8", "replace")
     is_html = any(part.kind == "text/html" for part in chosen)
     source = "none" if not text else "html" if is_html else "plain"
@@ -154,7 +175,14 @@ def said(folder: Folder, uid: int, structure: Part | Group) -> Said:
         source,
         is_cut or len(data) > MAX_TEXT_BYTES,
         source == "plain" and _has_html(structure),
+        hidden if len(hidden) <= MAX_HIDDEN_CHARACTERS else f"{hidden[:MAX_HIDDEN_CHARACTERS]}…",
+        damage,
     )
+
+
+def _joined(pieces: list[str]) -> str:
+    lines = (piece.replace("\r\n", "\n").replace("\r", "\n").strip("\n") for piece in pieces)
+    return without_controls("\n".join(lines)).strip()
 
 
 def _texts(structure: Part | Group) -> list[Part]:
@@ -175,25 +203,99 @@ def _has_html(structure: Part | Group) -> bool:
     return any(map(_has_html, structure.parts))
 
 
-def _text_of(data: bytes, part: Part) -> str:
+def _text_of(data: bytes, part: Part) -> Texts:
     text = decoded(content(data, part), part.charset)
-    return text_from(text[:MAX_HTML_CHARACTERS]) if part.kind == "text/html" else text
+    return texts_from(text[:MAX_HTML_CHARACTERS]) if part.kind == "text/html" else Texts(text, "")
 
 
 def content(data: bytes, part: Part) -> bytes:
     """A part's bytes, out of their transfer encoding; as far as they go where they are cut or are none."""
     if part.encoding == "base64":
-        letters = re.sub(rb"[^A-Za-z0-9+/]", b"", data)
-        try:
-            return base64.b64decode(letters[: len(letters) // 4 * 4] + _rest(letters))
-        except binascii.Error:  # pragma: no cover - four letters of the alphabet always decode
-            return b""
+        return data if _is_plain(data, part) else b"".join(map(_from_base64, re.split(rb"=+", _letters(data))))
     return quopri.decodestring(data) if part.encoding == "quoted-printable" else data
 
 
-def _rest(letters: bytes) -> bytes:
-    rest = letters[len(letters) // 4 * 4 :]
-    return rest + b"=" * (4 - len(rest)) if len(rest) > 1 else b""
+def _letters(data: bytes) -> bytes:
+    return re.sub(rb"[^A-Za-z0-9+/=]", b"", data)
+
+
+def _from_base64(letters: bytes) -> bytes:
+    """A run of letters; more than one, each with its own padding, come of programs that put pieces behind each other."""
+    rest = len(letters) % 4
+    whole = letters[:-1] if rest == 1 else letters + b"=" * (-rest % 4)
+    try:
+        return base64.b64decode(whole)
+    except binascii.Error:  # pragma: no cover - letters of the alphabet always decode
+        return b""
+
+
+def _is_plain(data: bytes, part: Part) -> bool:
+    """A text that says that it is base64, and is as it was written."""
+    others = len(re.sub(rb"[A-Za-z0-9+/=\s]", b"", data))
+    has_words = re.search(rb"[A-Za-z]{2,}[,.]? [A-Za-z]{2,}", data) is not None
+    return part.kind.startswith("text/") and (has_words or 5 * others > len(data))
+
+
+# Damage
+
+_BASE64: Final = re.compile(rb"[A-Za-z0-9+/]*={0,2}")
+_NO_QUOTE: Final = re.compile(rb"=(?![0-9A-Fa-f]{2}|[ \t]*\r?\n|[ \t]*\Z)")
+_KNOWN: Final = frozenset({"7bit", "8bit", "binary", "quoted-printable", "base64"})
+
+
+def _damage(data: bytes, part: Part) -> Iterator[str]:
+    """What is wrong with a part, as far as it was fetched."""
+    if part.damage:
+        yield part.damage
+    is_cut = len(data) >= MAX_PART_BYTES
+    if part.encoding not in _KNOWN:
+        yield f"its transfer encoding {part.encoding!r} is not known, so it is given as it came"
+    elif part.encoding == "base64":
+        packed = re.sub(rb"\s", b"", data)
+        if _is_plain(data, part):
+            yield "it says that it is base64 and is not, so it is given as it came"
+        elif not (_BASE64.fullmatch(packed) and (len(packed.rstrip(b"=")) % 4 != 1 or is_cut)):
+            yield "its base64 is broken, and is given as far as it can be read"
+    elif part.encoding == "quoted-printable" and _NO_QUOTE.search(data) and not is_cut:
+        yield "its quoted-printable is broken, and is given as far as it can be read"
+    if part.kind.startswith("text/") and not is_cut and not is_whole(content(data, part), part.charset):
+        yield f"it has bytes that are no text in {part.charset!r}: they are given as U+FFFD"
+
+
+def _unparted(folder: Folder, uid: int, structure: Part | Group) -> Iterator[tuple[Group, bytes]]:
+    """Groups in which the server found no part because their boundary is not there, each with its bytes."""
+    for group in list(_empty_groups(structure))[:MAX_GROUPS]:
+        data = _bytes_of(folder, uid, group, 0, MAX_PART_BYTES)
+        if data.strip() and not (group.boundary and b"--" + group.boundary.encode() in data):
+            yield group, data
+
+
+def _empty_groups(structure: Part | Group) -> Iterator[Group]:
+    if isinstance(structure, Group):
+        if structure.is_empty:
+            yield structure
+        for one in structure.parts:
+            yield from _empty_groups(one)
+
+
+def _bytes_of(folder: Folder, uid: int, group: Group, start: int, most: int) -> bytes:
+    section = group.section or "TEXT"
+    found = folder.fetch([uid], f"UID BODY.PEEK[{section}]<{start}.{most}>").get(uid)
+    return b"" if found is None else found.section(section)
+
+
+def _where(group: Group) -> str:
+    return f"part {group.section}" if group.section else "the message"
+
+
+def _without_end(folder: Folder, uid: int, structure: Part | Group, found: Fetched) -> list[str]:
+    """Words for a message that ends before its last boundary, as one that was cut on its way does."""
+    if isinstance(structure, Part) or not structure.boundary or structure.is_empty:
+        return []
+    size = found.number("RFC822.SIZE") - len(found.section("HEADER"))
+    tail = _bytes_of(folder, uid, structure, max(0, size - MAX_TAIL_BYTES), 2 * MAX_TAIL_BYTES)
+    is_there = b"--" + structure.boundary.encode() + b"--" in tail
+    return [] if is_there or not tail else ["the message ends without its last boundary: it may have been cut"]
 
 
 # Attachments

@@ -292,6 +292,34 @@ def test_a_message_is_read_and_stays_unread(account: Account) -> None:
     assert "Seen" not in account.flags(message_id)
 
 
+HEAD = b"From: a@example.com\r\nSubject: x\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed"
+PLAIN = b"--q\r\nContent-Type: text/plain\r\n\r\nhello\r\n"
+NESTED = b"--q\r\nContent-Type: multipart/alternative%s\r\n\r\n--r\r\n\r\ninner\r\n--r--\r\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "damage"),
+    [
+        (HEAD + b"; boundary=q\r\n\r\n" + PLAIN + b"--q--\r\n", "hello", ""),
+        (HEAD + b"; boundary=q\r\n\r\n" + PLAIN + b"--q--\r\nand a list's own words\r\n", "hello", ""),
+        (HEAD + b"; boundary=q\r\n\r\n--q\r\n\r\n\r\n--q--\r\n", "", ""),
+        (HEAD + b"; boundary=q\r\n\r\n" + PLAIN, "hello", "the message ends without its last boundary"),
+        (HEAD + b"\r\n\r\n" + PLAIN + b"--q--\r\n", "hello", "the message: no boundary"),
+        (HEAD + b"; boundary=other\r\n\r\n" + PLAIN + b"--q--\r\n", "hello", "the message: no boundary"),
+        (HEAD + b"; boundary=q\r\n\r\nonly these words\r\n", "only these words", "the message: no boundary"),
+        (HEAD + b"; boundary=q\r\n\r\n" + NESTED % b"" + b"--q--\r\n", "inner", "part 1: no boundary"),
+        (HEAD + b"; boundary=q\r\n\r\n" + PLAIN + NESTED % b"" + b"--q--\r\n", "inner", "part 2: no boundary"),
+        (HEAD + b"; boundary=q\r\n\r\n" + NESTED % b"; boundary=r" + b"--q--\r\n", "inner", ""),
+    ],
+    ids=["whole", "epilogue", "empty", "cut", "none", "another", "preamble", "nested", "second", "nested whole"],
+)
+def test_a_message_without_its_boundary_is_not_empty(account: Account, raw: bytes, text: str, damage: str) -> None:
+    """What came is given, and what is wrong with it is said; a real server finds no part in it."""
+    found = account.done("read_message", message_id=account.put(raw))
+    assert text in found["text"]
+    assert [one[: len(damage)] for one in found.get("damage", [])] == ([damage] if damage else [])
+
+
 def test_attachments_are_read_by_their_number(account: Account) -> None:
     """Text as text, anything else as base64; a part that is not there is named."""
     message = mail("see below")

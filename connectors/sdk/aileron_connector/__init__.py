@@ -4,7 +4,8 @@ operation.py declare one · http.py ask the host to send a request · tcp.py a s
 by name · transports/ libraries that have HTTP, mail or WebSockets of their own · reports.py tell what happens · failures.py fail
 so that the caller knows why · testing.py try your operations without a daemon · openapi/ operations that an OpenAPI document
 describes, and check.py values against schemas, loaded where they are imported · loop.py the connector's end of the frames ·
-packed.py descriptions beside the program · mail.py and markup.py, imported by name too: fields of a message, HTML as text
+packed.py descriptions beside the program · carried.py values as a frame can carry them · mail.py and markup.py, imported by name
+too: fields of a message, HTML as text, of which html_styles.py says what a reader sees
 
     from aileron_connector import ExternalApiError, http, log, op, run
 

@@ -35,6 +35,7 @@ __all__ = [
     "check_line",
     "decoded",
     "is_mailbox",
+    "is_whole",
     "message_ids",
     "one_line",
     "quoted",
@@ -235,3 +236,15 @@ def decoded(data: bytes, charset: str) -> str:
         except (UnicodeDecodeError, LookupError):
             continue
     raise AssertionError("UTF-8 with replacement decodes anything")
+
+
+def is_whole(data: bytes, charset: str) -> bool:
+    """Whether `decoded` finds a character for every byte, in UTF-8 or in a charset that is known here."""
+    charset = charset.lower()
+    for name in ("utf-8", *([charset] if _TEXT_CHARSETS.fullmatch(charset) else [])):
+        try:
+            data.decode(name)
+        except (UnicodeDecodeError, LookupError):
+            continue
+        return True
+    return False

@@ -1,12 +1,17 @@
-"""HTML as text: what a reader would see of a message that has nothing else, more or less.
+"""HTML as text: what a reader would see of a message that has nothing else, more or less, and apart from it what is hidden.
 
 No styles, scripts, pictures or comments; blocks on lines of their own; where links lead, behind their words. Any text goes in,
 and time grows with its length alone: html.parser of the standard library takes a minute for 100,000 characters of `<a `.
+
+Text that a reader does not see (html_styles.py) is not among what is seen: it may be meant for whoever reads the message for a
+person. It is not lost either, since many newsletters begin with a line for previews.
 
 Pure. Source: WHATWG HTML, "Tokenization" and "Parsing HTML documents", as far as text needs them.
 
 >>> text_from("<p>Hello <b>you</b>, see <a href='https://x.example/'>here</a>")
 'Hello you, see here <https://x.example/>'
+>>> texts_from("<p>Hello<span style='display:none'>, robot</span>!")
+Texts(seen='Hello!', hidden=', robot')
 """
 
 from __future__ import annotations
@@ -16,10 +21,14 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["text_from"]
+from aileron_connector.html_styles import PAGE, Look, Styles, look_of
+
+__all__ = ["Texts", "text_from", "texts_from"]
 
 MAX_TAG_CHARACTERS: Final = 4096
 """Within which a tag's quotes are looked at; a longer one, with a picture in it, ends at the next `>`."""
+MAX_OPEN_ELEMENTS: Final = 1_000
+"""Twice as deep as browsers go; what comes deeper, or behind that, counts as hidden."""
 MAX_LINK_CHARACTERS: Final = 2000
 
 _RAW: Final = frozenset({"script", "style", "title", "textarea", "xmp", "iframe", "noembed", "noframes"})
@@ -35,18 +44,35 @@ _LINK: Final = re.compile(r"""(?<![\w-])href\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>
 _LEADS_OUT: Final = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
 
 
+class Texts(NamedTuple):
+    """What a page says: to its reader, and what its reader does not see."""
+
+    seen: str
+    hidden: str
+
+
 def text_from(page: str) -> str:
-    """Its text, without space around it; never an exception."""
-    reader = _Reader()
-    for piece in _pieces(page):
+    """The text that a reader sees, without space around it; never an exception."""
+    return texts_from(page).seen
+
+
+def texts_from(page: str) -> Texts:
+    """Both texts of a page, without space around them; never an exception."""
+    pieces = list(_pieces(page))
+    reader = _Reader(Styles("\n".join(piece.text for piece in pieces if piece.kind == "sheet")))
+    for piece in pieces:
         reader.take(piece)
-    lines = (" ".join(line.split()) for line in "".join(reader.said).split("\n"))
+    return Texts(_tidy(reader.seen), _tidy(reader.hidden))
+
+
+def _tidy(said: list[str]) -> str:
+    lines = (" ".join(line.split()) for line in "".join(said).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
 class _Piece(NamedTuple):
     kind: str
-    """`text`, `start` or `end`."""
+    """`text`, `start`, `end`, or `sheet`, of styles."""
     text: str
     """Text as it is written, or the name of an element, in lower case."""
     attributes: str = ""
@@ -67,9 +93,11 @@ def _pieces(page: str) -> Iterator[_Piece]:
         else:
             name = tag[2].lower()
             ends = _after_tag(page, tag.end())
-            yield _Piece("end" if tag[1] else "start", name, page[tag.end() : ends][:MAX_TAG_CHARACTERS])
+            yield _Piece("end" if tag[1] else "start", name, page[tag.end() : ends])
             if name in _RAW and not tag[1]:
-                ends = _after_raw(page, name, ends)
+                begun, ends = ends, _after_raw(page, name, ends)
+                if name == "style":
+                    yield _Piece("sheet", page[begun:ends].rpartition("</")[0] or page[begun:ends])
         at = ends
     if at < len(page):
         yield _Piece("text", page[at:])
@@ -97,36 +125,100 @@ def _after(page: str, mark: str, at: int) -> int:
     return len(page) if found < 0 else found + len(mark)
 
 
-class _Reader:
-    """Puts together what is seen."""
+_VOID: Final = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_ENDED_BY_NEXT: Final = frozenset("p li td th tr dt dd option".split())
+"""Elements that end where another of the same name begins beside them."""
+_ATTRIBUTE: Final = re.compile(r"""([^\s"'<>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+)))?""")
 
-    def __init__(self) -> None:
-        self.said: list[str] = []
+
+class _Reader:
+    """Puts together what is seen, and what is not."""
+
+    def __init__(self, sheet: Styles) -> None:
+        self.seen: list[str] = []
+        self.hidden: list[str] = []
+        self._sheet: Final = sheet
+        self._open: list[tuple[str, Look]] = []
+        self._number_open: dict[str, int] = {}
+        self._is_lost = False
         self._link = ""
         self._silent = ""
         self._depth = 0
 
     def take(self, piece: _Piece) -> None:
         """One piece, in order."""
+        if piece.kind == "sheet":
+            return
         if self._silent:
             if piece.kind != "text" and piece.text == self._silent and not piece.attributes.endswith("/>"):
                 self._depth += 1 if piece.kind == "start" else -1
                 self._silent = self._silent if self._depth else ""
         elif piece.kind == "text":
-            self.said.append(re.sub(r"\s+", " ", html.unescape(piece.text)))
-        elif piece.text in _BLOCKS:
-            self.said.append("\n")
-        elif piece.text in {"td", "th"}:
-            self.said.append(" ")
-        elif piece.text == "a":
-            self._end_link()
-            self._link = _link(piece.attributes) if piece.kind == "start" else ""
+            self._said.append(re.sub(r"\s+", " ", html.unescape(piece.text)))
         elif piece.text in _SILENT and piece.kind == "start" and not piece.attributes.endswith("/>"):
             self._silent, self._depth = piece.text, 1
+        else:
+            self._tag(piece)
+
+    @property
+    def _said(self) -> list[str]:
+        return self.seen if not self._is_lost and self._look.is_seen else self.hidden
+
+    @property
+    def _look(self) -> Look:
+        return self._open[-1][1] if self._open else PAGE
+
+    def _tag(self, piece: _Piece) -> None:
+        if piece.text == "a":
+            self._end_link()
+            self._link = ""
+        if piece.kind == "end":
+            self._close(piece.text)
+        elif piece.text not in _VOID:
+            self._begin(piece)
+        if piece.text in _BLOCKS:
+            self.seen.append("\n")
+            self.hidden.append("\n")
+        elif piece.text in {"td", "th"}:
+            self._said.append(" ")
+        elif piece.text == "a" and piece.kind == "start":
+            self._link = _link(piece.attributes)
+
+    def _begin(self, piece: _Piece) -> None:
+        name = piece.text
+        if self._open and self._open[-1][0] in ((name, "p") if name in _BLOCKS else (name,)):
+            top = self._open[-1][0]
+            if top == "p" or (top == name and name in _ENDED_BY_NEXT):
+                self._close(top)
+        if len(self._open) >= MAX_OPEN_ELEMENTS:
+            self._is_lost = True
+            return
+        look = look_of(name, _attributes(piece.attributes), self._sheet, self._look)
+        self._open.append((name, look))
+        self._number_open[name] = self._number_open.get(name, 0) + 1
+
+    def _close(self, name: str) -> None:
+        """The newest of this name, and what is open in it; nothing where none is open."""
+        if not self._number_open.get(name):
+            return
+        while True:
+            closed, _ = self._open.pop()
+            self._number_open[closed] -= 1
+            if closed == name:
+                return
 
     def _end_link(self) -> None:
-        if self._link and not "".join(self.said[-1:]).strip().endswith(self._link):
-            self.said.append(f" <{self._link}>")
+        said = self._said
+        if self._link and not "".join(said[-1:]).strip().endswith(self._link):
+            said.append(f" <{self._link}>")
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """By name in lower case; of two of a name, the first."""
+    found: dict[str, str] = {}
+    for name, double, single, bare in _ATTRIBUTE.findall(text):
+        found.setdefault(name.lower(), html.unescape(double or single or bare))
+    return found
 
 
 def _link(attributes: str) -> str:
