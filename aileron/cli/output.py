@@ -17,7 +17,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from aileron.model.text_width import narrowed, text_width, widened
@@ -43,6 +43,7 @@ __all__ = [
     "print_result",
     "print_table",
     "short_hash",
+    "short_ids",
     "styled",
     "time_left",
     "write",
@@ -54,6 +55,8 @@ GUTTER = "  │ "
 _LONGEST_WORD = 200
 """Characters: a hash has 71, a link not many more."""
 _LEAST_INDENT = 2
+_SHORT_ID = 6
+"""Characters of an id in a list, at least: one in 16 million for its end."""
 _BETWEEN = 2
 """Cells between the columns of a table."""
 _TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
@@ -303,6 +306,18 @@ def fitted(text: str) -> str:
     """A line of a list cut to the terminal's width, and marked where it is."""
     width = _columns()
     return text if text_width(text) <= width else narrowed(widened(text)[: width - 1]) + "…"
+
+
+def short_ids(names: Sequence[str]) -> dict[str, str]:
+    """By id, an end of it that no other one here has, which every command takes for it."""
+    return {
+        name: next(end for end in _ends(name) if sum(other.endswith(end) for other in names) == 1) for name in names
+    }
+
+
+def _ends(name: str) -> Iterator[str]:
+    yield from (name[-size:] for size in range(_SHORT_ID, len(name)))
+    yield name
 
 
 def short_hash(pin: Any) -> str:

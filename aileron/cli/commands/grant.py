@@ -91,10 +91,13 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(found)
         return
+    names = {entry.id: entry.id for entry in found.grants}
+    if output.is_terminal():
+        names = output.short_ids(list(names))
     output.print_table(
         ("ID", "USED", "UNTIL", "ACTION, WHERE"),
         [
-            (entry.id, f"{entry.used} of {entry.uses}", output.time_left(entry.until), _what(entry))
+            (names[entry.id], f"{entry.used} of {entry.uses}", output.time_left(entry.until), _what(entry))
             for entry in found.grants
         ],
         empty="no grants: every gated action needs your approval",
