@@ -127,8 +127,8 @@ class PreviewRequest(Body, frozen=True, kw_only=True):
 class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One question to a person. `name` is the action of a run, or what a consent is about. Only a question about a run
     has `audit_id`, `action` and `session`, and only one from an agent's session has `agent` and `folder`. Fields about
-    the decision, from `decided_at` to `preview`, are absent where they do not apply. Only an entry of a list has
-    `headline`, `asked_back` and `group`. Times are in UTC.
+    the decision, from `decided_at` to `preview`, are absent where they do not apply. Only an entry of a list has the
+    fields from `headline` to `differs`. Times are in UTC.
     """
 
     approval_id: str
@@ -152,11 +152,21 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | UnsetType = UNSET
     folder: str | UnsetType = UNSET
     headline: str | UnsetType = UNSET
-    """In a list: what the run would do, in at most 160 characters, according to the agent's arguments."""
+    """In a list: what would be done or allowed, in at most 160 characters; of a run, according to the agent's arguments."""
+    verdict: str | UnsetType = UNSET
+    """In a list: the verdict of its card in a word or two, such as `! PAYS`, `+ creates` or `! LASTING`."""
+    weight: Literal["light", "marked", "heavy"] | UnsetType = UNSET
+    """In a list: how prominent the verdict is. Approving a heavy one takes a word."""
+    alarm: str | UnsetType = UNSET
+    """In a list: the worst alarm that the question itself shows, in a few words. Absent if there is none."""
     asked_back: Literal["waiting", "answered"] | UnsetType = UNSET
     """In a list: whether the agent has answered the person's latest question. Absent if there is none."""
     group: str | UnsetType = UNSET
     """In a list: questions with the same value must be approved together, or none of them takes effect."""
+    alike: str | UnsetType = UNSET
+    """In a list: runs with the same value are alike. Absent if there is no other."""
+    differs: list[str] | UnsetType = UNSET
+    """In a list: the arguments in which the runs that are alike differ, at most two."""
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):

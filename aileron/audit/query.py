@@ -22,7 +22,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
@@ -40,6 +40,7 @@ from aileron.ledger import (
     MAX_ROWS,
     ApprovalRow,
     ApprovalState,
+    CandidateRow,
     EventFilter,
     EventRow,
     Ledger,
@@ -54,7 +55,7 @@ from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.timestamp import utc_of_us
 
 __all__ = [
-    "Headlines",
+    "Rows",
     "approval",
     "approval_result",
     "event_filter",
@@ -79,8 +80,9 @@ _ENDS: Final = ("approval.decided", "approval.expired", "approval.cancelled")
 _OPEN: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 _TIMES: Final = ("expires_at_us", "until_us", "since_us")
 
-Headlines: TypeAlias = Callable[[Iterable[tuple[str, str, bytes | None]]], dict[str, str]]
-"""Of id, action and stored plan of some questions: by id, what each would do in a line."""
+Rows: TypeAlias = Callable[[Sequence[tuple[ApprovalEntry, bytes | None, bool]]], list[ApprovalEntry]]
+"""Some questions, each with its stored plan or subject, None where that is too long, and whether a person edited it: the same
+with what a list says of them."""
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -149,28 +151,28 @@ async def approval_result(ledger: Ledger, approval_id: str, session: str | None)
     return await ledger.read(look)
 
 
-async def open_approvals(ledger: Ledger, headlines: Headlines | None = None) -> list[ApprovalEntry]:
+async def open_approvals(ledger: Ledger, rows_of: Rows | None = None) -> list[ApprovalEntry]:
     """The questions that wait for a person or for their decision to be used, the first to expire first."""
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
-        return _listed(snapshot, snapshot.open_approvals(), headlines)
+        return _listed(snapshot, snapshot.open_approvals(), rows_of)
 
     return await ledger.read(look)
 
 
-async def waiting_approval(ledger: Ledger, approval_id: str, headlines: Headlines) -> ApprovalEntry | None:
+async def waiting_approval(ledger: Ledger, approval_id: str, rows_of: Rows) -> ApprovalEntry | None:
     """One question, while it waits for a person; None: it is decided, over, or there is none."""
 
     def look(snapshot: Snapshot) -> ApprovalEntry | None:
         row = snapshot.approval(approval_id)
         if row is None or snapshot.status_of(row) is not RunStatus.PENDING_APPROVAL:
             return None
-        return _listed(snapshot, [row], headlines)[0]
+        return _listed(snapshot, [row], rows_of)[0]
 
     return await ledger.read(look)
 
 
-async def recent_approvals(ledger: Ledger, limit: int, headlines: Headlines) -> list[ApprovalEntry]:
+async def recent_approvals(ledger: Ledger, limit: int, rows_of: Rows) -> list[ApprovalEntry]:
     """The questions that were decided, taken back or ran out of time last, at most `limit`, the newest first."""
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
@@ -178,7 +180,7 @@ async def recent_approvals(ledger: Ledger, limit: int, headlines: Headlines) -> 
         events.sort(key=lambda row: row.seq, reverse=True)
         ids = dict.fromkeys(str(row.facts.get("approval")) for row in events)
         rows = [row for name in ids if (row := snapshot.approval(name)) is not None and row.state not in _OPEN]
-        return _listed(snapshot, rows[:limit], headlines)
+        return _listed(snapshot, rows[:limit], rows_of)
 
     return await ledger.read(look)
 
@@ -302,7 +304,7 @@ def _with_said(snapshot: Snapshot, approval: ApprovalRow, state: RunState) -> Ru
 def _about_run(snapshot: Snapshot, row: ApprovalRow, question: Question) -> Question:
     digest = plan_digest_of(snapshot, row)
     plan = _subject(snapshot, row, digest)
-    edits = [one for one in candidates_of(snapshot, row)[1:] if one.preview is None]
+    edits = _edits_of(snapshot, row)
     return msgspec.structs.replace(
         question,
         plan=plan,
@@ -321,22 +323,25 @@ def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
 
-def _listed(snapshot: Snapshot, rows: list[ApprovalRow], headlines: Headlines | None) -> list[ApprovalEntry]:
-    """Questions, those about runs with what they would do, where somebody can say that."""
+def _listed(snapshot: Snapshot, rows: list[ApprovalRow], rows_of: Rows | None) -> list[ApprovalEntry]:
+    """Questions, with what a list says of them, where somebody can say that."""
     entries = [_entry(snapshot, row) for row in rows]
-    if headlines is None:
+    if rows_of is None:
         return entries
-    runs = [row for row in rows if row.kind == ACTION_KIND]
-    lines = headlines((row.id, str(row.name), snapshot.subject(row.id, _MAX_PLAN_BYTES)) for row in runs)
-    return [
-        msgspec.structs.replace(
-            entry,
-            headline=lines.get(entry.approval_id, UNSET),
-            asked_back=_asked_back(snapshot, row),
-            group=_group(snapshot, row),
-        )
+    told = [
+        msgspec.structs.replace(entry, asked_back=_asked_back(snapshot, row), group=_group(snapshot, row))
         for entry, row in zip(entries, rows, strict=True)
     ]
+    return rows_of(
+        [
+            (entry, snapshot.subject(row.id, _MAX_PLAN_BYTES), bool(_edits_of(snapshot, row)))
+            for entry, row in zip(told, rows, strict=True)
+        ]
+    )
+
+
+def _edits_of(snapshot: Snapshot, row: ApprovalRow) -> list[CandidateRow]:
+    return [one for one in candidates_of(snapshot, row)[1:] if one.preview is None]
 
 
 def _asked_back(snapshot: Snapshot, row: ApprovalRow) -> Literal["waiting", "answered"] | UnsetType:

@@ -66,7 +66,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
-from aileron.review.headline import rows_of
+from aileron.review.listed import listed
 from aileron.runs.journal import SparesJournal
 from aileron.runs.progress import Board
 from aileron.runs.runnable import Runnable
@@ -195,7 +195,7 @@ class _Daemon:
             base.settings,
             outgoing.egress,
             base.vault,
-            queue=lambda approval_id: query.waiting_approval(ledger, approval_id, rows_of),
+            queue=lambda approval_id: query.waiting_approval(ledger, approval_id, listed),
             page=base.review,
         )
         consenting = await build_consents(base, installing, notify=notifier.asked, read=self._read, cell=sessions.cell)

@@ -20,16 +20,16 @@ Source: docs/reference/action-file.md (Preview). Not here: reading a preview (ap
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aileron.actions.references import Argument, pieces
 from aileron.actions.summary import as_compared
 from aileron.model.timestamp import parse_timestamp, spoken_time
 from aileron.model.visible import visible_lines, without_gaps
+from aileron.review.amounts import spoken_number, without_points
 from aileron.review.headline import action_in, quoted
+from aileron.review.letters import look_alikes, with_codes
 from aileron.review.plan import given_of, unknown_of
 from aileron.review.recipients import blind_copies, destinations, is_destination
 
@@ -39,47 +39,52 @@ if TYPE_CHECKING:
     from aileron.review.compared import Compared
     from aileron.review.plan import LabelledArgument
 
-__all__ = ["NOT_LOADED", "alarms", "spelled"]
+__all__ = ["NOT_LOADED", "Alarm", "alarms", "letter_alarms", "spelled"]
 
-NOT_LOADED: Final = "current state not loaded"
 _MAX_BRIEF: Final = 100
 """Characters of each side of a contradiction: two lines of a small terminal. All of it stands below."""
 _NO_STATE: Final = "current state could not be loaded"
 _CANNOT: Final = "what it would do could not be tried, so it cannot be approved"
 _MOST_WORDS: Final = 3
 """Words of other letters in one value; one is enough to look."""
-_WORD: Final = re.compile(r"[^\W\d_]+")
-_PIECE: Final = re.compile(r"[^\s,;<>()\"'/]+")
-"""One class and nothing after it: a megabyte is read once, whatever is in it."""
-_ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
-"""Alphabets with letters that look like those of another."""
 
 
-def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[str]:
-    """One text for each, in the order in which they matter; `than`: what differs from the most similar approved call."""
+class Alarm(NamedTuple):
+    """What is wrong and where; `brief` says it in a few words, in a row of a list."""
+
+    text: str
+    brief: str
+
+
+NOT_LOADED: Final = Alarm("current state not loaded", "")
+"""As long as nobody has read it: of every run with a preview, so that no row of a list says it."""
+
+
+def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alarm]:
+    """Each, in the order in which they matter; `than`: what differs from the most similar approved call."""
     fields: list[PreviewField] = []
     if plan.preview is not None:
         if preview is None:
             yield NOT_LOADED
         elif preview.fields is None:
-            yield f"{_CANNOT if plan.changes_only_seen else _NO_STATE}: {preview.problem}"
+            yield Alarm(f"{_CANNOT if plan.changes_only_seen else _NO_STATE}: {preview.problem}", "not loaded")
         else:
             fields = preview.fields
-            yield from _contradictions(fields, plan)
+            yield from (Alarm(text, "contradiction") for text in _contradictions(fields, plan))
     yield from _another_place(than)
-    yield from dict.fromkeys(_blind_copies(fields, plan, than))
-    yield from unknown_of(plan)
+    yield from (Alarm(text, "blind copy") for text in dict.fromkeys(_blind_copies(fields, plan, than)))
+    yield from (Alarm(text, "unknown value") for text in unknown_of(plan))
     for one in given_of(plan):
-        yield from _letters(one.label or one.name, one.value)
+        yield from letter_alarms(one.label or one.name, one.value)
     for field in fields:
-        yield from _letters(field.label, field.value)
+        yield from letter_alarms(field.label, field.value)
 
 
 def spelled(value: Any) -> str:
     """A text as it is, unless that could be taken for something else: then, and all that is no text, as JSON."""
     if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return spoken_number(value) or json.dumps(without_points(value), ensure_ascii=False)
 
 
 def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
@@ -113,13 +118,14 @@ def _names_of(one: LabelledArgument) -> set[str]:
     return {as_compared(name) for name in (one.name, one.label) if name}
 
 
-def _another_place(than: Compared) -> Iterator[str]:
+def _another_place(than: Compared) -> Iterator[Alarm]:
     """What the call takes or reaches that the approved one did not."""
     for change in than.accounts:
         used = "none" if change.before is None else _brief(change.before)
-        yield f"another account: {_brief(change.after)}; the approved call used {used}"
+        yield Alarm(f"another account: {_brief(change.after)}; the approved call used {used}", "another account")
     for change in than.hosts:
-        yield f"another destination: {_brief(change.after)}; the approved call did not go there"
+        text = f"another destination: {_brief(change.after)}; the approved call did not go there"
+        yield Alarm(text, "another destination")
 
 
 def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) -> Iterator[str]:
@@ -184,49 +190,23 @@ def _or_nothing(found: str | None) -> str:
 
 def _brief(value: Any) -> str:
     """The beginning of a value, and how much more there is; a text in quotes, that it may not pass for what stands around it."""
-    text = without_gaps(spelled(value))
+    text = with_codes(without_gaps(spelled(value)))
     shown = text if len(text) <= _MAX_BRIEF else f"{text[:_MAX_BRIEF]}… ({len(text) - _MAX_BRIEF:,} more characters)"
     return f"“{shown}”" if isinstance(value, str) and not text.startswith('"') else shown
 
 
-def _letters(name: str, value: Any) -> Iterator[str]:
-    """Of a value, and of what is in it: characters that nobody sees, and letters that look like others."""
+def letter_alarms(name: str, value: Any) -> Iterator[Alarm]:
+    """Of a value, and of what is in it: letters that look like others, and characters that nobody sees."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if text.isascii() and text.isprintable():
         return
     if visible_lines(text) != text.replace("\r\n", "\n").replace("\t", "    ").split("\n"):
-        yield f"{name} has hidden characters, shown below as codes"
-    foreign = list(dict.fromkeys(_foreign(text)))
+        yield Alarm(f"“{name}” contains hidden characters, shown below as codes", "hidden characters")
+    foreign = list(dict.fromkeys(look_alikes(text)))
     if foreign:
         more = f" and {len(foreign) - _MOST_WORDS} more" if len(foreign) > _MOST_WORDS else ""
-        yield f"{name} has letters that may look like others: {', '.join(foreign[:_MOST_WORDS])}{more}"
-
-
-def _foreign(text: str) -> Iterator[str]:
-    """Mail addresses with other letters than ASCII's; hosts, and words, in more than one alphabet. Those letters as codes."""
-    for match in _PIECE.finditer(text):
-        if not match[0].isascii():
-            yield from _foreign_in(match[0].strip("@."))
-
-
-def _foreign_in(piece: str) -> Iterator[str]:
-    """Of what has a dot or an @ in its middle (a mail address, a host, a file's name) all of it; else its words."""
-    is_address = "@" in piece or "." in piece
-    for one in [piece] if is_address else _WORD.findall(piece):
-        if not one.isascii() and ("@" in one or _is_mixed(one)):
-            yield _in_codes(one)
-
-
-def _is_mixed(text: str) -> bool:
-    return len({_alphabet(one) for one in text if one.isalpha()} & _ALIKE) > 1
-
-
-def _in_codes(text: str) -> str:
-    return "".join(one if one.isascii() else f"<U+{ord(one):04X}>" for one in text[:_MAX_BRIEF])
-
-
-def _alphabet(letter: str) -> str:
-    return unicodedata.name(letter, "").partition(" ")[0]
+        words = f"{', '.join(foreign[:_MOST_WORDS])}{more}"
+        yield Alarm(f"“{name}” contains look-alike letters: {words}", "look-alike letters")
 
 
 def _reads_as_json(text: str) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -31,11 +32,13 @@ from aileron.model.consent import GrantConsent, SecretConsent
 from aileron.model.plan import Plan
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
-from aileron.review.alarms import alarms, spelled
+from aileron.review.alarms import alarms, letter_alarms, spelled
+from aileron.review.amounts import spoken_number
 from aileron.review.changes import is_on_one_line
 from aileron.review.compared import Compared, argument_in, compared
 from aileron.review.granted import far_end, granted_action, left_open
 from aileron.review.headline import Span, headline_of, source_of, spelled_out
+from aileron.review.letters import with_codes
 from aileron.review.plan import (
     LabelledArgument,
     accounts_of,
@@ -47,7 +50,7 @@ from aileron.review.plan import (
     step_facts,
 )
 from aileron.review.question import asker_of, title_of, unread_text, waits
-from aileron.review.subject import consent_headline, subject_changes, subject_facts
+from aileron.review.subject import consent_headline, names_in, subject_changes, subject_facts
 from aileron.review.touched import touched_of
 from aileron.review.weight import UNREADABLE, Verdict, Weight, consent_verdict_of, verdict_of
 
@@ -66,6 +69,7 @@ __all__ = [
     "Weight",
     "argument_fact",
     "card_of",
+    "consent_alarms",
     "found_facts",
     "text_lines",
     "value_lines",
@@ -89,17 +93,17 @@ _PROOF: Final = frozenset(
 )
 """Facts of a consent that identify it: they are signed, and told a key away."""
 _WITHDRAWN: Final = {
-    "action_file": "you can remove the action; what it did by then stays done",
+    "action_file": "you can remove the action; what it has already done cannot be undone",
     "connector": "you can remove it",
     "connector_update": "you can go back: the earlier version stays installed",
-    "trusted_key": "you can revoke it; what was installed by then stays",
-    "binding": "you can revoke it; what was done with it by then stays done",
+    "trusted_key": "you can revoke it; what has already been installed stays installed",
+    "binding": "you can revoke it; what has already been done with it cannot be undone",
     "secret": "no: the current value is overwritten",
-    "grant": "you can revoke it; runs that it let through stay done",
+    "grant": "you can revoke it; what has already run cannot be undone",
     "settings": "you can change them back",
-    "passkey": "you can revoke it; what it decided by then stays decided",
-    "tool_change": "you can disable the actions that use it; what they did by then stays done",
-    "host": "it ends with the session (aileron sessions end); what was sent by then stays sent",
+    "passkey": "you can revoke it; what it has already decided stays decided",
+    "tool_change": "you can disable the actions that use it; what they have already done cannot be undone",
+    "host": "it ends with the session (aileron sessions end); what has already been sent cannot be undone",
 }
 
 
@@ -208,7 +212,7 @@ def _of_run(
         weight=verdict.weight,
         word=verdict.word,
         called=visible(plan.action),
-        alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in alarms(plan, preview, than)),
+        alarms=tuple(_line(f"! {alarm.text}", Tone.ALARM) for alarm in alarms(plan, preview, than)),
         essentials=tuple(
             fact for fact in _run_essentials(question, plan, preview, edited, given, than, when) if fact.lines
         ),
@@ -259,8 +263,8 @@ def _of_consent(question: Question, subject: Subject, when: Callable[[str | None
     facts += _left_open(question, subject, granted)
     changes, verdict = subject_changes(subject), consent_verdict_of(subject, granted)
     wider = sum(1 for change in changes if change.widens)
-    compared = (_line(f"≠ {wider} of {len(changes)} changes allow more", Tone.CHANGED),) if wider else ()
-    alarms = [line for fact in facts for line in fact.lines if line.tone is Tone.ALARM]
+    compared = (_line(f"≠ {_wider(wider, len(changes))}", Tone.CHANGED),) if wider else ()
+    alarms = [*_alarms_in(facts), *_letters_of_names(subject)]
     more = len(alarms) - _MOST_ALARMS
     essentials = (
         *(fact for fact in facts if fact.name in _OF_CONSENT),
@@ -284,6 +288,29 @@ def _of_consent(question: Question, subject: Subject, when: Callable[[str | None
         ),
         proof=(Section("what you sign", (*proof, _fact("digest", question.digest))),),
     )
+
+
+def _wider(wider: int, changes: int) -> str:
+    if changes == 1:
+        return "the change allows more"
+    return f"all {changes} changes allow more" if wider == changes else f"{wider} of {changes} changes allow more"
+
+
+def consent_alarms(question: Question, subject: Subject) -> list[str]:
+    """All of its alarms, as the card has them; `granted_text` of a grant is in the question where it is known."""
+    granted = granted_action(subject, question.granted_text or None) if isinstance(subject, GrantConsent) else None
+    facts = [_fact(name, value) for name, value in subject_facts(subject, None, str) if value is not None]
+    found = [*_alarms_in([*facts, *_left_open(question, subject, granted)]), *_letters_of_names(subject)]
+    return [line.text for line in found]
+
+
+def _alarms_in(facts: Iterable[Fact]) -> Iterator[Line]:
+    return (line for fact in facts for line in fact.lines if line.tone is Tone.ALARM)
+
+
+def _letters_of_names(subject: Subject) -> Iterator[Line]:
+    for name in names_in(subject):
+        yield from (_line(f"! {alarm.text}", Tone.ALARM) for alarm in letter_alarms("name", name))
 
 
 def _left_open(question: Question, subject: Subject, granted: ActionFile | None) -> Iterator[Fact]:
@@ -380,19 +407,27 @@ def argument_fact(one: LabelledArgument, change: tuple[str, str | None] | None =
     name = one.label or one.name
     if not is_same_name(name, one.name):
         name = f"{name} ({one.name})"
-    lines = value_lines(one.value)
+    lines = value_lines(one.value, one.name)
     if change is not None:
-        lines = (*lines, _was(*change))
+        lines = (*lines, _was(*change, one.name))
     return Fact(visible(name), lines)
 
 
-def _was(how: str, before: str | None) -> Line:
+def _was(how: str, before: str | None, name: str = "") -> Line:
     """How an argument differs from that of the approved call; that it is another one is said by what was approved."""
     if before is None:
         return _line(f"≠ {how}", Tone.CHANGED)
     said = "" if how in ("new", "changed") else f"{how}, "
-    was = before if how in _OF_NUMBERS else spelled(before)
+    was = _number(before, name) if how in _OF_NUMBERS else spelled(before)
     return _line(f"≠ {said}in the approved call: {without_gaps(was)}", Tone.CHANGED)
+
+
+def _number(text: str, name: str) -> str:
+    """A number that a difference has as JSON, as the one beside it."""
+    try:
+        return spoken_number(json.loads(text), name) or text
+    except ValueError:
+        return text
 
 
 def _difference(
@@ -461,8 +496,10 @@ def _steps(plan: Plan) -> Iterator[Fact]:
                 yield _fact(name, value)
 
 
-def value_lines(value: Any) -> tuple[Line, ...]:
-    """A value of somebody else's, whole: a moment in the person's time beside it as it came."""
+def value_lines(value: Any, name: str = "") -> tuple[Line, ...]:
+    """A value of somebody else's, whole: a moment in the person's time beside it as it came. `name` is what it is of."""
+    if (number := spoken_number(value, name)) is not None:
+        return (Line(number),)
     if isinstance(value, str) and "\n" in value:
         return text_lines(value)
     if (moment := spoken_time(value)) is not None:
@@ -472,7 +509,7 @@ def value_lines(value: Any) -> tuple[Line, ...]:
 
 def _theirs(text: str) -> Line:
     """One line of somebody else's; quoted where it begins like one of ours, or a gap in it could have another begin so."""
-    shown = visible(text)
+    shown = visible(with_codes(text))
     return Line(shown, Tone.QUOTED if shown.startswith(_AS_OURS) or GAP.search(shown) else Tone.PLAIN)
 
 
@@ -485,7 +522,7 @@ def _found_lines(text: str) -> tuple[Line, ...]:
 
 def text_lines(text: str) -> tuple[Line, ...]:
     """A text of several lines, each quoted."""
-    return tuple(Line(line, Tone.QUOTED) for line in visible_lines(text))
+    return tuple(Line(line, Tone.QUOTED) for line in visible_lines(with_codes(text)))
 
 
 def _fact(name: str, value: str | Sequence[str] | None) -> Fact:

@@ -32,6 +32,8 @@ from aileron.actions.summary import Part, Words, as_compared, template_of
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import visible, without_gaps
+from aileron.review.amounts import spoken_number, without_points
+from aileron.review.letters import with_codes
 from aileron.review.several import several
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from aileron.model.plan import Plan
     from aileron.model.preview import Preview
 
-__all__ = ["Origin", "Span", "action_in", "headline_of", "quoted", "rows_of", "source_of", "spelled_out"]
+__all__ = ["Origin", "Span", "action_in", "cut_to_row", "headline_of", "quoted", "rows_of", "source_of", "spelled_out"]
 
 _MAX_VALUE: Final = 60
 """Characters of one value: a title, an address, the beginning of a text."""
@@ -144,7 +146,7 @@ class _Values:
                 return None if value is None else Span(quoted(value, most), Origin.FOUND, visible(name))
         if argument is not None and argument in self.args:
             value = self.args[argument]
-            return None if value is None else Span(quoted(value, most), Origin.SAID, visible(name))
+            return None if value is None else Span(quoted(value, most, argument), Origin.SAID, visible(name))
         is_unread = not self.found and argument is None
         return Span(f"({visible(name)} not loaded)", Origin.MISSING, visible(name)) if is_unread else None
 
@@ -196,24 +198,26 @@ def _by_weight(args: Mapping[str, Any], telling: Iterable[str] = ()) -> list[str
     return sorted((name for name, value in args.items() if value is not None), key=rank)
 
 
-def quoted(value: Any, most: int = _MAX_VALUE) -> str:
-    """One value, harmless: a text in quotes that it cannot close, a moment in the person's own time, else JSON.
+def quoted(value: Any, most: int = _MAX_VALUE, name: str = "") -> str:
+    """One value, harmless: a text in quotes that it cannot close, a moment in the person's own time, an amount, else JSON.
 
-    Of several, the first and how many more.
+    Of several, the first and how many more. `name` is what it is the value of.
     """
     if (moment := spoken_time(value)) is not None:
         return moment
     if (found := several(value)) is not None:
         return f"{quoted(found.parts[0], most)} and {len(found.parts) - 1:,} more"
+    if (number := spoken_number(value, name)) is not None:
+        return number
     if not isinstance(value, str):
-        return _beginning(_json(value), most)
+        return _beginning(_json(without_points(value)), most)
     return f"“{_beginning(value, most).translate(_CLOSING)}”"
 
 
 def _beginning(text: str, most: int) -> str:
     """So much of a text as a line has room for, harmless. What is cut looks so: no padding hides what stands behind it."""
     line = without_gaps(text[:_MAX_LOOKED].replace("\n", " ").strip())
-    shown = visible(line[: most + 1]) + ("…" if text[_MAX_LOOKED:].strip() else "")
+    shown = visible(with_codes(line[: most + 1])) + ("…" if text[_MAX_LOOKED:].strip() else "")
     return _cut(shown, most)
 
 
@@ -254,7 +258,12 @@ def rows_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
     for name in alike:
         action, plan = plans[name]
         rows[name] = _told_apart(rows[name], plan.args, telling[action])
-    return {name: _cut(row, _MAX_ROW) for name, row in rows.items()}
+    return {name: cut_to_row(row) for name, row in rows.items()}
+
+
+def cut_to_row(sentence: str) -> str:
+    """A sentence in at most 160 characters."""
+    return _cut(sentence, _MAX_ROW)
 
 
 def _plan_in(stored: bytes | None) -> _Asked | None:
@@ -283,13 +292,17 @@ def _alike(rows: Mapping[str, str]) -> list[str]:
 
 def _told_apart(row: str, args: Mapping[str, Any], telling: Mapping[str, int]) -> str:
     more = [
-        f"{visible(name)} {_from(args[name], telling[name])}" for name in _by_weight(args, telling) if name in telling
+        f"{visible(name)} {_from(args[name], telling[name], name)}"
+        for name in _by_weight(args, telling)
+        if name in telling
     ]
     return f"{row} · {', '.join(more)}" if more else row
 
 
-def _from(value: Any, at: int) -> str:
+def _from(value: Any, at: int, name: str) -> str:
     """So much of a value that the character `at`, from which on it is another, is there."""
+    if (number := spoken_number(value, name)) is not None:
+        return number
     text = value if isinstance(value, str) else _json(value)
     begin = 0 if at < _MAX_ROW_VALUE - 1 or at >= len(text) else at - _BEFORE
     return quoted(("…" if begin else "") + text[begin:], _MAX_ROW_VALUE)

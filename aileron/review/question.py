@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET
 
-from aileron.model.visible import visible
 from aileron.review.changes import change_lines
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ __all__ = [
     "edit_lines",
     "is_run",
     "name_of",
-    "row_of",
     "session_of",
     "state_words",
     "tags_of",
@@ -61,20 +59,6 @@ KINDS: Final = {
     "host": "host",
 }
 """What each kind of row is called."""
-_ASKS: Final = {
-    "action_file": ("Add or change the action ", ""),
-    "connector": ("Install the connector ", ""),
-    "connector_update": ("Update the connector ", ""),
-    "trusted_key": ("Trust a signing key of ", ""),
-    "binding": ("Let a connector use ", ""),
-    "secret": ("Replace the secret ", ""),
-    "grant": ("Let ", " run without asking"),
-    "settings": ("Change ", ""),
-    "passkey": ("Let the passkey ", " decide for you"),
-    "tool_change": ("Keep using ", ", whose server changed it"),
-    "host": ("Let an agent in a cell connect to ", ""),
-}
-"""What each kind of consent asks for, around its name."""
 _ASKED_BACK: Final = {"waiting": "no answer yet", "answered": "answered"}
 _STATES: Final = {
     "pending_approval": "waiting for you",
@@ -123,19 +107,6 @@ def closed_words(question: Question) -> str | None:
     if question.status == "expired":
         return EXPIRED
     return state_words(question.status) + (f" ({question.reason})" if question.reason else "")
-
-
-def row_of(entry: ApprovalEntry, tags: str = "") -> str:
-    """What it is about, in a row of a list, harmless: of a run what the agent said, of a consent what is asked for.
-
-    `tags` stand before it (tags_of).
-    """
-    if tags:
-        return f"[{tags}] {row_of(entry)}"
-    if entry.headline:
-        return visible(entry.headline)
-    before, after = _ASKS.get(entry.kind, ("", ""))
-    return visible(f"{before}{name_of(entry)}{after}" if before else title_of(entry))
 
 
 def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:

@@ -43,7 +43,7 @@ from aileron.review.lookalike import looks_like
 from aileron.review.plan import FactRow, cut, host_line, host_name, missing_lines, text_lines
 from aileron.review.weight import only_reads
 
-__all__ = ["SYNCED", "binding_lines", "conditions", "consent_headline", "subject_changes", "subject_facts"]
+__all__ = ["SYNCED", "binding_lines", "conditions", "consent_headline", "names_in", "subject_changes", "subject_facts"]
 
 SYNCED: Final = {
     "no": "no, stays on one device",
@@ -87,6 +87,11 @@ def consent_headline(subject: Subject) -> tuple[Span, ...]:
     return tuple(
         Span(part) if isinstance(part, str) else Span(quoted(part[0]), Origin.SAID, "name") for part in _said(subject)
     )
+
+
+def names_in(subject: Subject) -> list[str]:
+    """What a stranger named in that sentence, as it came."""
+    return [part[0] for part in _said(subject) if isinstance(part, tuple)]
 
 
 def _said(subject: Subject) -> Iterator[str | tuple[str]]:

@@ -15,28 +15,46 @@ sent (decision_flow.py), the list and its marks (tui/queue.py).
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from aileron.model.manifest import Effect
 from aileron.model.visible import visible, without_gaps
 from aileron.review.alarms import spelled
 from aileron.review.card import Card, Fact, Line, Section, Tone, argument_fact, found_facts, text_lines, value_lines
 from aileron.review.headline import Origin, Span, quoted
+from aileron.review.letters import with_codes
 from aileron.review.plan import LabelledArgument, given_of, settled_of
+from aileron.review.weight import verdict_of
 
 if TYPE_CHECKING:
     from aileron.model.plan import Plan
     from aileron.review.decision_flow import Review
 
-__all__ = ["MOST_DIFFERENT", "MOST_TEXT", "MOST_TOGETHER", "Apart", "card_of_several", "why_apart"]
+__all__ = [
+    "MOST_ALIKE",
+    "MOST_DIFFERENT",
+    "MOST_TEXT",
+    "MOST_TOGETHER",
+    "Alike",
+    "Apart",
+    "Likeness",
+    "alike_among",
+    "card_of_several",
+    "likeness_of",
+    "why_apart",
+]
 
 MOST_TOGETHER: Final = 10
 """Requests on one card: a screen or two, which a person still reads."""
 MOST_DIFFERENT: Final = 4
 """Arguments that differ: with more of them they are not alike, and a table of them is not read."""
+MOST_ALIKE: Final = 2
+"""Arguments that differ in what a list calls alike: a recipient and a name; with more of them one row says too little of it."""
 MOST_TEXT: Final = 32_768
 """Characters of the arguments of one of them, as JSON: what is longer is not read beside others."""
 _LEAST: Final = 2
@@ -65,6 +83,49 @@ def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> s
         if (why := _why_by_itself(review, card)) is not None:
             return f"decide {number} of {len(reviews)} by itself ({visible(card.sentence)}): {why}"
     return None
+
+
+class Likeness(NamedTuple):
+    """What of a plan makes it like another: all but its arguments, as a digest, and a digest of each argument by its name."""
+
+    shape: bytes
+    arguments: Mapping[str, bytes]
+
+
+class Alike(NamedTuple):
+    """Requests that a list shows as one; `differs`: the arguments that do not have one value in all."""
+
+    names: list[str]
+    differs: list[str]
+
+
+def likeness_of(plan: Plan) -> Likeness | None:
+    """None of what pays, which is like nothing: no sum stands under another; nor of what is too long to be read beside others."""
+    if len(_json(plan.args)) > MOST_TEXT or verdict_of(plan).word == Effect.PAY:
+        return None
+    return Likeness(
+        hashlib.sha256(msgspec.json.encode(_shape(plan))).digest(),
+        {name: hashlib.sha256(_json(value).encode()).digest() for name, value in plan.args.items()},
+    )
+
+
+def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
+    """Those by whose names a list groups and selects, in their order: they could be approved together, and differ in less.
+
+    The caller leaves out what has an alarm or a conversation.
+    """
+    by_shape: dict[bytes, list[Alike]] = {}
+    for name, likeness in likenesses.items():
+        groups = by_shape.setdefault(likeness.shape, [])
+        for group in groups:
+            differs = _names_that_differ([*(likenesses[one].arguments for one in group.names), likeness.arguments])
+            if len(group.names) < MOST_TOGETHER and len(differs) <= MOST_ALIKE:
+                group.names.append(name)
+                group.differs[:] = differs
+                break
+        else:
+            groups.append(Alike([name], []))
+    return [group for groups in by_shape.values() for group in groups if len(group.names) >= _LEAST]
 
 
 def _plans(reviews: Sequence[Review]) -> list[Plan]:
@@ -169,18 +230,18 @@ def _table(given: Sequence[dict[str, LabelledArgument]], name: str) -> Fact:
     lines = [
         line
         for number, each in enumerate(given, start=1)
-        for line in _cell(number, each[name].value if name in each else None)
+        for line in _cell(number, each[name].value if name in each else None, name)
     ]
     return Fact(visible(label), tuple(lines))
 
 
-def _cell(number: int, value: object) -> tuple[Line, ...]:
+def _cell(number: int, value: object, name: str) -> tuple[Line, ...]:
     if value is None:
         return (Line(f"{number}  (left out)", Tone.SOFT),)
     if isinstance(value, str) and "\n" in value:
         return (Line(f"{number}"), *text_lines(value))
-    shown = value_lines(value)[0]
-    text = shown.text if shown.tone is Tone.PLAIN else without_gaps(visible(spelled(value)))
+    shown = value_lines(value, name)[0]
+    text = shown.text if shown.tone is Tone.PLAIN else without_gaps(visible(with_codes(spelled(value))))
     return (Line(f"{number}  {text}"),)
 
 
@@ -191,9 +252,12 @@ def _numbered(texts: Sequence[str]) -> Iterator[Fact]:
 
 def _different(plans: Sequence[Plan]) -> list[str]:
     """Names of arguments that do not have one value in all."""
-    names = dict.fromkeys(name for plan in plans for name in plan.args)
-    values = {name: {_json(plan.args[name]) if name in plan.args else None for plan in plans} for name in names}
-    return [name for name, some in values.items() if len(some) > 1]
+    return _names_that_differ([{name: _json(value) for name, value in plan.args.items()} for plan in plans])
+
+
+def _names_that_differ(each: Sequence[Mapping[str, str | bytes]]) -> list[str]:
+    names = dict.fromkeys(name for one in each for name in one)
+    return [name for name in names if len({one.get(name) for one in each}) > 1]
 
 
 def _shape(plan: Plan) -> Plan:

@@ -54,17 +54,21 @@ class Weight(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What is said in a word beside the sentence. `word`: what a person types for a yes; None: a key is enough."""
+    """What is said in a word beside the sentence, and more briefly in a row of a list.
+
+    `word`: what a person types for a yes; None: a key is enough.
+    """
 
     text: str
+    brief: str
     weight: Weight
     word: str | None = None
 
 
-_ALLOWS_MORE: Final = Verdict("! LASTING PERMISSION", Weight.HEAVY, "allow")
-_ALLOWS_LITTLE: Final = Verdict("~ lasting permission", Weight.MARKED, "allow")
-_OPENS: Final = Verdict("! ANYTHING CAN BE SENT THERE until the session ends", Weight.HEAVY, "allow")
-UNREADABLE: Final = Verdict("! FROM ANOTHER VERSION: shown as received", Weight.HEAVY, "allow")
+_ALLOWS_MORE: Final = Verdict("! LASTING PERMISSION", "! LASTING", Weight.HEAVY, "allow")
+_ALLOWS_LITTLE: Final = Verdict("~ lasting permission", "~ lasting", Weight.MARKED, "allow")
+_OPENS: Final = Verdict("! ANYTHING CAN BE SENT THERE until the session ends", "! OPENS HOST", Weight.HEAVY, "allow")
+UNREADABLE: Final = Verdict("! FROM ANOTHER VERSION: shown as received", "! UNREADABLE", Weight.HEAVY, "allow")
 _DOES: Final = {
     Effect.READ: "reads",
     Effect.CREATE: "creates",
@@ -84,15 +88,16 @@ def verdict_of(plan: Plan) -> Verdict:
     effects = _effects_of(plan)
     if effects is None:
         if is_final:
-            return Verdict("! CANNOT BE UNDONE · effect not declared", Weight.HEAVY, "yes")
-        return Verdict(f"~ effect not declared · {undo}", Weight.MARKED)
+            return Verdict("! CANNOT BE UNDONE · effect not declared", "! UNDECLARED", Weight.HEAVY, "yes")
+        return Verdict(f"~ effect not declared · {undo}", "~ undeclared", Weight.MARKED)
     heaviest, words = effects[0], " and ".join(_DOES[effect] for effect in effects)
     if heaviest is Effect.PAY or (heaviest is Effect.DELETE and is_final):
-        return Verdict(f"! {words.upper()} · {undo}", Weight.HEAVY, heaviest.value)
+        return Verdict(f"! {words.upper()} · {undo}", f"! {_DOES[heaviest].upper()}", Weight.HEAVY, heaviest.value)
     weight = Weight.LIGHT if heaviest in (Effect.READ, Effect.CREATE) else Weight.MARKED
     # That nothing undoes an event that was added is so of every one of them, and a warning that is always there warns of nothing.
     is_told = weight is Weight.MARKED or not is_final
-    return Verdict(f"{_SIGNS[heaviest]} {words}" + (f" · {undo}" if is_told else ""), weight)
+    sign = _SIGNS[heaviest]
+    return Verdict(f"{sign} {words}" + (f" · {undo}" if is_told else ""), f"{sign} {_DOES[heaviest]}", weight)
 
 
 def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:

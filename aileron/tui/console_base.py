@@ -297,10 +297,10 @@ class ConsoleBase(App[None]):
             return f"key open {left}"
         if self.key_session.may_read:
             return f"previews open {left}"
-        return "key locked (L)" if self.key_session.not_kept is None else "passphrase each time"
+        return "key locked (L)" if self.key_session.not_kept is None else "asks for your passphrase each time"
 
     def _show_list(self) -> None:
-        width = (self.size.width * 2 // 5 if self.default_screen.has_class("wide") else self.size.width) - 2
+        width = (self.size.width * 9 // 20 if self.default_screen.has_class("wide") else self.size.width) - 2
         self.queue.show(width, self.selected)
         if not self.queue.names:
             if self.selected is not None:

@@ -35,7 +35,7 @@ Rows { text-wrap: nowrap; text-overflow: ellipsis; }
 #filter { display: none; height: 1; border: none; padding: 0 1; }
 .filtering #filter { display: block; }
 .wide #queue { layout: horizontal; }
-.wide #list { width: 40%; height: 100%; max-height: 100%; }
+.wide #list { width: 45%; height: 100%; max-height: 100%; }
 .wide #card { width: 1fr; border-top: none; border-left: solid $primary; padding: 0 0 0 1; }
 .narrow #list { height: 100%; max-height: 100%; }
 .narrow #card { display: none; border: none; }
@@ -97,7 +97,7 @@ KEYS: Final[list[BindingType]] = [
         ("y", "copy", "Copy the id (clipboard)"),
         ("v", "mark", "Select (mark) this request"),
         ("a", "select_alike", "Select all alike"),
-        ("g", "group", "Group identical requests"),
+        ("g", "group", "Group requests that are alike"),
         ("n", "next(1)", "Next waiting request"),
         ("N", "next(-1)", "Previous waiting request"),
         ("slash", "filter", "Filter (search, find) requests"),
@@ -143,7 +143,7 @@ ABOUT_A_QUESTION: Final = frozenset(
 
 HELP: Final = """\
 !   needs attention             ≠   differs from an approved call
-“…” a value, not ours           │   text that somebody else wrote
+“…” a value from the request   │   text that somebody else wrote
 Enter, Space and clicks never approve. Keys are ignored for 0.4 s
 after something new appears.
 

@@ -32,6 +32,7 @@ from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
 from aileron.review.decision_flow import ONLY_WITH_PREVIEW, Review, as_told, review_of
 from aileron.review.question import difference_lines, session_of, state_words
+from aileron.review.row import common_asker
 from aileron.tui import rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.key_session import KeySession, SecurityKeyHooks
@@ -315,20 +316,27 @@ class Plain:
         became = before if is_pushed_out else self._waiting[name]
         return [] if became == before else [f"settled: {self._title(became)}"]
 
-    def _title(self, entry: PendingEntry) -> str:
+    def _title(self, entry: PendingEntry, *, has_asker: bool = True) -> str:
         left = seconds_left(entry.expires_at)
         when = (
             f" · expires in {rendering.duration(left)}" if entry.is_open and left is not None else f" · {entry.state}"
         )
-        number, end = self._numbers.get(entry.id, 0), f" · {entry.asker}{when}"
-        row = rendering.cut(f"{number} {entry.row}", max(self._width() - rendering.cells(end), _LEAST_ROW))
+        number, end = self._numbers.get(entry.id, 0), f" · {entry.asker}{when}" if has_asker else when
+        row = rendering.cut(
+            f"{number} {entry.listed.text if entry.is_open else entry.row}",
+            max(self._width() - rendering.cells(end), _LEAST_ROW),
+        )
         return f"{row}{end}"
 
     def _list(self, _: str) -> None:
         self._look()
-        waiting = [entry for entry in self._waiting.open if matches(entry, self._wanted)]
+        found = [entry for entry in self._waiting.open if matches(entry, self._wanted)]
+        waiting = sorted(found, key=lambda entry: entry.expires_at)
+        asker = common_asker(entry.listed for entry in waiting) if len(waiting) > 1 else None
+        if asker is not None:
+            self._say(f"all asked by {asker}")
         for entry in waiting:
-            self._say(self._title(entry))
+            self._say(self._title(entry, has_asker=asker is None))
         if not waiting:
             self._say("nothing matches" if self._wanted else "nothing waiting")
         if self._wanted:

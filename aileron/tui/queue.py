@@ -16,6 +16,7 @@ from textual.style import Style
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from aileron.review.row import Row, common_asker
 from aileron.tui import rendering
 from aileron.tui.waiting import PendingEntry, PendingList, matches
 
@@ -77,19 +78,23 @@ class Queue(Rows):
         self.wanted, self._names = wanted, []
 
     def group(self) -> None:
-        """Questions for the same, by the same, as one row; or each by itself again."""
+        """Questions that are alike as one row; or each by itself again."""
         self._is_grouped, self._names = not self._is_grouped, []
 
     def show(self, width: int, selected: str | None) -> None:
         """Bring the rows up to date; what was listed stays where it is."""
         entries = [entry for entry in self._waiting.entries if not self.wanted or matches(entry, self.wanted)]
-        counts = self._counts(entries)
+        groups = self._groups(entries)
         rows = {
             entry.id: rendering.entry_row(
-                entry, width, is_marked=entry.id in self.marked, count=counts.get(entry.id, 1)
+                entry,
+                width,
+                is_marked=entry.id in self.marked,
+                group=groups.get(entry.id, ()),
+                has_asker=common_asker(one.listed for one in entries) is None,
             )
             for entry in entries
-            if counts.get(entry.id, 1)
+            if groups.get(entry.id) != ()
         }
         names = list(rows)
         known = len(self._names)
@@ -118,21 +123,21 @@ class Queue(Rows):
         """One of several that are decided together, or no more."""
         self.marked ^= {name}
 
-    def mark_alike(self, name: str) -> None:
-        """All that are listed, wait, and ask for the same as this one; or none of them, where all of them were."""
-        same = self._waiting[name].same
-        alike = {one for one in self._names if self._waiting[one].is_open and self._waiting[one].same == same}
+    def mark_alike(self, name: str) -> bool:
+        """All that wait and are like this one; or none of them, where all of them were. False: it is like none."""
+        alike = {one.id for one in self._waiting.open if one.alike and one.alike == self._waiting[name].alike}
         self.marked = self.marked - alike if alike <= self.marked else self.marked | alike
+        return bool(alike)
 
-    def _counts(self, entries: list[PendingEntry]) -> dict[str, int]:
-        """With groups: how many a row stands for; 0 for those that have none of their own."""
+    def _groups(self, entries: list[PendingEntry]) -> dict[str, tuple[Row, ...]]:
+        """With groups: by the first of each its rows; none for the others of a group, which have no row of their own."""
         if not self._is_grouped:
             return {}
         heads: dict[str, str] = {}
-        counts: dict[str, int] = {}
+        groups: dict[str, tuple[Row, ...]] = {}
         for entry in entries:
-            if entry.is_open:
-                head = heads.setdefault(f"{entry.same} {entry.asker}", entry.id)
-                counts[entry.id] = 0
-                counts[head] += 1
-        return counts
+            if entry.alike:
+                head = heads.setdefault(entry.alike, entry.id)
+                groups[entry.id] = ()
+                groups[head] = (*groups[head], entry.listed)
+        return groups

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len, get_character_cell_size
@@ -24,6 +24,7 @@ from rich.text import Text
 from aileron.model.text_width import text_width
 from aileron.model.timestamp import local_time
 from aileron.model.visible import BAR, FURTHER, as_fact, as_text, visible
+from aileron.review.row import group_title
 from aileron.tui.waiting import PendingEntry, seconds_left
 
 if TYPE_CHECKING:  # 8 ms, with the first question and not before the first frame
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # 8 ms, with the first question and not before the first fram
     from aileron.api.sessions import Session
     from aileron.review.card import Card, Fact, Line, Section
     from aileron.review.record import Left, Record
+    from aileron.review.row import Row
 
 __all__ = [
     "MAX_ROWS",
@@ -84,6 +86,10 @@ _LABEL: Final = 12
 """Of a fact of the system."""
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
+_VERDICT: Final = 9
+"""As long as most verdicts of rows: `! DELETES`; a longer one moves its title."""
+_INLINE: Final = 60
+"""Cells of a list in which an alarm stands beside its title."""
 _STYLES: Final = {
     "plain": "",
     "marked": "bold yellow",
@@ -168,22 +174,50 @@ def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tup
     return rows, is_cut
 
 
-def entry_row(entry: PendingEntry, width: int, *, is_marked: bool = False, count: int = 1) -> Text:
-    """One question in the list: a sign, what it would do, who asks, and how long it waits yet, in one row."""
+def entry_row(
+    entry: PendingEntry,
+    width: int,
+    *,
+    is_marked: bool = False,
+    group: Sequence[Row] = (),
+    has_asker: bool = True,
+) -> Text:
+    """One question in the list: a sign, its row (review/row.py), who asks, and how long it waits yet.
+
+    Its alarm stands before the title, and where the list is narrow in a row of its own, so that the title has the room. `group`:
+    it stands for these; `has_asker`: not all of the list ask for the same.
+    """
+    listed, is_narrow = entry.listed, width < _INLINE
+    end = _end_of(entry, _ASKER if width >= 60 else _SHORT_ASKER, has_asker=has_asker)
+    room = max(width - cells(end) - 4, 8)
+    verdict = f"{listed.verdict:<{_VERDICT}} " if entry.is_open else ""
+    marks = f"{listed.marks}  " if listed.marks and entry.is_open and not is_narrow else ""
+    title = f"{len(group)} alike: {group_title(group, entry.action)}" if len(group) > 1 else listed.title
+    shown = cut(f"{verdict}{marks}{title}", room)
+    alarm = _STYLES["alarm"]
+    text = Text(no_wrap=True, overflow="ellipsis", style="" if entry.is_open else "dim")
+    text.append(f"{_sign_of(entry, is_marked=is_marked)} ")
+    text.append(shown[: len(verdict)], style=alarm if listed.weight == "heavy" else "")
+    text.append(shown[len(verdict) : len(verdict + marks)], style=alarm)
+    text.append(f"{shown[len(verdict + marks) :]}{' ' * max(room - cells(shown), 0)}  {end}")
+    if is_narrow and listed.marks and entry.is_open:
+        text.append(f"\n    {cut(listed.marks, width - 4)}", style=alarm)
+    return text
+
+
+def _sign_of(entry: PendingEntry, *, is_marked: bool) -> str:
     left = seconds_left(entry.expires_at)
     is_soon = entry.is_open and left is not None and left < _SOON_S
+    return "●" if is_marked else "!" if is_soon else _SIGNS.get(entry.status, "·")
+
+
+def _end_of(entry: PendingEntry, column: int, *, has_asker: bool) -> str:
+    """Who asks, and how long it waits yet, or what came of it."""
+    left = seconds_left(entry.expires_at)
     when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.state
-    when += " soon" if is_soon and left is not None and left >= 0 else ""
-    sign = "●" if is_marked else "!" if is_soon else _SIGNS.get(entry.status, "·")
-    column = _ASKER if width >= 60 else _SHORT_ASKER
-    asker = cut(entry.asker, column)
-    end = f"{asker}{' ' * (column - cells(asker))} {when:>9}"
-    room = max(width - cells(end) - 4, 8)
-    times = f"×{count} " if count > 1 else ""
-    row = f"{times}{entry.row}"
-    style = "" if entry.is_open else "dim"
-    text = Text(f"{sign} {cut(row, room)}", style=style, no_wrap=True, overflow="ellipsis")
-    return text.append(f"{' ' * max(room - cells(cut(row, room)), 0)}  {end}")
+    when += " soon" if entry.is_open and left is not None and 0 <= left < _SOON_S else ""
+    asker = cut(entry.asker, column) if has_asker else ""
+    return f"{asker}{' ' * (column - cells(asker))} {when:>9}" if has_asker else f"{when:>6}"
 
 
 def record_rows(record: Record, width: int) -> list[Text]:

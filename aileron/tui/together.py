@@ -32,9 +32,10 @@ class TogetherConsole(DecidingConsole):
     """The console, as far as it decides about several at once."""
 
     def action_select_alike(self) -> None:
-        """All that wait and ask for the same as the one under the cursor; none of them, where all of them were."""
+        """All that wait and are like the one under the cursor; none of them, where all of them were."""
         if self.selected is not None and self._pane == "queue":
-            self.queue.mark_alike(self.selected)
+            if not self.queue.mark_alike(self.selected):
+                self._tell("no other request is alike (select several with v)")
             self._show_list()
 
     def action_approve(self) -> None:

@@ -1,8 +1,8 @@
 """What waits for a person, in an order that does not move while they look.
 
-Pure. What is new is added at the end, in the order in which it was asked; what is decided, has expired or was taken back stays
-where it is, marked, until newer such entries push it out; the one under the cursor is not pushed out. So nothing is ever under a
-key, or a pointer, that was not there when the person last looked.
+Pure. What is there at first stands in the order in which it expires, and what is new is added at the end; what is decided, has
+expired or was taken back stays where it is, marked, until newer such entries push it out; the one under the cursor is not pushed
+out. So nothing is ever under a key, or a pointer, that was not there when the person last looked.
 
 Not here: what a question says (review/), when it may be decided (guard.py).
 """
@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from aileron.model.visible import visible
-from aileron.review.question import agent_of, name_of, row_of, state_words, tags_of, title_of
+from aileron.review.question import agent_of, name_of, state_words, title_of
+from aileron.review.row import Row, rows_for
 
 if TYPE_CHECKING:
     from aileron.api.approvals import ApprovalEntry
@@ -42,10 +43,18 @@ class PendingEntry:
     action: str
     status: str
     expires_at: str
-    same: str
-    """What is alike in questions that ask for the same: kind and name."""
-    row: str = ""
-    """What it would do, as the agent says."""
+    listed: Row
+    """What a list says of it, as on every surface."""
+
+    @property
+    def row(self) -> str:
+        """What it would do, in a sentence."""
+        return self.listed.title
+
+    @property
+    def alike(self) -> str:
+        """The same in all that wait and are alike; empty: it is like none."""
+        return self.listed.alike if self.is_open else ""
 
     @property
     def state(self) -> str:
@@ -103,13 +112,13 @@ class PendingList:
 
         That it waits no more is known without an answer: it is not `open` from here on.
         """
-        asked = sorted(listed, key=lambda one: (one.created_at, one.approval_id))  # as the page has it
-        now = {one.approval_id: one for one in asked}
-        tags = tags_of(asked)
+        entries = list(listed)
+        rows, by_id = rows_for(entries), {one.approval_id: one for one in entries}
+        now = {name: by_id[name] for name in rows}
         new = tuple(name for name in now if name not in self._entries)
         gone = tuple(entry.id for entry in self._entries.values() if not entry.is_over and entry.id not in now)
         for name, one in now.items():
-            self._entries[name] = _entry(one, tags.get(name, ""))
+            self._entries[name] = _entry(one, rows[name])
         for name in gone:
             if self._entries[name].is_open:
                 self._entries[name] = dataclasses.replace(self._entries[name], status=_LEFT)
@@ -127,19 +136,14 @@ class PendingList:
 
 
 def matches(entry: PendingEntry, wanted: str) -> bool:
-    """Whether an entry is one of those a filter is for: words, all of which it has; `agent:x`, `action:x`, `kind:x`, `status:x`.
-
-    >>> entry = Entry("act-1", "send-mail", "claude in /w", "action", "send-mail", "pending_approval", None, "")
-    >>> [matches(entry, text) for text in ("send", "agent:codex", "agent:claude mail")]
-    [True, False, True]
-    """
+    """Whether an entry has all words of a filter: text, or `agent:x`, `action:x`, `kind:x`, `status:x`."""
     fields = {
         "agent": entry.asker,
         "action": entry.action,
         "kind": entry.kind,
         "status": f"{entry.status} {entry.state}",
     }
-    whole = " ".join((entry.id, entry.title, entry.row, *fields.values())).casefold()
+    whole = " ".join((entry.id, entry.title, entry.listed.text, *fields.values())).casefold()
     for word in wanted.casefold().split():
         name, colon, value = word.partition(":")
         if value not in fields[name].casefold() if colon and name in fields else word not in whole:
@@ -158,7 +162,7 @@ def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> fl
         return None
 
 
-def _entry(one: ApprovalEntry, tags: str) -> PendingEntry:
+def _entry(one: ApprovalEntry, listed: Row) -> PendingEntry:
     return PendingEntry(
         id=visible(one.approval_id),
         title=visible(title_of(one)),
@@ -167,6 +171,5 @@ def _entry(one: ApprovalEntry, tags: str) -> PendingEntry:
         action=visible(name_of(one)),
         status=visible(one.status),
         expires_at=one.expires_at,
-        same=visible(f"{one.kind} {name_of(one)}"),
-        row=row_of(one, tags),
+        listed=listed,
     )

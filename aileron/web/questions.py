@@ -37,18 +37,19 @@ from aileron.review.question import state_words
 from aileron.review.record import record_of, result_lines
 from aileron.review.together import MOST_TOGETHER
 from aileron.web.admission import Admission, is_approval_id, on_to
-from aileron.web.alike import alike_among
 from aileron.web.daemon_port import DaemonPort
 from aileron.web.forms import FormError, is_from_here, is_opened, query_of, read_form
 from aileron.web.passkey_pages import PasskeyPages
 from aileron.web.sessions import Session
 from aileron.web.templating import html, with_fields
 from aileron.web.views import (
+    alike_of,
     came_of,
-    entry_of,
     is_long,
     mark_of,
     milliseconds,
+    queue_of,
+    recent_of,
     sent_of,
     surface_of,
 )
@@ -109,12 +110,14 @@ class QuestionPages:
 
     async def _queue(self, _request: Request, session: Session) -> Response:
         waiting, recent = await self._daemon.waiting(), await self._daemon.recent()
+        rows, asker = queue_of(waiting)
         return html(
             "queue.html",
             **await self._admission.frame(session),
-            waiting=[entry_of(row) for row in waiting],
-            recent=[entry_of(row) for row in recent],
-            alike=[] if session.key is None else await alike_among(self._daemon, waiting),
+            waiting=rows,
+            asker=asker,
+            recent=recent_of(recent),
+            alike=[] if session.key is None else alike_of(waiting),
             news_of="",
             news=mark_of([*waiting, *recent]),
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,18 +24,22 @@ from aileron.api.runs import RunState
 from aileron.model.timestamp import local_time, parse_timestamp
 from aileron.review.card import Card
 from aileron.review.headline import quoted
-from aileron.review.question import KINDS, asker_of, is_run, row_of, state_words
+from aileron.review.question import KINDS, asker_of, is_run, state_words
 from aileron.review.record import Left
+from aileron.review.row import Row, group_title, rows_for
 
 __all__ = [
+    "AlikeRow",
     "Came",
     "QueueRow",
     "Sent",
+    "alike_of",
     "came_of",
-    "entry_of",
     "is_long",
     "mark_of",
     "milliseconds",
+    "queue_of",
+    "recent_of",
     "sent_of",
     "surface_of",
 ]
@@ -53,10 +57,11 @@ class QueueRow:
     """One line of the queue."""
 
     id: str
-    title: str
+    row: Row
     kind: str
     """Of a consent; empty for a run."""
     asker: str
+    """Empty where all of the list have the same."""
     status: str
     state: str
     asked_at: str
@@ -150,13 +155,53 @@ def surface_of(surface: Any) -> str:
     return _SURFACES.get(str(surface), str(surface))
 
 
-def entry_of(row: ApprovalEntry) -> QueueRow:
-    """A row of the queue."""
+@dataclasses.dataclass(frozen=True)
+class AlikeRow:
+    """Some that are alike, by the ids of the requests, and what a list calls them."""
+
+    names: list[str]
+    title: str
+
+    @property
+    def of(self) -> str:
+        """As the address of their page has it."""
+        return ",".join(self.names)
+
+
+def queue_of(entries: Sequence[ApprovalEntry]) -> tuple[list[QueueRow], str]:
+    """The rows of a list in its order, and who asks in all of them; empty where there are several."""
+    rows, by_id = rows_for(entries), {entry.approval_id: entry for entry in entries}
+    askers = {asker_of(entry) for entry in entries}
+    common = askers.pop() if len(askers) == 1 and len(entries) > 1 else ""
+    return [_queue_row(by_id[name], row, has_asker=not common) for name, row in rows.items()], common
+
+
+def alike_of(entries: Sequence[ApprovalEntry]) -> list[AlikeRow]:
+    """Those that wait and are alike (review/listed.py): their page decides again whether they are."""
+    actions = {entry.approval_id: str(entry.action) for entry in entries}
+    groups: dict[str, list[Row]] = {}
+    for row in rows_for(entries).values():
+        if row.alike:
+            groups.setdefault(row.alike, []).append(row)
+    return [
+        AlikeRow([row.id for row in group], group_title(group, actions[group[0].id]))
+        for group in groups.values()
+        if len(group) > 1
+    ]
+
+
+def recent_of(entries: Sequence[ApprovalEntry]) -> list[QueueRow]:
+    """The rows of what is over, in the order in which they come."""
+    rows = rows_for(entries)
+    return [_queue_row(entry, rows[entry.approval_id]) for entry in entries]
+
+
+def _queue_row(row: ApprovalEntry, listed: Row, *, has_asker: bool = True) -> QueueRow:
     return QueueRow(
         id=row.approval_id,
-        title=row_of(row),
+        row=listed,
         kind="" if is_run(row) else KINDS.get(row.kind, row.kind),
-        asker=asker_of(row),
+        asker=asker_of(row) if has_asker else "",
         status=row.status,
         state=state_words(row.status),
         asked_at=local_time(row.created_at),

@@ -38,7 +38,7 @@ DAEMON = (
     "aileron.oauth",
     "aileron.registry",
     "aileron.review.decision_flow",
-    "aileron.review.headline",
+    "aileron.review.listed",
     "aileron.runs",
     "aileron.vault",
     "aileron.web",

@@ -75,7 +75,7 @@ def _permissions() -> list[dict[str, Any]]:
 
 
 APART: Final[list[tuple[Callable[[], list[dict[str, Any]]], str]]] = [
-    (_hidden_letters, "has letters that may look like others"),
+    (_hidden_letters, "contains look-alike letters"),
     (_another_host, "these are not alike"),
     (_another_file, "these are not alike"),
     (_much_that_differs, f"differ in more than {MOST_DIFFERENT} arguments"),

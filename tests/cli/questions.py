@@ -34,7 +34,6 @@ from aileron.model.manifest import ApprovalRule, CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview, Step
 from aileron.model.secret import Secret
-from aileron.review.headline import rows_of
 from tests.cli.person import APPROVER
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen
 
@@ -141,7 +140,6 @@ def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
         "edits": [],
         "conversation": [],
         "difference": None,
-        "headline": rows_of([("", "", msgspec.json.encode(of.to_json()))])[""],
         **more,
     }
 

@@ -15,6 +15,7 @@ from aileron.review.question import state_words
 from tests.cli.command import Command, Said
 from tests.cli.questions import SUBJECTS, plan, subject_question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
+from tests.support.listed import in_a_list
 
 ID = "act-20261121T040000-0123456789abcdefcafe"
 OTHER = "act-20261121T040001-fedcba98765432100ff5"
@@ -467,14 +468,15 @@ def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
     piped, shown = aileron("approval", "list"), aileron.at_terminal("approval", "list", NO_COLOR="1")
 
     assert piped.out.splitlines() == [
-        f"{ID}\t2026-11-21T04:15:00Z\tlocal\taction\tact\tpending_approval",
-        f"{OTHER}\t2026-11-21T04:15:00Z\tlocal\taction\tact\tapproved",
+        f"{ID}\t2026-11-21T04:15:00Z\tlocal\taction\tact\tpending_approval\t! UNDECLARED\t-\tAct: body “Dear Mira”",
+        f"{OTHER}\t2026-11-21T04:15:00Z\tlocal\taction\tact\tapproved\t! UNDECLARED\t-\tAct: body “Dear Mira”",
     ]
     assert piped.err == ""
-    assert "act (approved)" in shown.out
+    assert "Act: body “Dear Mira” (approved)" in " ".join(shown.out.split())
+    assert "all asked by a command" in shown.out
     assert "aileron approve ID" in shown.out
     assert [ID[-6:] in shown.out, OTHER[-6:] in shown.out, ID in shown.out] == [True, True, False]
-    listed = [{key: one[key] for key in one if key not in ("plan", "head")} for one in fake.approvals]
+    listed = [{key: one[key] for key in one if key not in ("plan", "head")} for one in in_a_list(fake.approvals)]
     assert aileron("approval", "list", "--json").json == {"approvals": listed}
     fake.approvals = []
     assert aileron.at_terminal("approval", "list").out == "nothing is waiting\n"

@@ -14,6 +14,7 @@ import pytest
 from aileron.audit.verify import verify
 from aileron.ledger import Ledger
 from tests.cli.command import Command
+from tests.cli.questions import SUBJECTS, subject_question
 from tests.support.fake_daemon import FakeDaemon, Seen, error
 
 EVENTS: list[dict[str, Any]] = [
@@ -221,15 +222,17 @@ def test_settings_that_nobody_agreed_to_are_told(fake: FakeDaemon, aileron: Comm
 
 def test_what_waits_is_said(fake: FakeDaemon, aileron: Command):
     """How many, and the first three in words, with who asks."""
-    asked = {"status": "pending_approval", "created_at": "c", "expires_at": "e"}
     kinds = ("binding", "action_file", "grant", "secret")
     fake.approvals = [
-        {**asked, "approval_id": k, "digest": k, "kind": k, "name": "x", "agent": "claude"} for k in kinds
+        subject_question(SUBJECTS[kind], approval_id=f"act-{number}", agent="claude")
+        for number, kind in enumerate(kinds)
     ]
 
     assert (
-        "waiting\t4 for approval: aileron approval list\tclaude: Let a connector use x\t"
-        "claude: Add or change the action x\tclaude: Let x run without asking\n"
+        "waiting\t4 for approval: aileron approval list\t"
+        "claude: ! LASTING  Let “github://example/connector-mail” use the secret “pw” as “mira”\t"
+        "claude: ! LASTING  ! runs without approval  Change the action “send-mail”\t"
+        "claude: ! LASTING  ! no limit +1  Let “send-mail” run up to 10 times without asking\n"
     ) in aileron("status").out
     fake.approvals = []
     assert "waiting\t0 for approval\n" in aileron("status").out

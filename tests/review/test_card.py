@@ -18,7 +18,8 @@ from aileron.model.plan import CredentialUse, Filled, StepValue
 from aileron.model.preview import Preview, PreviewField
 from aileron.review.card import Card, Line, Section, Tone, Weight
 from aileron.review.decision_flow import Review, as_told, review_of
-from aileron.review.question import difference_lines, row_of, tags_of
+from aileron.review.question import difference_lines, tags_of
+from aileron.review.row import rows_for
 from tests.cli.questions import LASTING, SUBJECTS, VERDICTS, plan, previewed, question, subject_question
 from tests.cli.test_hostile_questions import question as hostile_consent
 from tests.cli.test_hostile_questions import run_question, subjects
@@ -443,7 +444,26 @@ def test_a_list_says_which_questions_belong_together() -> None:
     ]
 
     assert tags_of(asked) == {"a": "1 of 2", "b": "2 of 2"}
-    assert row_of(asked[0], "1 of 2") == "[1 of 2] Install the connector x"
+    assert [row.tags for row in rows_for(asked).values()] == ["[1 of 2]", "[2 of 2]", *[""] * 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("amount", 10_000_000.0, "10,000,000"),
+        ("amount", 10_000_000, "10,000,000"),
+        ("year", 2026, "2026"),
+        ("id", 4512345, "4512345"),
+        ("to", "mira@ex\u0430mple.com", "mira@ex<U+0430>mple.com"),
+        ("text", "Hello\np\u0430ypal.com", "Hello\np<U+0430>ypal.com"),
+        ("text", "Привет,\nМира", "Привет,\nМира"),
+    ],
+)
+def test_a_value_is_shown_as_an_amount_and_with_its_look_alikes_marked(name: str, value: Any, shown: str) -> None:
+    """Thousands apart where it is an amount, and a letter of another alphabet as its code; a language stays."""
+    (section,) = [one for one in card(question(plan({name: value}))).sections if "arguments" in one.title]
+
+    assert "\n".join(line.text for line in section.facts[0].lines) == shown
 
 
 @pytest.mark.parametrize(("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""')])
@@ -656,15 +676,15 @@ def test_a_connector_unsigned_by_a_publisher_who_signs_is_an_alarm() -> None:
         ("mira@example.com", None),
         ("Grüße aus Köln, Übersicht.pdf", None),
         ("Привет, Мира", None),
-        ("mira@ex\u0430mple.com", "x has letters that may look like others: mira@ex<U+0430>mple.com"),
-        ("see p\u0430ypal.com", "x has letters that may look like others: p<U+0430>ypal.com"),
-        ("\u0440\u0430\u0443.com", "x has letters that may look like others: <U+0440><U+0430><U+0443>.com"),
-        ("münchen@example.de", "x has letters that may look like others: m<U+00FC>nchen@example.de"),
-        ("paid\u202egnp.exe", "x has hidden characters, shown below as codes"),
+        ("mira@ex\u0430mple.com", "“x” contains look-alike letters: mira@ex<U+0430>mple.com"),
+        ("see p\u0430ypal.com", "“x” contains look-alike letters: p<U+0430>ypal.com"),
+        ("\u0440\u0430\u0443.com", "“x” contains look-alike letters: <U+0440><U+0430><U+0443>.com"),
+        ("münchen@example.de", "“x” contains look-alike letters: m<U+00FC>nchen@example.de"),
+        ("paid\u202egnp.exe", "“x” contains hidden characters, shown below as codes"),
         ("Lunch \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f1e9\U0001f1ea", None),
-        ("a\u200db", "x has hidden characters, shown below as codes"),
-        ("pay \U0001d159\U0001d159 1", "x has hidden characters, shown below as codes"),
-        (["fine", "zero\u200bwidth"], "x has hidden characters, shown below as codes"),
+        ("a\u200db", "“x” contains hidden characters, shown below as codes"),
+        ("pay \U0001d159\U0001d159 1", "“x” contains hidden characters, shown below as codes"),
+        (["fine", "zero\u200bwidth"], "“x” contains hidden characters, shown below as codes"),
     ],
 )
 def test_letters_that_are_not_what_they_seem_are_an_alarm(value: Any, alarm: str | None) -> None:

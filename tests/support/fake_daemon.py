@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from aileron import __version__
+from tests.support.listed import in_a_list
 
 __all__ = ["FakeDaemon", "Reply", "Seen", "error"]
 
@@ -170,7 +171,7 @@ class FakeDaemon:
             case (_, ["v1", "grants", *rest]):
                 return self._on_grants(seen, rest)
             case ("GET", ["v1", "action-approvals"]):
-                return 200, {"approvals": self.approvals}
+                return 200, {"approvals": in_a_list(self.approvals)}
             case ("GET", ["v1", "audit"]):
                 return 200, {"events": self.events}
             case _:

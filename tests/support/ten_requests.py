@@ -25,7 +25,7 @@ from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, Planned
 from aileron.model.timestamp import utc_of_us
 from tests.cli.questions import difference, question, subject_question
 
-__all__ = ["TEN", "Request"]
+__all__ = ["TEN", "Request", "calendar", "mail", "note", "payment", "run_by_claude"]
 
 _ACTIONS: Final = Path(__file__).resolve().parents[2] / "connectors"
 _HASH: Final = "sha256:" + "cd" * 32
@@ -199,6 +199,35 @@ _EDITED: Final = {**_NOTE, "channel": "#releases"}
 def _by_claude(of: Plan, **more: Any) -> Callable[[str], dict[str, Any]]:
     who = {"agent": "claude", "session": "ses-1", "folder": "/home/you/invoices"}
     return lambda id: question(of, approval_id=id, **who, **more)
+
+
+def run_by_claude(of: Plan) -> Callable[[str], dict[str, Any]]:
+    """What Claude asks for, by the id of its approval."""
+    return _by_claude(of)
+
+
+def calendar(title: str, day: int) -> Plan:
+    """An event of an hour in December."""
+    when = f"2026-12-{day:02}T"
+    return _calendar(
+        "create-calendar-event", {"title": title, "start_time": f"{when}12:00:00Z", "end_time": f"{when}13:00:00Z"}
+    )
+
+
+def mail(to: str, subject: str) -> Plan:
+    """A mail to one person."""
+    return _mail("send-email", {"to": to, "subject": subject, "body": "As discussed.\nMira"})
+
+
+def note(channel: str, text: str) -> Plan:
+    """A message to a channel."""
+    return _ship({"channel": channel, "text": text, "link": "https://git.example/pull/41"})
+
+
+def payment(recipient: str, amount: float, currency: str) -> Plan:
+    """A transfer."""
+    args = {**_PAYMENT, "recipient": recipient, "amount": amount, "currency": currency}
+    return _plan(_PAY, args, "api.northbank.example:443", ("api_key", "api_key/bank/main", "Transfers", None))
 
 
 def _ship(args: dict[str, Any]) -> Plan:

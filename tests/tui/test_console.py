@@ -55,7 +55,7 @@ async def test_two_hundred_that_wait_are_listed_in_their_order(world: World) -> 
         took_s = time.monotonic() - began
         await shown.press("end")
         await shown.until("a199 1.2.0")
-        rows = [row.split()[0] for row in shown.rows[2:7]]
+        rows = [row.split()[2] for row in shown.rows[2:7]]
         await shown.press("N")
         await shown.until("a198 1.2.0")
         await shown.press("home")
@@ -76,7 +76,7 @@ async def test_what_is_decided_stays_in_its_place(world: World) -> None:
         world.settle(asked[1], "denied")
         await shown.until("✗ Two")
         await shown.until("1 waiting")
-        assert [row.split()[0] for row in shown.rows[2:5]] == ["✓", "✗", "Three:"]
+        assert [row.split()[0] for row in shown.rows[2:5]] == ["✓", "✗", "~"]
 
         await shown.press("n")
         await shown.until("three 1.2.0")
@@ -114,7 +114,7 @@ async def test_what_nobody_can_say_the_end_of_waits_no_more_and_that_is_said(wor
         await shown.until(lambda: len(world.fake.asked("GET", "/v1/action-approvals/act-secret/result")) > 1)
         world.fake.script("GET", "/v1/action-approvals/act-secret/result", (200, dict(asked)))
         world.happen("binding.created")
-        await shown.until("✓ Replace the secret pw")
+        await shown.until("✓ Replace the value of the secret “pw”")
 
     assert sum("is no longer waiting" in one for one in shown.told) == 1
 
@@ -159,11 +159,11 @@ async def test_the_same_asked_often_is_one_line(world: World) -> None:
         await shown.until("6 waiting")
         await shown.until("goes to")
         await shown.press("g")
-        await shown.until("×5 Send mail")
+        await shown.until("5 alike: send-mail, to differs")
         await shown.until("Other")
-        assert sum("Send mail" in row for row in shown.rows[2:4]) == 1
+        assert not any("Send mail" in row for row in shown.rows[2:4])
         await shown.press("g")
-        await shown.until_not("×5")
+        await shown.until_not("5 alike")
 
 
 async def test_several_that_are_not_alike_are_denied_together_and_never_approved(world: World) -> None:
@@ -173,7 +173,7 @@ async def test_several_that_are_not_alike_are_denied_together_and_never_approved
     async with world.console() as shown:
         await shown.until("one 1.2.0")
         await shown.press("v", "j", "j", "v")
-        await shown.until("● Three")
+        await shown.until("● ~ undeclared Three")
         await shown.until("three 1.2.0")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
@@ -199,7 +199,7 @@ async def test_a_mark_counts_only_while_its_question_waits_and_is_listed(world: 
     async with world.console() as shown:
         await shown.until("one 1.2.0")
         await shown.press("v", "j", "v", "j")
-        await shown.until("● Two")
+        await shown.until("● ~ undeclared Two")
         await shown.until("three 1.2.0")
         world.settle(asked[0], "expired")
         await shown.until("expired")
@@ -228,7 +228,7 @@ async def test_a_mark_stays_on_what_could_not_be_denied(world: World) -> None:
         await shown.until("deny 2 requests")
         await shown.press("enter")
         await shown.until("✗ Two")
-        await shown.until("● One")
+        await shown.until("● ~ undeclared One")
 
 
 async def test_the_first_that_comes_rings_and_what_waited_does_not(
@@ -295,7 +295,7 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: 
         assert "Send b: to “mallory@evil.example”  " in rows[1]
         assert "Send c: to “\\x1b[2J\\u202e done”" in rows[2]
         assert "…" in rows[3]
-        assert [re.search(r"a command +[0-9]+ d$", row.rstrip()) is None for row in rows] == [False] * 4
+        assert [re.search(r" +[0-9]+ d$", row.rstrip()) is None for row in rows] == [False] * 4
         await shown.press("slash")
         await shown.type("evil")
         await shown.press("enter")
@@ -303,8 +303,8 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: 
         assert "mira" not in shown.rows[2]
 
 
-async def test_the_list_is_in_the_order_in_which_was_asked(world: World) -> None:
-    """As the page has it, whatever expires first; what expires soon is marked by a sign and a word."""
+async def test_what_expires_first_stands_first_in_the_list(world: World) -> None:
+    """As everywhere, whatever was asked first; what expires soon is marked by a sign and a word."""
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 50))
     late = named("asked-late", created_at="2026-11-21T05:00:00Z", expires_at=soon)
     early = named("asked-early", created_at="2026-11-21T03:00:00Z")
@@ -313,9 +313,9 @@ async def test_the_list_is_in_the_order_in_which_was_asked(world: World) -> None
         await shown.until("Asked late")
         rows = shown.rows[2:4]
 
-    assert [row.strip("! ").partition(":")[0] for row in rows] == ["Asked early", "Asked late"]
-    assert rows[1].startswith("!")
-    assert rows[1].endswith(" soon")
+    assert ["Asked late" in row for row in rows] == [True, False]
+    assert rows[0].startswith("! ! UNDECLARED Asked late")
+    assert rows[0].endswith(" soon")
 
 
 async def test_one_that_is_marked_is_denied_wherever_the_cursor_is(world: World) -> None:
@@ -1015,7 +1015,7 @@ async def test_a_resize_is_of_the_size_that_there_is_now(world: World) -> None:
             await shown.pilot.resize_terminal(columns, rows)
             await shown.pilot.pause()
             listed = shown.rows[2].rstrip().partition("  │")[0].rstrip()
-            room = columns * 2 // 5 if columns >= frame.WIDE else columns
+            room = columns * 9 // 20 if columns >= frame.WIDE else columns
             assert len(listed.rstrip("│").rstrip()) == room - 2, shown.text
             assert ("one 1.2.0" in shown.text) == (columns >= frame.NARROW), shown.text
 
@@ -1153,7 +1153,7 @@ async def test_a_passphrase_is_asked_for_with_what_it_decides_above_it(world: Wo
         await shown.approve("yes")
         await shown.until(lambda: world.sent())
         await shown.press("g", "home", "v", "end", "v")
-        await shown.until("● Other")
+        await shown.until("● ~ undeclared Other")
         await shown.settled()
         await shown.press("d")
         await shown.until("deny 2 requests")

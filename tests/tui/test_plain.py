@@ -114,7 +114,7 @@ def test_lines_that_are_typed_ahead_are_commands_one_after_the_other(world: Worl
     world.ask(question())
     said = dialogue(world, ("> ", "list\nstatus"), (f"daemon      {__version__}", ""))
 
-    assert said.out.count("1 Send mail: to") == 2
+    assert said.out.count("1 ! UNDECLARED  Send mail: to") == 2
 
 
 def test_what_can_be_undone_takes_yes(world: World) -> None:
@@ -157,7 +157,7 @@ def test_what_comes_and_what_is_settled_is_said(world: World, is_first: bool) ->
         return ""
 
     number = 1 if is_first else 2
-    said = dialogue(world, ("> ", come), (f"new: {number} After", go), (f"settled: {number} After", ""))
+    said = dialogue(world, ("> ", come), (f"new: {number} ! UNDECLARED  After", go), (f"settled: {number} After", ""))
 
     assert "new: " in said.out
 
@@ -174,7 +174,7 @@ def test_what_nobody_can_say_the_end_of_waits_no_more_in_lines_too(world: World)
 
     said = dialogue(world, ("> ", go), ("settled: ", "list"))
 
-    assert "Replace the secret pw · a command · no longer waits" in said.out
+    assert "Replace the value of the secret “pw” · a command · no longer waits" in said.out
     assert "! outcome not known: a bug" in said.out
     assert "nothing waiting" in said.out
 
@@ -300,7 +300,7 @@ def test_a_daemon_that_refuses_at_first_ends_no_console(world: World) -> None:
         world.fake.script(*route, (200, {"approvals": world.fake.approvals}))
         return "list"
 
-    said = dialogue(world, ("> ", mend), ("1 One: to", ""))
+    said = dialogue(world, ("> ", mend), ("1 ! UNREAD  one", ""))
 
     assert said.out.count("! not yet") >= 2
 
@@ -477,12 +477,12 @@ def test_a_filter_lists_only_what_has_its_words(world: World) -> None:
         ("> ", "filter agent:codex"),
         ("! filtered: agent:codex", "filter nothing like it"),
         ("nothing matches", "filter"),
-        ("2 Two: to", ""),
+        ("2 ! UNDECLARED  Two: to", ""),
     )
 
     only = said.out.split("filter agent:codex")[-1].split("! filtered")[0]
-    assert "2 Two" in only
-    assert "1 One" not in only
+    assert "UNDECLARED  Two" in only
+    assert "UNDECLARED  One" not in only
 
 
 def test_what_happened_is_told_run_by_run_and_the_hour_in_numbers(world: World) -> None:

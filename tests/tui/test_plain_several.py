@@ -39,7 +39,7 @@ def test_three_alike_take_one_card_and_one_word_and_each_is_signed(world: World)
     ):
         assert fact in card
     assert "3 of 3 approved" in said.out
-    assert "4 Send mail" in said.out.rpartition("> list")[2]
+    assert "4 ~ undeclared  Send mail" in said.out.rpartition("> list")[2]
 
 
 def test_anything_but_the_word_decides_nothing(world: World) -> None:

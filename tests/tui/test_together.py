@@ -114,12 +114,15 @@ async def test_what_asks_for_a_look_of_its_own_is_not_approved_with_others(
     world: World, asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
     """It is said which, and why; nothing is sent. The control is the first test."""
-    world.ask(*asked())
+    waiting = asked()
+    world.ask(*waiting)
     async with world.console((120, 40)) as shown:
         await shown.until("waiting")
         await shown.until(lambda: shown.app.guard.digest)
         await shown.settled()
-        await shown.press("a", "A")
+        await shown.press(*("v", "j") * len(waiting))
+        await shown.settled()
+        await shown.press("A")
         await shown.until_told(why)
         await shown.press("y")
         await shown.pilot.pause()
@@ -133,7 +136,9 @@ async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
     async with world.console((120, 40)) as shown:
         await shown.until("LASTING PERMISSION")
         await shown.settled()
-        await shown.press("a", "A")
+        await shown.press("v", "j", "v")
+        await shown.settled()
+        await shown.press("A")
         await shown.until_told("decide lasting permissions one by one")
 
     assert world.sent() == []
@@ -174,7 +179,9 @@ async def test_what_can_be_told_without_the_key_is_told_before_it_is_asked_for(w
     async with world.console((120, 40), not_kept="tmux") as shown:
         await shown.until("2 waiting")
         await shown.settled()
-        await shown.press("a", "A")
+        await shown.press("v", "j", "v")
+        await shown.settled()
+        await shown.press("A")
         await shown.until_told("you asked the agent about it")
 
     assert world.asked_for == []

@@ -31,6 +31,7 @@ from aileron.web.app import Page
 from aileron.web.daemon_port import Ended
 from aileron.web.sessions import Session, Sessions
 from tests.cli import questions
+from tests.support.listed import in_a_list
 
 __all__ = ["ASKED", "Browser", "Key", "Process", "ToldDesk", "asking", "browser_of", "previewed"]
 
@@ -134,7 +135,9 @@ class ToldDesk:
         return self._rows(lambda one: one["status"] != "pending_approval")
 
     def _rows(self, wanted: Callable[[dict[str, Any]], bool]) -> list[ApprovalEntry]:
-        return [msgspec.convert(one, ApprovalEntry) for one in self.questions if wanted(one)]
+        return [
+            msgspec.convert(one, ApprovalEntry) for one in in_a_list([one for one in self.questions if wanted(one)])
+        ]
 
     async def question(self, approval_id: str) -> Question:
         """The one of this id."""

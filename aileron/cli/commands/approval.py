@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -26,12 +25,11 @@ from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 from aileron.review.decision_flow import as_told
-from aileron.review.question import KINDS, agent_of, name_of, row_of, state_words, tags_of, waits
+from aileron.review.question import KINDS, name_of, state_words, waits
+from aileron.review.row import Row, common_asker, rows_for
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 
-_SHORT_ID: Final = 6
-"""Characters of an id in a list, at least: one in 16 million for its end."""
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="ID of the request, or the end of it.", autocompletion=approval_ids)
 ]
@@ -173,13 +171,11 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(found)
         return
+    rows, entries = rows_for(found.approvals), {entry.approval_id: entry for entry in found.approvals}
     if output.is_terminal():
-        names, tags = _short_ids(found.approvals), tags_of(found.approvals)
-        rows = [_short_row(entry, names[entry.approval_id], tags) for entry in found.approvals]
-        titles = ("ID", "REQUEST", "AGENT", "AGE", "EXPIRES")
-        output.print_table(titles, rows, empty="nothing is waiting", folds=("REQUEST",))
+        _print_list(rows, entries)
     else:
-        output.print_table((), [_row(entry) for entry in found.approvals], empty="")
+        output.print_table((), [_row(entries[name], row) for name, row in rows.items()], empty="")
     if found.approvals and output.is_terminal() and output.is_terminal("stderr"):
         output.note("\napprove: aileron approve ID\ndeny: aileron deny ID")
         decision_dialogue.note_unsigned(approver_status(supervisor))
@@ -275,7 +271,18 @@ def _edited(args: dict[str, Any]) -> dict[str, Any]:
                 raise
 
 
-def _row(entry: ApprovalEntry) -> tuple[str | None, ...]:
+def _print_list(rows: dict[str, Row], entries: dict[str, ApprovalEntry]) -> None:
+    """At a terminal. Who asks for all of them is said once, so that the requests have the room."""
+    asker = common_asker(rows.values()) if len(rows) > 1 else None
+    names = output.short_ids(list(rows))
+    short = [_short_row(entries[name], row, names[name], has_agent=asker is None) for name, row in rows.items()]
+    titles = ("ID", "DOES", "REQUEST", *(("AGENT",) if asker is None else ()), "AGE", "EXPIRES")
+    output.print_table(titles, short, empty="nothing is waiting", folds=("REQUEST",))
+    if asker is not None and output.is_terminal("stderr"):
+        output.note(f"\nall asked by {asker}")
+
+
+def _row(entry: ApprovalEntry, row: Row) -> tuple[str | None, ...]:
     return (
         entry.approval_id,
         output.time_left(entry.expires_at),
@@ -283,27 +290,18 @@ def _row(entry: ApprovalEntry) -> tuple[str | None, ...]:
         entry.kind,
         name_of(entry),
         entry.status,
+        row.verdict,
+        row.alarm or None,
+        row.title,
     )
 
 
-def _short_row(entry: ApprovalEntry, name: str, tags: dict[str, str]) -> tuple[str, ...]:
-    """At a terminal: what it would do, as the agent says, and who asks; the status only where it is not that it waits."""
-    row = row_of(entry, tags.get(entry.approval_id, ""))
-    what = row if waits(entry) else f"{row} ({state_words(entry.status)})"
-    return (name, what, agent_of(entry), output.time_since(entry.created_at), output.time_left(entry.expires_at))
-
-
-def _short_ids(entries: list[ApprovalEntry]) -> dict[str, str]:
-    """By id, an end of it that no other one here has, which every command takes for it."""
-    names = [entry.approval_id for entry in entries]
-    return {
-        name: next(end for end in _ends(name) if sum(other.endswith(end) for other in names) == 1) for name in names
-    }
-
-
-def _ends(name: str) -> Iterator[str]:
-    yield from (name[-size:] for size in range(_SHORT_ID, len(name)))
-    yield name
+def _short_row(entry: ApprovalEntry, row: Row, name: str, *, has_agent: bool) -> tuple[str, ...]:
+    """What it does, its alarm, and what it is about; the status only where it is not that it waits."""
+    what = "  ".join(part for part in (row.marks, row.title) if part)
+    what = what if waits(entry) else f"{what} ({state_words(entry.status)})"
+    times = (output.time_since(entry.created_at), output.time_left(entry.expires_at))
+    return (name, row.verdict, what, *((row.asker,) if has_agent else ()), *times)
 
 
 def _signature(entry: Question) -> str | None:

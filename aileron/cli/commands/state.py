@@ -31,7 +31,8 @@ from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
 from aileron.files import OTHERS_MAY_USE
 from aileron.model.visible import visible
-from aileron.review.question import agent_of, row_of, tags_of, waits
+from aileron.review.question import waits
+from aileron.review.row import rows_for
 
 if TYPE_CHECKING:
     from aileron.config import SandboxMode
@@ -386,8 +387,7 @@ def _waiting(supervisor: Supervisor, running: Status) -> list[str]:
     if listed is None:
         return [f"{running.pending} for approval"]
     waiting = [entry for entry in listed.approvals if waits(entry)]
-    tags = tags_of(waiting)
-    rows = [f"{agent_of(entry)}: {row_of(entry, tags.get(entry.approval_id, ''))}" for entry in waiting[:_MOST_WAITING]]
+    rows = [f"{row.asker}: {row.text}" for row in list(rows_for(waiting).values())[:_MOST_WAITING]]
     return [f"{running.pending} for approval: aileron approval list", *rows]
 
 

@@ -32,7 +32,7 @@ from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError
 from aileron.model.plan import Plan
 from aileron.model.timestamp import utc
-from aileron.review.headline import rows_of
+from aileron.review.listed import listed
 
 __all__ = ["ApprovalQueue"]
 
@@ -68,7 +68,7 @@ class ApprovalQueue:
 
     async def listed(self) -> list[ApprovalEntry]:
         """What waits for a person, the first to expire first."""
-        return await query.open_approvals(self._ledger, rows_of)
+        return await query.open_approvals(self._ledger, lambda rows: listed(rows, self._action_text))
 
     async def show(self, approval_id: str) -> Question:
         """A question, whole: what is asked about, for a run what differs from an approved one, for a grant the action's file."""
@@ -78,6 +78,13 @@ class ApprovalQueue:
         if question.kind != ConsentKind.ACTION:
             return question
         return msgspec.structs.replace(question, difference=await self._difference(approval_id, question))
+
+    def _action_text(self, name: str) -> str | None:
+        """The file of an action as it is now; None where there is none that can be read."""
+        try:
+            return self._actions.load(name).text
+        except AileronError:
+            return None
 
     async def _granted_text(self, question: Question) -> str | UnsetType:
         """The file that a grant is bound to, which says what it does not limit; UNSET where it is gone, or another by now."""

@@ -43,7 +43,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
 from aileron.review.decision_flow import UnsignedDecision
-from aileron.review.headline import rows_of
+from aileron.review.listed import listed
 from aileron.web import daemon_port
 
 __all__ = ["SURFACE", "PageService"]
@@ -158,12 +158,12 @@ class PageService:
     # What is shown
 
     async def waiting(self) -> list[ApprovalEntry]:
-        """In the order they were asked: a new one comes last."""
-        return sorted(await self._queue.listed(), key=lambda row: (row.created_at, row.approval_id))
+        """The first to expire first."""
+        return await self._queue.listed()
 
     async def recent(self) -> list[ApprovalEntry]:
         """What is over, the newest first."""
-        return [*await query.recent_approvals(self._ledger, _RECENT, rows_of)]
+        return [*await query.recent_approvals(self._ledger, _RECENT, listed)]
 
     async def question(self, approval_id: str) -> Question:
         """Whole."""

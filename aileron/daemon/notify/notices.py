@@ -68,7 +68,7 @@ class Notice:
             approval_id=_shown(asked.approval_id),
             action=_shown(_called(asked)),
             agent="" if entry is None else _shown(entry.agent or "a command"),
-            headline=_said(entry.headline) if with_details and entry is not None and entry.headline else "",
+            headline=_sentence(entry) if with_details and entry is not None else "",
             url=f"{base}/approvals/{_shown(asked.approval_id)}",
             at_s=asked.at_s,
             expires_at_s=None if expires is None else expires.timestamp(),
@@ -126,6 +126,11 @@ def _called(asked: Asked) -> str:
 def _shown(text: str) -> str:
     spelled = _UNSAFE.sub(lambda found: f"[U+{ord(found[0]):04X}]", text[: MAX_NAME_CHARACTERS + 1])
     return spelled if len(spelled) <= MAX_NAME_CHARACTERS else spelled[:MAX_NAME_CHARACTERS] + " [cut]"
+
+
+def _sentence(entry: ApprovalEntry) -> str:
+    """What the agent said of a run; that of a consent is ours, and its name is in the title."""
+    return _said(entry.headline) if entry.kind == ConsentKind.ACTION and entry.headline else ""
 
 
 def _said(text: str) -> str:

@@ -1,0 +1,65 @@
+"""Numbers as a person reads them: `10,000,000`, never `10000000.0`.
+
+Pure. JSON has one kind of number, and a file's `number` comes as a float; how it is spelled in a plan, and signed, stays what it
+is. An integer is grouped only where its name says that it is an amount: years, ports and ids are numbers too.
+
+>>> spoken_number(10000000.0), spoken_number(1249.5), spoken_number(2026, "year"), spoken_number(10_000_000, "Amount")
+('10,000,000', '1,249.5', None, '10,000,000')
+
+Not here: a number in JSON (`f`, `r`), and one that came as a text.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Final
+
+from aileron.actions.summary import as_compared
+
+__all__ = ["spoken_number", "without_points"]
+
+_AMOUNTS: Final = frozenset(
+    {
+        *(
+            "amount",
+            "amounts",
+            "price",
+            "total",
+            "subtotal",
+            "sum",
+            "cost",
+            "costs",
+            "fee",
+            "fees",
+            "balance",
+            "budget",
+        ),
+        *("salary", "payment", "deposit", "refund", "credit", "debit", "discount", "tax", "value", "limit"),
+    }
+)
+"""Words in the name of an argument."""
+_MOST_DIGITS: Final = 21
+"""Before the point; what is larger stays in the form with an exponent, which is shorter."""
+
+
+def spoken_number(value: Any, name: str = "") -> str | None:
+    """A float, or an amount, with its thousands apart; None for what is none."""
+    if isinstance(value, float):
+        exact = Decimal(repr(value))
+        if not exact.is_finite() or exact.adjusted() >= _MOST_DIGITS or exact.adjusted() < -_MOST_DIGITS:
+            return None
+        text = f"{exact:,f}"
+        return text.removesuffix(".0") if "." in text else text
+    if isinstance(value, int) and not isinstance(value, bool) and not _AMOUNTS.isdisjoint(as_compared(name).split()):
+        return f"{value:,}" if abs(value) < 10**_MOST_DIGITS else None
+    return None
+
+
+def without_points(value: Any) -> Any:
+    """The same value with whole numbers in it that are spelled as such: `{"amount": 3.0}` has a 3."""
+    if isinstance(value, dict):
+        return {name: without_points(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [without_points(one) for one in value]
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 10**_MOST_DIGITS
+    return int(value) if is_whole else value

@@ -1,0 +1,74 @@
+"""Letters that look like those of another alphabet, found in a value and marked where it stands.
+
+Pure. A word in one alphabet is a language; a word in two, or a mail address with other letters than ASCII's, may be taken for
+another. Such a letter is shown as its code, in the sentence, in a row and in the value itself: `p<U+0430>ypal.com`.
+
+>>> with_codes("Привет, p\u0430ypal.com"), list(look_alikes("Привет"))
+('Привет, p<U+0430>ypal.com', [])
+
+Source: Unicode Technical Standard 39 (mixed scripts). Not here: hosts that look like another (lookalike.py), what is an alarm
+(alarms.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["look_alikes", "with_codes"]
+
+_MAX_BRIEF: Final = 100
+"""Characters of one piece that are listed: two lines of a small terminal. All of it stands below."""
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_PIECE: Final = re.compile(r"[^\s,;<>()\"'/]+")
+"""One class and nothing after it: a megabyte is read once, whatever is in it."""
+_ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
+"""Alphabets with letters that look like those of another."""
+
+
+def look_alikes(text: str) -> Iterator[str]:
+    """Mail addresses with other letters than ASCII's; hosts, and words, in more than one alphabet. Those letters as codes."""
+    for piece in _PIECE.finditer(text):
+        for _, found in _found_in(piece[0]):
+            yield _in_codes(found[:_MAX_BRIEF])
+
+
+def with_codes(text: str) -> str:
+    """The text with such letters as codes; the same where it has none."""
+    return text if text.isascii() else _PIECE.sub(_marked, text)
+
+
+def _marked(match: re.Match[str]) -> str:
+    piece, shown, at = match[0], "", 0
+    for begin, found in _found_in(piece):
+        shown += piece[at:begin] + _in_codes(found)
+        at = begin + len(found)
+    return shown + piece[at:]
+
+
+def _found_in(piece: str) -> Iterator[tuple[int, str]]:
+    """With where it begins: of what has a dot or an @ in its middle (an address, a host, a file's name) all of it; else words."""
+    if piece.isascii():
+        return
+    whole = piece.strip("@.")
+    is_address = "@" in whole or "." in whole
+    words = [(found.start(), found[0]) for found in _WORD.finditer(piece)]
+    for begin, text in [(piece.find(whole), whole)] if is_address else words:
+        if not text.isascii() and ("@" in text or _is_mixed(text)):
+            yield begin, text
+
+
+def _is_mixed(text: str) -> bool:
+    return len({_alphabet(one) for one in text if one.isalpha()} & _ALIKE) > 1
+
+
+def _in_codes(text: str) -> str:
+    return "".join(one if one.isascii() else f"<U+{ord(one):04X}>" for one in text)
+
+
+@functools.lru_cache(maxsize=4096)  # letters: what texts in some alphabets have
+def _alphabet(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0]

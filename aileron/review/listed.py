@@ -1,0 +1,163 @@
+"""What a list says of each question: the sentence and the verdict of its card, its worst alarm, and which others are alike.
+
+Pure; runs in the daemon, so that every surface, and a program, has the same. A row is made of what the question itself says:
+no preview was read for it, and it is compared with no earlier call. So a card can have alarms that its row has not.
+
+Rules
+- What cannot be read for a list is the worst there is, and no row without a mark.
+- A row has one alarm: the worst, in a few words, and how many more there are.
+- What is alike has no alarm, no conversation, and nothing pays (together.py).
+
+Source: docs/reference/http-api.md (A list), docs/reference/console.md (The list). Not here: what a row looks like (row.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from aileron.api.approvals import ApprovalEntry, Question
+from aileron.model.consent import GrantConsent, Subject
+from aileron.model.plan import Plan
+from aileron.review.alarms import alarms
+from aileron.review.card import consent_alarms
+from aileron.review.compared import Compared
+from aileron.review.granted import granted_action
+from aileron.review.headline import cut_to_row, rows_of, spelled_out
+from aileron.review.question import is_run, waits
+from aileron.review.subject import consent_headline
+from aileron.review.together import Likeness, alike_among, likeness_of
+from aileron.review.weight import UNREADABLE, Verdict, consent_verdict_of, verdict_of
+
+__all__ = ["UNREAD", "listed"]
+
+UNREAD: Final = "open it to read it"
+"""Of what is too long for a list, or of another version."""
+_NOTHING_COMPARED: Final = Compared({}, (), (), (), is_known=False, edited=frozenset())
+_WORST: Final = (
+    *("look-alike letters", "look-alike host", "hidden characters", "runs without approval", "no limit", "far end"),
+    *("blind copy", "unknown value", "unsigned", "allows more"),
+)
+"""The worst first: what deceives, then what has no limit, then what is only more than before."""
+_OF_CONSENTS: Final = (
+    ("look-alike letters", "look-alike letters"),
+    ("(! not in plain letters", "look-alike letters"),
+    ("hidden characters", "hidden characters"),
+    ("LOOKS LIKE ", "look-alike host"),
+    ("RUNS WITHOUT", "runs without approval"),
+    ("ALLOWS MORE: approval.required: true → ", "runs without approval"),
+    ("NO LIMIT: ", "no limit"),
+    ("! no limit on ", "no limit"),
+    ("! until ", "far end"),
+    ("UNSIGNED", "unsigned"),
+    ("ALLOWS MORE: ", "allows more"),
+)
+"""What is in an alarm of a consent's card, and how a row says it."""
+_MOST_KEPT: Final = 1024
+"""Questions whose facts are kept, of some 2 KiB each: as many as can wait. A list is made with every piece of news."""
+
+
+class _Told(NamedTuple):
+    """What is so of a question whatever stands beside it. `headline`: of a consent."""
+
+    verdict: Verdict
+    briefs: tuple[str, ...]
+    headline: str | None = None
+    likeness: Likeness | None = None
+
+
+_UNREADABLE: Final = _Told(UNREADABLE, (UNREAD,))
+_kept: dict[bytes, _Told] = {}
+"""By a digest of what was stored. Emptied when it is full: what still waits is soon known again."""
+
+
+def listed(
+    rows: Sequence[tuple[ApprovalEntry, bytes | None, bool]], granted_text: Callable[[str], str | None] = lambda _: None
+) -> list[ApprovalEntry]:
+    """The entries with their fields of a list. Each comes with its plan or subject as stored, None where that is too long, and
+    whether a person edited it.
+
+    `granted_text` gives the file of an action by its name, which says what a grant leaves open.
+    """
+    told = [_told(entry, stored, granted_text) for entry, stored, _ in rows]
+    runs = [(entry.approval_id, str(entry.action), stored) for entry, stored, _ in rows if is_run(entry)]
+    headlines = rows_of(runs)
+    entries = [
+        msgspec.structs.replace(
+            entry,
+            headline=headlines.get(entry.approval_id, UNSET) if one.headline is None else one.headline,
+            verdict=one.verdict.brief,
+            weight=one.verdict.weight.value,
+            alarm=_worst(one.briefs) if one.briefs else UNSET,
+        )
+        for (entry, _, _), one in zip(rows, told, strict=True)
+    ]
+    return _with_alike(
+        entries, [one._replace(likeness=None) if row[2] else one for row, one in zip(rows, told, strict=True)]
+    )
+
+
+def _with_alike(entries: list[ApprovalEntry], told: Sequence[_Told]) -> list[ApprovalEntry]:
+    plain = {
+        entry.approval_id: one.likeness
+        for entry, one in zip(entries, told, strict=True)
+        if one.likeness is not None and not one.briefs and waits(entry) and not entry.asked_back
+    }
+    of = {name: group for group in alike_among(plain) for name in group.names}
+    return [
+        msgspec.structs.replace(entry, alike=group.names[0], differs=list(group.differs))
+        if (group := of.get(entry.approval_id)) is not None
+        else entry
+        for entry in entries
+    ]
+
+
+def _worst(briefs: Sequence[str]) -> str:
+    known = dict.fromkeys(briefs)
+    worst = min(known, key=lambda brief: _WORST.index(brief) if brief in _WORST else -1)
+    return worst if len(known) == 1 else f"{worst} +{len(known) - 1}"
+
+
+def _told(entry: ApprovalEntry, stored: bytes | None, granted_text: Callable[[str], str | None]) -> _Told:
+    if stored is None:
+        return _UNREADABLE
+    text = granted_text(str(entry.name)) if entry.kind == "grant" else None
+    key = hashlib.sha256(
+        b"\0".join((entry.kind.encode(), entry.created_at.encode(), (text or "").encode(), stored))
+    ).digest()
+    if (known := _kept.get(key)) is not None:
+        return known
+    try:
+        found = _of_run(stored) if is_run(entry) else _of_consent(entry, stored, text)
+    except (TypeError, ValueError):  # msgspec.ValidationError is a ValueError: it is of another version
+        found = _UNREADABLE
+    if len(_kept) >= _MOST_KEPT:
+        _kept.clear()
+    _kept[key] = found
+    return found
+
+
+def _of_run(stored: bytes) -> _Told:
+    plan = Plan.from_json(msgspec.json.decode(stored))
+    briefs = tuple(alarm.brief for alarm in alarms(plan, None, _NOTHING_COMPARED) if alarm.brief)
+    return _Told(verdict_of(plan), briefs, likeness=likeness_of(plan))
+
+
+def _of_consent(entry: ApprovalEntry, stored: bytes, text: str | None) -> _Told:
+    subject: Subject = msgspec.json.decode(stored, type=Subject)
+    question = Question(**msgspec.structs.asdict(entry), head="", granted_text=UNSET if text is None else text)
+    granted = granted_action(subject, text) if isinstance(subject, GrantConsent) else None
+    return _Told(
+        consent_verdict_of(subject, granted),
+        tuple(_briefly(consent_alarms(question, subject))),
+        cut_to_row(spelled_out(consent_headline(subject))),
+    )
+
+
+def _briefly(texts: Sequence[str]) -> Iterator[str]:
+    for text in texts:
+        yield next((brief for part, brief in _OF_CONSENTS if part in text), UNREAD)

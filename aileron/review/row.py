@@ -1,0 +1,108 @@
+"""One row of a list, for every surface: what it does, its worst alarm, and what it is about, in this order and in words.
+
+    Row.lead         ! PAYS  ! look-alike letters
+    Row.title        Transfer 1,840.5 EUR to “N<U+043E>rthwind”
+
+Pure, and light: the console lists before it reads any question. The facts are the daemon's word (listed.py), and nobody signed
+them; the card of a question is made of what is signed.
+
+Rules
+- Surfaces lay rows out, and neither leave a mark out nor add one. What stands first is cut last.
+- What expires first stands first.
+- A row that says nothing of what it does was not read for the list, and says that.
+
+Source: docs/reference/console.md (The list). Not here: columns, colours, keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aileron.model.visible import visible, without_gaps
+from aileron.review.question import agent_of, tags_of, title_of
+
+if TYPE_CHECKING:
+    from aileron.api.approvals import ApprovalEntry
+
+__all__ = ["Row", "common_asker", "group_title", "in_order", "rows_for"]
+
+_MAX_TITLE: Final = 400
+"""Characters: 160 of the daemon's, of which each may be an escape; no list is wider."""
+_MAX_WORDS: Final = 40
+"""Characters of a verdict or an alarm, which are words of ours."""
+_NOT_READ: Final = "! UNREAD"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What a list says of one question; every text harmless, and on one line.
+
+    `weight` is one of review/weight.py, as a text. `alarm` is empty, or begins with `! `.
+    """
+
+    id: str
+    title: str
+    verdict: str
+    weight: str
+    alarm: str
+    tags: str
+    asker: str
+    alike: str
+    differs: tuple[str, ...]
+
+    @property
+    def marks(self) -> str:
+        """What is said before the title: the alarm, and what a list knows beside it."""
+        return "  ".join(part for part in (self.alarm, self.tags) if part)
+
+    @property
+    def text(self) -> str:
+        """All of it in one line."""
+        return "  ".join(part for part in (self.verdict, self.marks, self.title) if part)
+
+
+def rows_for(entries: Sequence[ApprovalEntry]) -> dict[str, Row]:
+    """By id, in the order of `in_order`."""
+    tags = tags_of(entries)
+    return {entry.approval_id: _row(entry, tags.get(entry.approval_id, "")) for entry in in_order(entries)}
+
+
+def in_order(entries: Iterable[ApprovalEntry]) -> list[ApprovalEntry]:
+    """The first to expire first; of those that expire together the first that was asked."""
+    return sorted(entries, key=lambda entry: (entry.expires_at, entry.created_at, entry.approval_id))
+
+
+def common_asker(rows: Iterable[Row]) -> str | None:
+    """Who asks in all of them, said once and not in each; None: there are several, or none."""
+    askers = {row.asker for row in rows}
+    return askers.pop() if len(askers) == 1 else None
+
+
+def group_title(rows: Sequence[Row], name: str) -> str:
+    """What stands for several that are alike: never the title of one of them, which would say too much."""
+    differs = rows[0].differs
+    what = f"{' and '.join(differs)} differ{'' if len(differs) > 1 else 's'}" if differs else "identical"
+    return f"{name}, {what}"
+
+
+def _row(entry: ApprovalEntry, tags: str) -> Row:
+    verdict, alarm = entry.verdict or _NOT_READ, entry.alarm or ""
+    return Row(
+        id=visible(entry.approval_id),
+        title=_line(entry.headline or title_of(entry), _MAX_TITLE),
+        verdict=_line(verdict, _MAX_WORDS),
+        weight=entry.weight or "heavy",
+        alarm=f"! {_line(alarm, _MAX_WORDS)}" if alarm else "",
+        tags=f"[{tags}]" if tags else "",
+        asker=_line(agent_of(entry), _MAX_TITLE),
+        alike=visible(entry.alike or ""),
+        differs=tuple(_line(name, _MAX_WORDS) for name in (entry.differs or ())[:2]),
+    )
+
+
+def _line(text: str, most: int) -> str:
+    """On one line; what is cut looks so."""
+    shown = without_gaps(visible(text[: most + 1]))
+    return shown if len(text) <= most else f"{shown[: most - 1]}…"

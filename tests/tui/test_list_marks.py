@@ -1,0 +1,98 @@
+"""A list of twenty-two requests on every surface: the three dangerous ones are those with an alarm, and it is a word.
+
+The rows are made in one place (review/listed.py, review/row.py); here each surface is asked whether it shows all of them.
+Looked at with these: 80x24, 120x40, without colours, in lines, as a command, and the page.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from aileron.api.approvals import ApprovalEntry
+from aileron.review.row import Row, rows_for
+from tests.cli.command import Command
+from tests.support.listed import in_a_list
+from tests.support.twenty_two import DANGEROUS, twenty_two
+from tests.tui.consoles import World
+from tests.tui.test_plain import dialogue
+from tests.web.daemon_port import ToldDesk, browser_of
+
+pytestmark = pytest.mark.anyio
+
+
+def rows() -> list[Row]:
+    """Of all of them, as every surface has them."""
+    known = ApprovalEntry.__struct_fields__
+    listed = [{name: one[name] for name in one if name in known} for one in in_a_list(twenty_two())]
+    return list(rows_for(msgspec.convert(listed, list[ApprovalEntry])).values())
+
+
+def test_the_three_dangerous_ones_have_an_alarm_and_no_other_has_one() -> None:
+    """With the verdict of the card; the first to expire stands first."""
+    told = rows()
+
+    assert {row.id: (row.verdict, row.alarm) for row in told if row.alarm} == DANGEROUS
+    assert [row.verdict for row in told if row.weight == "heavy"].count("! PAYS") == 3
+    assert [row.id[-2:] for row in told] == [f"{number:02}" for number in range(21, -1, -1)]
+    titles = " ".join(row.title for row in told)
+    assert "10,000,000 “JPY”" in titles
+    assert "N<U+043E>rthwind Ltd" in titles
+    assert {row.differs for row in told if row.alike} == {("text",), ("to",)}
+    assert not any(row.alike for row in told if row.verdict == "! PAYS" or row.alarm)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+@pytest.mark.parametrize("no_color", ["", "1"], ids=["colours", "NO_COLOR"])
+async def test_the_console_has_each_mark(
+    world: World, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], no_color: str
+) -> None:
+    """Every row, at both sizes; what all of them have in common stands in none."""
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    world.ask(*twenty_two())
+    async with world.console(size) as shown:
+        await shown.until("22 waiting")
+        await shown.until("goes to")
+        prompts = [str(shown.app.queue.get_option_at_index(number).prompt) for number in range(22)]
+
+    told = rows()
+    assert [row.verdict in prompt for row, prompt in zip(told, prompts, strict=True)] == [True] * 22
+    found = {row.id: row.alarm in prompt for row, prompt in zip(told, prompts, strict=True) if row.alarm}
+    assert found == dict.fromkeys(DANGEROUS, True)
+    assert not any("claude" in prompt for prompt in prompts)
+    assert any("Transfer 1,249.5" in prompt for prompt in prompts)
+
+
+def test_lines_and_the_command_have_each_mark(world: World) -> None:
+    """`--plain`, `approval list` at a terminal and in a pipe."""
+    world.ask(*twenty_two())
+    aileron = Command(world.home)
+    lines = dialogue(world, ("> ", "list"), ("all asked by", ""), COLUMNS="120").out.partition("> list")[2]
+    table, piped = aileron.at_terminal("approval", "list", COLUMNS="120").out, aileron("approval", "list").out
+
+    for shown in (lines, table, piped):
+        flat = " ".join(shown.split())
+        for verdict, alarm in DANGEROUS.values():
+            assert flat.count(f"{verdict} {alarm}") == 1
+    assert "all asked by claude" in lines
+    assert lines.count("claude") == 1
+
+
+async def test_the_page_has_each_mark() -> None:
+    """In the row, before the title, in words."""
+    desk = ToldDesk()
+    desk.questions = twenty_two()
+    async with browser_of(desk) as browser:
+        page = await browser.get("/approvals")
+
+    listed = re.findall(r'<li data-id="([^"]+)".*?</li>', page.text, re.DOTALL)
+    assert listed == [row.id for row in rows()]
+    for row in rows():
+        (item,) = re.findall(rf'<li data-id="{row.id}".*?</li>', page.text, re.DOTALL)
+        assert row.verdict in item
+        assert ("mark" in re.findall(r'class="(\w+)"', item)) == (row.id in DANGEROUS)
+        assert row.alarm in item
+    assert "All asked by claude" in page.text
