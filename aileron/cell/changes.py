@@ -41,7 +41,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:  # what is not needed before the agent has ended
     from aileron.cell.listing import Change, Changes
 
-__all__ = ["Watch", "earlier_roots", "look", "named", "of_packages", "start_of", "starts_of", "summary", "where"]
+__all__ = ["Watch", "earlier_roots", "git_objects", "look", "named", "of_packages", "start_of", "starts_of", "summary", "where"]
 
 _SHOWN_EXECUTING: Final = 20
 """Lines of the summary: with the rest it fits on a screen."""
@@ -209,7 +209,7 @@ def summary(changes: Changes) -> list[str]:
         return ["no files changed in the cell", *_unknown(changes)]
     lines = [f"{_counted(changes)} in {', '.join(visible(root) for root in changes.roots)}"]
     if changes.executing:
-        lines.append(f"files that run something later, or are obeyed ({changes.executing}):")
+        lines.append(f"files that can run code or steer an agent later ({changes.executing}):")
         lines += _executing(changes)
     lines += _unknown(changes)
     lines.append(
@@ -225,8 +225,13 @@ def summary(changes: Changes) -> list[str]:
 def _counted(changes: Changes) -> str:
     parts = [f"{number} {what}" for what, number in changes.counts.items() if number]
     if changes.git_data:
-        parts.append(f"{changes.git_data} of git's data")
+        parts.append(git_objects(changes.git_data))
     return ", ".join(parts) or "nothing"
+
+
+def git_objects(count: int) -> str:
+    """`12 git objects`: files that git keeps for itself, of which only the number is told."""
+    return "1 git object" if count == 1 else f"{count} git objects"
 
 
 def _unknown(changes: Changes) -> list[str]:

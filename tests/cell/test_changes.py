@@ -700,6 +700,7 @@ def test_a_summary_fits_on_a_screen_and_one_kind_hides_no_other(project: Path, c
     said = summary(changes)
 
     assert len(said) < 30
+    assert said[1] == "files that can run code or steer an agent later (1001):"
     assert ".git/hooks/pre-commit: made; git hook" in said[2]
     assert any("and 995 more" in line for line in said)
     assert changes.executing == 1001

@@ -56,8 +56,8 @@ SkipQuestion = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confir
 def changes(session: OneSession = None, as_json: AsJson = False) -> None:
     """Show which files an agent in a cell changed.
 
-    Files that run something later come first. Without SESSION: the latest cell in this folder, or else the latest one. While the
-    session runs, the files are compared as they are now.
+    Files that can run code or steer an agent later come first. Without SESSION: the latest cell in this folder, or else the
+    latest one. While the session runs, the files are compared as they are now.
     """
     from aileron.cell.changes import look
 
@@ -177,7 +177,7 @@ def _changes(number: int) -> str:
 
 
 def _show_waiting(waiting: list[Difference]) -> None:
-    """List changes on standard error: those that can run something later first, then by size; trees of packages as counts."""
+    """List changes on standard error: those that can run code or steer an agent later first, then by size; trees of packages as counts."""
     from aileron.cell.changes import of_packages
     from aileron.cell.executes import rank, spoken, tree_in
     from aileron.cell.sizes import size_of
@@ -192,7 +192,8 @@ def _show_waiting(waiting: list[Difference]) -> None:
     if len(ordered) > _MAX_ASKED:
         later = sum(bool(one.executes) for one in ordered[_MAX_ASKED:])
         output.note(
-            f"  and {len(ordered) - _MAX_ASKED} more" + (f", {later} of which run something later" if later else "")
+            f"  and {len(ordered) - _MAX_ASKED} more"
+            + (f", {later} of which can run code or steer an agent later" if later else "")
         )
     trees = collections.Counter(tree for one in waiting if (tree := tree_in(one.executes)))
     for tree, number in sorted(trees.items())[:_MAX_TREES]:
@@ -248,8 +249,10 @@ def _is_in(here: str, folder: str) -> bool:
 
 
 def _print_head(found: Changes) -> None:
+    from aileron.cell.changes import git_objects
+
     counts = ", ".join(f"{number} {what}" for what, number in found.counts.items() if number) or "none"
-    data = f", and {found.git_data} files of git's own data" if found.git_data else ""
+    data = f", and {git_objects(found.git_data)}" if found.git_data else ""
     output.print_facts(
         [
             ("session", found.session),
