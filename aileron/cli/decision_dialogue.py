@@ -423,9 +423,17 @@ def find(supervisor: Supervisor, typed: str) -> Question:
     meant = [] if len(typed.removeprefix(_CONSTANT)) < _LEAST_PART else _meant(supervisor, typed)
     if len(meant) > 1:
         raise Problem.usage(f"{typed!r} could be {' or '.join(meant)}", fix="aileron approval list")
-    if not meant:
+    name = meant[0] if meant else _decided(supervisor, typed)
+    if name is None:
         raise Problem.missing(f"no approval {typed!r}", fix="aileron approval list")
-    return _question(supervisor, meant[0])
+    return _question(supervisor, name)
+
+
+def _decided(supervisor: Supervisor, typed: str) -> str | None:
+    """The one that no longer waits and whose id ends so, by the record."""
+    from aileron.cli.ids import meant, recorded
+
+    return meant(typed, recorded(supervisor, typed, "approval"), fix="aileron audit list --type approval.decided")
 
 
 def _question(supervisor: Supervisor, approval_id: str) -> Question:

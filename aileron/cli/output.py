@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from aileron.model.text_width import narrowed, text_width, widened
 from aileron.model.visible import BAR, as_text, visible, visible_json, visible_lines
@@ -26,6 +27,7 @@ from aileron.model.visible import BAR, as_text, visible, visible_json, visible_l
 __all__ = [
     "BAR",
     "GUTTER",
+    "WHOLE_ID",
     "UnwritableError",
     "as_text",
     "day_or_time",
@@ -43,6 +45,7 @@ __all__ = [
     "print_result",
     "print_table",
     "short_hash",
+    "short_id",
     "short_ids",
     "styled",
     "time_left",
@@ -61,6 +64,10 @@ _BETWEEN = 2
 """Cells between the columns of a table."""
 _TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
 """What begins a line that stays whole, because its end is copied."""
+WHOLE_ID: Final = re.compile(r"[a-z]{2,12}-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}")
+"""Of a run, a session, an approval or a grant (audit/moves.py)."""
+_SHORTENED: Final = re.compile(r"\b(?:run|ses)-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}\b")
+_SHORT_ID: Final = 8
 _COMMANDS = ("aileron ", "sudo ", "systemd-run ")
 _nobody_reads = False
 _RED, _BOLD, _DIM = "31;1", "1", "2"
@@ -326,8 +333,20 @@ def short_hash(pin: Any) -> str:
     return text.removeprefix("sha256:")[:12] if is_terminal() else text
 
 
+def short_id(name: Any, stream: str = "stdout") -> str:
+    """The end of an id on a terminal, which every command takes for it (ids.py); all of it for a pipe."""
+    text = as_text(name)
+    return text[-_SHORT_ID:] if is_terminal(stream) and WHOLE_ID.fullmatch(text) else text
+
+
+def _with_short_ids(line: str) -> str:
+    """Of runs and sessions; an approval is named whole where it is decided."""
+    return _SHORTENED.sub(lambda found: found[0][-_SHORT_ID:], line)
+
+
 def labelled(label: str, command: str) -> list[str]:
     """`label` and what to do: a command to be copied on a line of its own where it does not fit beside the label."""
+    command = _with_short_ids(command)
     indent = _indent_of(command, len(label))
     if indent < len(label):
         return [label.rstrip(), " " * indent + command]
@@ -347,7 +366,8 @@ def _in_terminal(text: str) -> str:
     lines: list[str] = []
     for line in text.split("\n"):
         words = line.lstrip(" ")
-        indent = len(line) - len(words)
+        words = _with_short_ids(words) if "aileron " in words else words
+        indent = len(line) - len(line.lstrip(" "))
         if "\x1b" in words:  # styled, so laid out by whoever did that
             lines.append(line)
         elif words.startswith(_TO_COPY):

@@ -222,6 +222,7 @@ def _mended_here(asked: RunCommand, problem: Problem) -> RunCommand | int:
 def _perform(asked: RunCommand) -> int:
     # It asks nothing itself: a status line stands where it would.
     supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file), asks=False)
+    asked = _with_whole_run(asked)
     run_id: str | None = None
     try:
         args = (
@@ -249,6 +250,15 @@ def _perform(asked: RunCommand) -> int:
     if answer.get("status") == "pending_approval" and not asked.json and can_ask():
         return _decided_here(asked, answer, max(0.0, until - time.monotonic()))
     return _show(asked, answer)
+
+
+def _with_whole_run(asked: RunCommand) -> RunCommand:
+    """The same with the whole id of the run that `--again` names by its end, where this person may look at the record."""
+    if asked.again is None or output.WHOLE_ID.fullmatch(asked.again) or not can_ask():
+        return asked
+    from aileron.cli.ids import run_meant
+
+    return asked._replace(again=run_meant(Supervisor(), asked.again))
 
 
 def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def test_what_a_running_daemon_has_not_in_force_is_said(
     fake.settings_problem = "config.toml: cannot be read"
     assert "cannot be read, so it is not in effect" in aileron("config", "get", "notify.desktop").err
     fake.settings_problem, fake.settings_at_start = None, ["sandbox.mode"]
-    assert "when the daemon restarts: aileron daemon stop" in aileron("config", "get", "sandbox.mode").err
+    assert "when the daemon restarts: aileron daemon restart" in aileron("config", "get", "sandbox.mode").err
 
     fake.settings_waiting = ["egress.private"]
     assert "needs your approval" in aileron("config", "get", "egress.private").err
@@ -269,7 +269,7 @@ def test_what_it_takes_until_it_is_in_force_is_said(fake: FakeDaemon, aileron: C
     """Nothing, where the daemon took it up; else a new start, or a person's yes."""
     fake.settings_at_start = ["notify.desktop"]
     plain = aileron("config", "set", "notify.desktop", "true").err
-    assert "notify.desktop: takes effect when the daemon restarts: aileron daemon stop" in plain
+    assert "notify.desktop: takes effect when the daemon restarts: aileron daemon restart" in plain
     assert "approval list" not in plain
     assert "in effect: egress.private\n" in aileron("config", "set", "egress.private", "a.lan:443").err
 

@@ -233,6 +233,15 @@ def test_without_a_question_an_approval_needs_the_whole_id(fake: FakeDaemon, ail
     assert aileron("deny", "cafe").code == 0
 
 
+def test_a_decided_question_is_found_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command):
+    """By the record, as it is in no list of what waits."""
+    fake.approvals = []
+    fake.events = [{"seq": 1, "at": "2026-11-21T04:00:00Z", "type": "approval.requested", "approval": ID, "hash": "00"}]
+
+    assert aileron("approval", "show", "cafe").code == 0
+    assert aileron("approval", "show", "beef").code == 3
+
+
 def test_yes_at_a_terminal_needs_the_whole_id_as_well(fake: FakeDaemon, aileron: Command):
     """Nothing would be shown."""
     assert aileron.at_terminal("approve", "cafe", "--yes").code == 2

@@ -347,7 +347,7 @@ def test_an_answer_that_is_none_is_told_harmlessly(fake: FakeDaemon, aileron: Co
 
         assert shown.code == 1
         assert "the daemon's answer does not match this version" in " ".join(shown.out.split())
-        assert "fix: aileron daemon stop" in shown.out
+        assert "fix: aileron daemon restart" in shown.out
         assert "bug" not in shown.out
         assert_harmless(shown.out)
 

@@ -100,6 +100,32 @@ def test_a_run_is_shown_with_its_result(fake: FakeDaemon, aileron: Command):
     assert aileron("audit", "show", "run-1", "--json").json["result"] == {"id": 7}
 
 
+RUN = "run-20261121T035800-0f7c1dd8f7b7a1ba1d0e"
+
+
+def test_ids_are_short_where_a_person_reads_them_and_taken_wherever_one_is_typed(fake: FakeDaemon, aileron: Command):
+    """The end of a run's; whole in a pipe. An end that fits two is not guessed."""
+    of_run = {**EVENTS[0], "run": RUN}
+    other = {**of_run, "run": RUN[:-8] + "01ba1d0e"}
+    fake.events = [of_run, other]
+    fake.script("GET", f"/v1/audit/{RUN}", (200, {"audit_id": RUN, "events": [of_run]}))
+    listed = aileron.at_terminal("audit", "list", NO_COLOR="1").out
+
+    assert (RUN in listed, f"  {RUN[-8:]}  send" in listed) == (False, True)
+    assert RUN in aileron("audit", "list").out
+    assert aileron("audit", "show", RUN[-8:]).out.startswith(f"run\t{RUN}\n")
+    ambiguous = aileron("audit", "show", RUN[-6:])
+    assert (ambiguous.code, f"is ambiguous: {RUN} or {other['run']}" in ambiguous.err) == (2, True)
+    aileron("audit", "list", "--run", RUN[-8:])
+    assert fake.seen[-1].query["run"] == RUN
+    assert aileron("audit", "show", "00000000").code == 3
+    failed = error("network_error", 502, "no route", audit_id=RUN)
+    fake.add_action("act")
+    fake.script("POST", "/v1/actions/act/run", failed)
+    assert aileron.at_terminal("run", "act", NO_COLOR="1").out.endswith(f"\n  look: aileron audit show {RUN[-8:]}\n")
+    assert aileron("run", "act").err.endswith(f"\n  look: aileron audit show {RUN}\n")
+
+
 def test_a_refused_request_has_a_record_and_no_run(fake: FakeDaemon, aileron: Command):
     """Only the record is asked for."""
     fake.script("GET", "/v1/audit/run-2", (200, {"audit_id": "run-2", "events": EVENTS[:1]}))
@@ -290,7 +316,7 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(aileron: Command, fake: Fak
     assert said.code == 1
     assert found["home"] == ("bad", f"chmod 700 {home}")
     assert found["settings"] == ("bad", f"edit {home / 'config.toml'}")
-    assert found["daemon"] == ("bad", "aileron daemon stop")
+    assert found["daemon"] == ("bad", "aileron daemon restart")
     assert found["vault"] == ("note", "aileron vault init")
     assert "fix: chmod 700" in aileron.at_terminal("doctor", NO_COLOR="1").out
 

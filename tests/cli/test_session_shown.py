@@ -63,3 +63,17 @@ def test_for_programs_it_is_as_the_daemon_says_it(fake: FakeDaemon, aileron: Com
     fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
     fake.script("GET", f"/v1/sessions/{ID}", (200, {**SESSION, "connections": connections}))
     assert aileron("sessions", "show", ID, "--json").json["connections"] == connections
+
+
+def test_a_session_is_named_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command) -> None:
+    """Short in a list at a terminal and in what to type next, whole in a pipe; the end is taken wherever the id is."""
+    fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
+    fake.script("GET", f"/v1/sessions/{ID}", (200, SESSION))
+    fake.script("POST", f"/v1/sessions/{ID}/end", (200, SESSION))
+    listed, piped = aileron.at_terminal("sessions", "list", NO_COLOR="1").out, aileron("sessions", "list").out
+    assert (ID in listed, ID[-8:] in listed, ID in piped) == (False, True, True)
+
+    for words in (("sessions", "show", ID[-8:]), ("sessions", "end", ID[-8:]), ("audit", "list", "--session", ID[-8:])):
+        said = aileron.at_terminal(*words, NO_COLOR="1")
+        assert said.code == 0, said
+    assert fake.seen[-1].query["session"] == ID

@@ -25,6 +25,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import run_ids
 from aileron.cli.commands.options import AsJson
 from aileron.cli.export import line, new_file, table
+from aileron.cli.ids import run_meant, session_meant
 from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import as_fact, visible, visible_json
@@ -81,7 +82,7 @@ _NAMED = frozenset({"bytes_down", "bytes_up", "may_hide", "ms", "scrubbed", "siz
 """Facts that mean nothing without their name."""
 
 
-_Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Show only this run.")]
+_Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Show only the run with this id or its end.")]
 _Action = Annotated[str | None, typer.Option("--action", metavar="NAME", help="Show only this action.")]
 _Connector = Annotated[str | None, typer.Option("--connector", metavar="NAME", help="Show only this connector.")]
 _Type = Annotated[
@@ -91,7 +92,9 @@ _Class = Annotated[
     str | None,
     typer.Option("--class", metavar="CLASS", help="Show only failures of this class, such as network_error."),
 ]
-_Session = Annotated[str | None, typer.Option("--session", metavar="ID", help="Show only this agent session.")]
+_Session = Annotated[
+    str | None, typer.Option("--session", metavar="ID", help="Show only the session with this id or its end.")
+]
 _Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Show events since TIME: 15m, 2h, 7d, or RFC 3339.")
 ]
@@ -231,11 +234,14 @@ def export(
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="ID", help="Audit id of the run.", autocompletion=run_ids)],
+    run: Annotated[
+        str, typer.Argument(metavar="ID", help="Audit id of the run, or the end of it.", autocompletion=run_ids)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Show a run: its result and all its events."""
     supervisor = Supervisor()
+    run = run_meant(supervisor, run)
     record = supervisor.fetch(RecordOfRun, "GET", path_of("v1", "audit", run))
     outcome = _outcome(supervisor, run) if record.status else {}
     if as_json:
@@ -385,7 +391,7 @@ class _Printer:
         if (day, run) != (self._day, self._run):
             self._day, self._run = day, run
             name = output.as_text(event.facts["action"]) if run and "action" in event.facts else ""
-            title = f"{day}  {output.as_text(run) if run else ''}  {name}".rstrip()
+            title = f"{day}  {output.short_id(run) if run else ''}  {name}".rstrip()
             output.write(output.styled(output.fitted(title), "dim"))
         told = f"{output.as_text(event.seq):>6}  {time}  {output.as_text(event.kind):<18} {event.told}"
         output.write(output.fitted(told))
@@ -404,14 +410,15 @@ def _asked(
     since: str | None,
     until: str | None,
 ) -> _Query:
-    """The conditions that the commands have in common."""
+    """The conditions that the commands have in common; a run or a session by its id, or the end of it."""
+    supervisor = Supervisor()
     return _Query(
-        run=run,
+        run=None if run is None else run_meant(supervisor, run),
         action=action,
         connector=connector,
         kind=kind,
         failure=failure,
-        session=session,
+        session=None if session is None else session_meant(supervisor, session),
         since=since,
         until=until,
     )

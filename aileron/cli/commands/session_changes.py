@@ -14,6 +14,7 @@ import typer
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.options import AsJson
+from aileron.cli.ids import meant
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.prompts import can_ask, is_yes
 from aileron.client import home_directory
@@ -32,7 +33,6 @@ _MAX_ROWS = 200
 _MAX_ASKED = 30
 """Rows before a question: it has to stand on the same screen."""
 _MAX_TREES = 5
-_LEAST_PART = 4
 _LARGE_GIB = 1
 """Changes that are larger in all are not applied unseen: a project has less, and an agent makes more in a second."""
 
@@ -177,7 +177,7 @@ def _changes(number: int) -> str:
 
 
 def _show_waiting(waiting: list[Difference]) -> None:
-    """List changes on standard error: those that can run code or steer an agent later first, then by size; trees of packages as counts."""
+    """List changes on standard error: those that can run code or steer an agent later, then by size; packages as counts."""
     from aileron.cell.changes import of_packages
     from aileron.cell.executes import rank, spoken, tree_in
     from aileron.cell.sizes import size_of
@@ -233,15 +233,10 @@ def kept_of(wanted: str | None) -> Kept:
         if chosen is None:
             raise Problem.missing("no agent has run in a cell yet", fix="aileron launch --help")
         return chosen
-    meant = [one for one in found if len(wanted) >= _LEAST_PART and one.session.endswith(wanted)]
-    meant = [one for one in found if one.session == wanted] or meant
-    if len(meant) > 1:
-        raise Problem.usage(
-            f"{wanted!r} is ambiguous: {' or '.join(one.session for one in meant)}", fix="aileron sessions list"
-        )
-    if not meant:
+    name = meant(wanted, (one.session for one in found), fix="aileron sessions list")
+    if name is None:
         raise Problem.missing(f"nothing is kept of a cell of session {wanted!r}", fix="aileron sessions list")
-    return meant[0]
+    return next(one for one in found if one.session == name)
 
 
 def _is_in(here: str, folder: str) -> bool:
@@ -255,7 +250,7 @@ def _print_head(found: Changes) -> None:
     data = f", and {git_objects(found.git_data)}" if found.git_data else ""
     output.print_facts(
         [
-            ("session", found.session),
+            ("session", output.short_id(found.session)),
             ("folder", found.roots[0] if found.roots else None),
             ("started", output.local_time(found.started)),
             ("as of", output.local_time(found.looked)),

@@ -21,7 +21,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.launch import folder, selectors
 from aileron.cli.commands.options import AsJson, Inject, Only
-from aileron.cli.problem import Problem
+from aileron.cli.ids import session_meant
 from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
@@ -29,7 +29,6 @@ from aileron.model.visible import visible
 __all__ = ["end", "list_", "new", "show"]
 
 _LONGEST = "7d"
-_LEAST_PART = 4
 _LISTED_HOSTS = 2
 """Of a cell, in the list: the folder stands on the same line."""
 
@@ -43,7 +42,14 @@ def list_(as_json: AsJson = False) -> None:
     output.print_table(
         ("ID", "AGENT", "STATUS", "STARTED", "RUNS", "FOLDER"),
         [
-            (one.id, one.agent, _status(one), output.day_or_time(one.started_at), one.runs, *_place(one))
+            (
+                output.short_id(one.id),
+                one.agent,
+                _status(one),
+                output.day_or_time(one.started_at),
+                one.runs,
+                *_place(one),
+            )
             for one in found.sessions
         ],
         empty="no sessions yet; to start one: aileron launch AGENT",
@@ -58,7 +64,7 @@ def show(
 ) -> None:
     """Show a session; for a cell also the hosts it reached."""
     supervisor = Supervisor()
-    entry = supervisor.fetch(SessionDetails, "GET", path_of("v1", "sessions", _meant(supervisor, session)))
+    entry = supervisor.fetch(SessionDetails, "GET", path_of("v1", "sessions", session_meant(supervisor, session)))
     if as_json:
         output.print_json(entry)
         return
@@ -92,7 +98,9 @@ def new(
         output.print_json(made)
         return
     output.write(made.token)
-    output.note(f"session {visible(made.id)}, until {output.local_time(made.expires_at, 'stderr')}")
+    output.note(
+        f"session {visible(output.short_id(made.id, 'stderr'))}, until {output.local_time(made.expires_at, 'stderr')}"
+    )
     if made.inject_path is not None:
         web = supervisor.fetch(Status, "GET", "/v1/status").web
         output.note(
@@ -117,12 +125,12 @@ def end(
 ) -> None:
     """End a session: its token stops working at once."""
     supervisor = Supervisor()
-    name = _meant(supervisor, session)
+    name = session_meant(supervisor, session)
     entry = supervisor.fetch(Session, "POST", path_of("v1", "sessions", name, "end"), EndSession())
     if as_json:
         output.print_json(entry)
         return
-    output.note(f"ended {visible(name)}; its runs and approvals continue")
+    output.note(f"ended {visible(output.short_id(name, 'stderr'))}; its runs and approvals continue")
 
 
 def _url(supervisor: Supervisor) -> str | None:
@@ -216,14 +224,3 @@ def _print(entry: SessionDetails) -> None:
             *_connections(entry.connections),
         ]
     )
-
-
-def _meant(supervisor: Supervisor, wanted: str) -> str:
-    """The one session whose id this is, or ends with this; one that is too old to be listed is meant as it is."""
-    names = [entry.id for entry in supervisor.fetch(SessionList, "GET", "/v1/sessions").sessions]
-    meant = [name for name in names if len(wanted) >= _LEAST_PART and name.endswith(wanted)]
-    if wanted in names or not meant:
-        return wanted
-    if len(meant) > 1:
-        raise Problem.usage(f"{wanted!r} is ambiguous: {' or '.join(meant)}", fix="aileron sessions list")
-    return meant[0]
