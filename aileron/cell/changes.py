@@ -41,7 +41,18 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:  # what is not needed before the agent has ended
     from aileron.cell.listing import Change, Changes
 
-__all__ = ["Watch", "earlier_roots", "git_objects", "look", "named", "of_packages", "start_of", "starts_of", "summary", "where"]
+__all__ = [
+    "Watch",
+    "earlier_roots",
+    "git_objects",
+    "look",
+    "named",
+    "of_packages",
+    "start_of",
+    "starts_of",
+    "summary",
+    "where",
+]
 
 _SHOWN_EXECUTING: Final = 20
 """Lines of the summary: with the rest it fits on a screen."""

@@ -58,8 +58,6 @@ GUTTER = "  │ "
 _LONGEST_WORD = 200
 """Characters: a hash has 71, a link not many more."""
 _LEAST_INDENT = 2
-_SHORT_ID = 6
-"""Characters of an id in a list, at least: one in 16 million for its end."""
 _BETWEEN = 2
 """Cells between the columns of a table."""
 _TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
