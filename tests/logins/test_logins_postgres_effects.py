@@ -475,7 +475,7 @@ def test_nothing_is_changed_where_no_row_fits(opens: Opens, admin: Admin) -> Non
             "what only reads has changed something",
         ),
         (["SELECT * FROM shop.customers FOR UPDATE", "COMMIT"], "what only reads has changed something"),
-        (["SELECT set_config('client_encoding', 'LATIN1', false)", "SELECT 1"], "client_encoding stays UTF8"),
+        (["SELECT set_config('client_encoding', 'LATIN1', false)", "SELECT 1"], "'client_encoding' was changed in SQL"),
         ([UPDATE, UPDATE], "only COMMIT or ROLLBACK follow"),
         ([UPDATE, "SELECT 1"], "only COMMIT or ROLLBACK follow"),
         (["UPDATE shop.names SET name = 'x' RETURNING *", "COMMIT"], "not a view"),
@@ -563,6 +563,20 @@ def test_a_setting_that_was_changed_in_sql_is_refused(
         (noted,) = login.notes
     assert isinstance(noted, Effects)
     assert noted.text.splitlines()[1] == FIRST
+
+
+@pytest.mark.parametrize("before", ["SELECT 1", " ", "-- nothing", None])
+def test_nothing_is_read_as_another_role(server: PostgreSQL, admin: Admin, before: str | None) -> None:
+    """Also where no row is changed at all: the stream ends behind the statement that took the role."""
+    admin.run(WRITTEN)
+    with ready(server, preview=True) as (login, library):
+        library.run("BEGIN")
+        if before is not None:
+            library.run(before)
+            assert library.run("SELECT current_user") == [["by_trust"]]
+        with contextlib.suppress(pg8000.exceptions.Error, OSError):
+            library.run("SELECT set_config('role', 'by_md5', true)")
+        assert "'role' was changed in SQL" in login.over().message
 
 
 @pytest.mark.parametrize(

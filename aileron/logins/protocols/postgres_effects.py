@@ -15,7 +15,8 @@ Rules
 - The write shows all its rows: it ends with RETURNING *, has no comment that could say so in its place and no WITH, and as
   many rows came as the service counts. The first columns are all of a table's, which has no rules and is no view.
 - Its rows are text, which the service writes by settings: they are fixed first, and are the same directly before the write is
-  executed and directly behind it, with nothing of the connector's between (postgres_settings.py). So is the role.
+  executed and directly behind it, with nothing of the connector's between (postgres_settings.py). So is the role. Behind a read
+  they are looked at, too.
 - What the write set off (foreign keys, triggers), in its own table too, is known by number and table: the service's statistics
   of this transaction, asked once deferred constraints were checked. A change that is not counted in rows (DDL, TRUNCATE) leaves
   a lock, and is refused.
@@ -263,16 +264,16 @@ class Transaction(Filter):
         self, cycle: _Cycle, write: Write | None, settings: Settings
     ) -> Generator[_Step, _Part, Write | None]:
         if self._has_failed or cycle.sql is None:  # where one has failed the service carries out none
-            yield from self._pass(cycle, None)
+            yield from self._pass(cycle, None, settings)
             return None
         if write is not None:
             raise not_allowed("behind the statement that changes rows only COMMIT or ROLLBACK follow")
         if not changes_rows(cycle.sql):
-            yield from self._pass(cycle, None)
+            yield from self._pass(cycle, None, settings)
             return None
         yield from self._check_clean()
         write = Write(cycle.sql, cycle.values, settings)
-        yield from self._pass(cycle, write)
+        yield from self._pass(cycle, write, settings)
         return write
 
     def _check_clean(self) -> _Session:
@@ -296,14 +297,14 @@ class Transaction(Filter):
             case _:
                 raise not_allowed(_UTF8)
 
-    def _pass(self, cycle: _Cycle, write: Write | None) -> _Session:
-        """A cycle and its answers. Of a write, its columns are asked for here as well, and the settings before and behind it."""
+    def _pass(self, cycle: _Cycle, write: Write | None, settings: Settings) -> _Session:
+        """A cycle and its answers. Settings are asked for behind what is executed; of a write before it too, and its columns."""
         asks = write is not None and not cycle.is_simple
         portal = cycle.portal + b"\0"
-        execute = b"" if cycle.sql is None else wire.message(b"E", portal + bytes(4))
+        execute = b"" if cycle.sql is None else wire.message(b"E", portal + bytes(4)) + self._question(ASK)
         ours = wire.message(b"D", b"P" + portal) if asks else b""
         if write is not None:
-            execute = self._question(ASK) + execute + self._question(ASK)
+            ours += self._question(ASK)
         yield Passed(to_server=cycle.before + ours + execute + cycle.after)
         described = 0
         is_passing = True
@@ -326,8 +327,8 @@ class Transaction(Filter):
                 _note(write, part)
             if is_passing:
                 yield Passed(to_client=_bytes(part))
-            if write is not None and (is_last_before or part.kind == b"C"):
-                yield from self._check_settings(write.settings)
+            if part.kind in (b"C", b"I") or (write is not None and is_last_before):
+                yield from self._check_settings(settings)
 
     def _check_settings(self, settings: Settings) -> _Session:
         """The answer to what was asked in the middle of a cycle, where the write stands in no other answer."""
