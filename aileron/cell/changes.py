@@ -194,7 +194,7 @@ def _computed(kept: Kept, *, is_final: bool) -> Changes:
 
             list_aside(start, kept, listing)
         else:
-            compare(start, listing)
+            compare(start, listing, is_project=number == 0)
     return Changes(
         session=kept.session,
         roots=tuple(start.root.path for start in starts),

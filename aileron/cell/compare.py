@@ -53,10 +53,10 @@ _IN_SETTINGS: Final = frozenset(
 """What is listed of an agent's own state though the agent does not name it: a program, a repository, a way out."""
 
 
-def compare(start: Start, listing: Listing) -> None:
+def compare(start: Start, listing: Listing, *, is_project: bool = True) -> None:
     """Add to the listing what is different in a root."""
     root = start.root.path
-    tree = _Tree(start, listing)
+    tree = _Tree(start, listing, is_project=is_project)
     try:
         status = os.lstat(root)
         kind = kind_of(status.st_mode)
@@ -94,9 +94,11 @@ class _Entry(NamedTuple):
 class _Tree:
     """One root compared with its start."""
 
-    def __init__(self, start: Start, listing: Listing) -> None:
+    def __init__(self, start: Start, listing: Listing, *, is_project: bool) -> None:
         self._start = start
         self._root = start.root.path
+        above = self._root if start.kind == "directory" else os.path.dirname(self._root)
+        self._above = "" if is_project or start.root.only else f"{above}/".lstrip("/")
         self._real_root = os.path.realpath(self._root)
         self._since = start.moment.earliest()
         self._only = matching(start.root.only).fullmatch if start.root.only else None
@@ -237,13 +239,14 @@ class _Tree:
         leads_out = leads_out_of(self._real_root, path, name, parent) if kind == "link" else None
         contents = self._listing.contents
         candidate = Candidate(
-            path or self._root.lstrip("/"),
+            path or name,
             kind,
             status.st_mode,
             lambda: contents.read(name, parent),
             leads_out,
             places.kind,
             places.tree,
+            self._above,
         )
         found = findings(candidate)
         if kind == "file" and not tree_in(found) and status.st_nlink > 1 and not is_git_data(path):

@@ -71,6 +71,8 @@ class Candidate(NamedTuple):
     """Of a file of a repository that lies elsewhere than in `.git`: the kind that it is by its place there."""
     tree: str = ""
     """The folder that a package manager fills, in which it lies."""
+    above: str = ""
+    """What is before the path, where the table is meant for that too: of a folder that is no project, as ~/.config/fish."""
 
 
 class Finding(NamedTuple):
@@ -859,9 +861,10 @@ def _found(one: Candidate) -> Iterator[Finding]:
     if one.kind == "file" and not one.mode & 0o6000 and _is_sample(one):
         return
     if one.kind in ("file", "link"):
-        is_known = _any().fullmatch(one.path) is not None and _data().fullmatch(one.path) is None
+        whole = one.above + one.path
+        is_known = _any().fullmatch(whole) is not None and _data().fullmatch(whole) is None
         for kind, rule, pattern in _rules() if is_known or one.git_kind else ():
-            if kind == one.git_kind or (is_known and pattern.fullmatch(one.path)):
+            if kind == one.git_kind or (is_known and pattern.fullmatch(whole)):
                 yield from _by_content(one, kind, rule)
         if not is_known and not one.git_kind and _is_like_settings(one.path):
             yield Finding("settings")

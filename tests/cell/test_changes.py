@@ -20,6 +20,7 @@ from aileron.cell.changes import Watch, earlier_roots, look, starts_of, summary
 from aileron.cell.kept import MAX_AGE_S, MAX_CELLS, Kept, kept_cells, prune
 from aileron.cell.listing import Change, Changes
 from aileron.cell.start import Moment, Root, Start, is_since
+from aileron.cell.tree import under
 from aileron.model.failure import AileronError
 
 pytestmark = pytest.mark.jail
@@ -464,20 +465,21 @@ def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
     assert one(changes, "empty").executes[0].detail == str(outside)
 
 
-def test_a_file_that_may_be_written_by_itself_is_of_its_kind(project: Path, cells: Path, tmp_path: Path) -> None:
-    """As a person's ~/.bashrc; a file that nothing reads by its name is only listed."""
-    files = [tmp_path / ".bashrc", tmp_path / "letter"]
+def test_what_is_no_project_is_named_by_where_it_lies(project: Path, cells: Path, tmp_path: Path) -> None:
+    """As a person's ~/.bashrc by itself, or a folder of a shell; what nothing reads by its name is only listed."""
+    files = [tmp_path / name for name in (".bashrc", ".futurerc", "letter", "fish/conf.d/x.fish", "fish/notes")]
     for file in files:
+        file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text("")
+    roots = [*files[:3], tmp_path / "fish/conf.d", tmp_path / "fish/notes"]
 
     changes = changed_by(
-        lambda _: [file.write_text("x") for file in files], project, cells, *map(Root, map(str, files))
+        lambda _: [file.write_text("x") for file in files], project, cells, *map(Root, map(str, roots))
     )
 
-    assert {one.root: [found.kind for found in one.executes] for one in changes.entries} == {
-        str(files[0]): ["shell startup"],
-        str(files[1]): [],
-    }
+    kinds = (["shell startup"], ["settings"], [], ["shell startup"], [])
+    seen = {under(one.root, one.path): [found.kind for found in one.executes] for one in changes.entries}
+    assert seen == {str(file): kind for file, kind in zip(files, kinds, strict=True)}
 
 
 def test_other_roots_are_listed_with_what_is_of_interest_in_them(project: Path, cells: Path, tmp_path: Path) -> None:
@@ -700,7 +702,6 @@ def test_a_summary_fits_on_a_screen_and_one_kind_hides_no_other(project: Path, c
     said = summary(changes)
 
     assert len(said) < 30
-    assert said[1] == "files that can run code or steer an agent later (1001):"
     assert ".git/hooks/pre-commit: made; git hook" in said[2]
     assert any("and 995 more" in line for line in said)
     assert changes.executing == 1001
