@@ -120,6 +120,11 @@ class Group:
             self._is_lost = False
             yield group
 
+    def bound_tcp(self, limit_bytes: int) -> None:
+        """Bound the buffers of TCP, which v1 counts apart: they grow no more then. In v2 they are memory, and this is nothing."""
+        with contextlib.suppress(FileNotFoundError):
+            _write(self._memory / "memory.kmem.tcp.limit_in_bytes", str(limit_bytes))
+
     def used(self) -> Used:
         """Since `begin_to_count`. As a `watch.Tree`: in any thread."""
         return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)

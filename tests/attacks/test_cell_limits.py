@@ -76,6 +76,19 @@ def test_a_little_of_every_kind_is_held_in_peace(attack: Attack, folder: Path, m
         theirs.close()
 
 
+def test_buffers_of_tcp_are_bounded_by_a_group_as_well(attack: Attack, folder: Path) -> None:
+    """Version 1 of control groups counts them apart: they grow no more, so that the program runs out of sockets to fill."""
+    policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20, open_files=4096)
+    with opened(policy, [*_HOLD, str(_TOO_MUCH_MIB), "buffers of TCP"]) as cell:
+        cell.begin()
+        over = Ended(None, signal.SIGKILL, f"over its limit of {_LIMIT_MIB} MiB of memory")
+        attack.denied("too many buffers of TCP", {over, Ended(1, None, None)}, finish(cell).end)
+    with opened(policy, [*_HOLD, str(_LIMIT_MIB // 16), "buffers of TCP"]) as cell:
+        cell.begin()
+        cell.close_input()
+        attack.control("some buffers of TCP", Ended(0, None, None), finish(cell).end)
+
+
 def test_nothing_is_hidden_by_more_than_can_be_looked_at(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,8 @@ _FIRST: Final = 7
 of System V objects."""
 _MAX_EVENTS: Final = 1024
 """Events that wait while an answer is waited for. An agent that stops and goes on by itself, all the time, makes many."""
+_TCP_SHARE: Final = 4
+"""Of its memory that a cell may have in buffers of TCP beside it, where they are counted apart: servers on loopback need less."""
 _SEES_SOCKETS: Final = (
     "load the kernel modules unix_diag, tcp_diag, udp_diag and netlink_diag, or start it where control groups can be made: "
     "systemd-run --user --scope -p Delegate=yes aileron launch …"
@@ -261,6 +263,7 @@ class Cell:
         groups, group = taken
         with group.opened() as opened:
             opened.bound(self._policy.memory_bytes)
+        group.bound_tcp(self._policy.memory_bytes // _TCP_SHARE)
         self._group, self._memory_by = group, groups.kind
 
     @property
