@@ -201,12 +201,12 @@ def _syscall(name: str, *arguments: object) -> int:
     return _check(_syscall_of_any(_NUMBERS[name][column], *arguments, *padding), name)
 
 
-def share_descriptors(thread: int, other: int) -> bool:
-    """Whether two threads have one table of descriptors, kcmp(2). False where that is not to be found out."""
+def maybe_share_descriptors(thread: int, other: int) -> bool | None:
+    """Whether two threads have one table of descriptors, kcmp(2). None where that call is not to be had."""
     try:
         return _syscall("kcmp", thread, other, _KCMP_FILES, None, None) == 0
     except OSError:
-        return False
+        return None
 
 
 def exit_thread(code: int) -> NoReturn:

@@ -256,8 +256,15 @@ def _tables(pids: Iterable[int]) -> Iterator[str]:
     for pid in pids:
         with contextlib.suppress(OSError):
             first, *others = (int(name) for name in os.listdir(f"/proc/{pid}/task"))
-            for thread in (first, *(other for other in others if not kernel.share_descriptors(first, other))):
-                yield f"/proc/{pid}/task/{thread}/fd"
+            own = f"/proc/{pid}/task/{first}/fd"
+            yield own
+            for thread in others:
+                table = f"/proc/{pid}/task/{thread}/fd"
+                is_same = kernel.maybe_share_descriptors(first, thread)
+                if is_same is None:  # as in containers: by its numbers, or every thread's would be read
+                    is_same = os.listdir(own) == os.listdir(table)
+                if not is_same:
+                    yield table
 
 
 def _has_descriptors(fdinfo: str) -> bool:
