@@ -323,6 +323,11 @@ def tell_made(made: Made, facts: Mapping[str, str], *, as_json: bool) -> None:
 def _remarks(made: Made) -> Iterator[str]:
     for origin in made.origins:
         yield from _remarks_on_host(origin)
+    if made.is_guessed_address:
+        yield (
+            f"the document does not say where its service is: {made.origins[0].url} is a guess, from where the document was\n"
+            "  if every call answers 404: --server URL, with the path in it"
+        )
     if not made.is_document:
         yield from _remarks_on_server(made)
         return

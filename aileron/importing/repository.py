@@ -84,6 +84,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     license: str
     """The licence of the document, as it says; empty: it says none."""
+    is_guessed_address: bool = False
+    """The document says no server: the address is that of the document."""
     is_document: bool = True
     """False: of a server's tools, which have no licence and declare no credential."""
 
@@ -181,6 +183,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
         origins=() if choices.is_host_open else origins,
         document_bytes=len(files[f"{_PACKAGE}/document.json"]),
         title=line(described.title, 80),
+        is_guessed_address=not (described.servers or choices.server or choices.host or choices.is_host_open),
         license=next(
             (described.license[key] for key in ("identifier", "name", "url") if described.license.get(key)), ""
         ),

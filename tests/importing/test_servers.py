@@ -143,6 +143,17 @@ def test_a_host_that_is_allowed_already_is_not_said_to_be_refused() -> None:
     assert len(remarks(plain, private={plain.host})) == 1
 
 
+def test_an_address_that_no_server_says_is_a_guess() -> None:
+    """Where the document was found. With one of the document's or the author's it is none."""
+    bare = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {"/a": {"get": {}}}}
+    at = "https://api.example.com/docs/openapi.json"
+
+    guessed = imported(bare, found_at=at)
+    assert (guessed.origins[0].url, guessed.is_guessed_address) == ("https://api.example.com", True)
+    assert not imported({**bare, "servers": [{"url": "/v1"}]}, found_at=at).is_guessed_address
+    assert not imported(bare, found_at=at, server="https://api.example.com/v2").is_guessed_address
+
+
 def test_an_operation_at_another_host_is_told_with_it() -> None:
     """It is in the manifest, where the author and whoever installs it see it, and requests of the others do not go there."""
     paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {}}}

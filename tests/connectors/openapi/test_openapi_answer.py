@@ -375,6 +375,18 @@ def test_a_refusal_says_what_the_service_said() -> None:
     assert details == {"status": 429, "retry_after_s": 7, "answer": {"message": "Slow\ndown"}}
 
 
+def test_404_at_a_path_without_arguments_hints_at_the_address() -> None:
+    """Nothing that a caller gave can be what is not found. Other refusals say nothing of it."""
+    message, _ = failed({}, says({"message": "no"}, 404))
+    assert message.endswith(
+        "404: no; if every operation answers so, the address is wrong: import the document with --server URL"
+    )
+    assert "--server" not in failed({}, says({"message": "no"}, 403))[0]
+    one = {"parameters": [parameter("id", "path")]}
+    lookup = answered(one, says({"message": "no"}, 404), path="/items/{id}", id="7")
+    assert lookup.failure.message == "the service answered with status 404: no"
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

@@ -51,6 +51,7 @@ _MAX_SAID_BYTES: Final = 64 << 10
 """What is read of an answer with an error: JSON that is larger cannot be parsed, and nobody needs its end."""
 _MAX_BINARY_BYTES: Final = (MAX_BODY_BYTES - (4 << 10)) // 4 * 3
 """What is 1 MiB as base64, less what stands around it."""
+_NOT_FOUND: Final = 404
 _NOT_MODIFIED: Final = 304
 _NO_CONTENT: Final = frozenset({204, 205})
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -69,7 +70,7 @@ class Asked(NamedTuple):
 def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
     """What the operation returns. ExternalApiError if the service refused, or answered what its document does not say."""
     if answer.status >= 400:
-        raise _refusal(answer)
+        raise _refusal(answer, asked)
     if answer.status == _NOT_MODIFIED:  # no redirect, and only sent to who asked for it with If-None-Match or the like
         return {"status": answer.status}
     if answer.status >= 300:
@@ -85,7 +86,7 @@ def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
 # Not what was asked for
 
 
-def _refusal(answer: http.Response) -> ExternalApiError:
+def _refusal(answer: http.Response, asked: Asked) -> ExternalApiError:
     from aileron_connector.openapi.saying import (
         said,
     )  # as links.py, only where it is needed: a millisecond of most runs
@@ -95,11 +96,18 @@ def _refusal(answer: http.Response) -> ExternalApiError:
     words, facts = said(body, content_type, answer.decoded(body).encode("utf-8", "replace").decode())
     message = f"the service answered with status {answer.status}"
     return ExternalApiError(
-        f"{message}: {words}" if words else message,
+        (f"{message}: {words}" if words else message) + _hint(answer, asked),
         status=answer.status,
         retry_after_s=answer.retry_after_s,
         details=facts,
     )
+
+
+def _hint(answer: http.Response, asked: Asked) -> str:
+    """Of a path that is always the same, nobody's argument can be what is not found."""
+    if answer.status != _NOT_FOUND or "{" in asked.endpoint.path:
+        return ""
+    return "; if every operation answers so, the address is wrong: import the document with --server URL"
 
 
 def _beginning(answer: http.Response) -> bytes:
