@@ -303,8 +303,9 @@ def _without_end(folder: Folder, uid: int, structure: Part | Group, found: Fetch
 
 def attachment(folder: Folder, uid: int, section: str) -> dict[str, Any]:
     """One part's content: text where it is text, else base64. BadInput."""
-    part, data = attached_bytes(folder, uid, section, MAX_ATTACHMENT_BYTES)
-    found: dict[str, Any] = {**_attached(part), "size": len(data)}
+    part, raw = _raw(folder, uid, section, MAX_ATTACHMENT_BYTES, "part")
+    data, damage = content(raw, part), list(_damage(raw, part))
+    found: dict[str, Any] = {**_attached(part), "size": len(data), **({"damage": damage} if damage else {})}
     if part.kind.startswith("text/") or part.kind == "message/rfc822":
         text = without_controls(decoded(data, part.charset)).encode("utf-8", "replace")
         shown = text[:MAX_TEXT_BYTES].decode("utf-8", "ignore")
@@ -316,6 +317,12 @@ def attached_bytes(
     folder: Folder, uid: int, section: str, limit_bytes: int, argument: str = "part"
 ) -> tuple[Part, bytes]:
     """A part and its content. BadInput about `argument` if there is no such part, or it is larger."""
+    part, raw = _raw(folder, uid, section, limit_bytes, argument)
+    return part, content(raw, part)
+
+
+def _raw(folder: Folder, uid: int, section: str, limit_bytes: int, argument: str) -> tuple[Part, bytes]:
+    """A part and its bytes as encoded."""
     found = folder.fetch_one(uid, "UID BODYSTRUCTURE")
     part = next((one for one in _all(parts(found)) if one.section == section), None)
     if part is None:
@@ -324,8 +331,8 @@ def attached_bytes(
     data = b""
     if part.decoded_size <= limit_bytes:
         # Twice as much as may come of it: encoded, it is longer. What the server said of its size may be wrong.
-        data = content(folder.part(uid, part, limit_bytes * 2), part)
-    if max(part.decoded_size, len(data)) > limit_bytes:
+        data = folder.part(uid, part, limit_bytes * 2)
+    if max(part.decoded_size, len(content(data, part))) > limit_bytes:
         words = f"the attachment has more than the {limit_bytes} bytes that can be used here"
         raise BadInput(words, argument=argument)
     return part, data

@@ -182,6 +182,15 @@ def test_what_is_damaged_is_given_and_says_so(
     assert bool(found.get("damage")) is bool(words)
 
 
+@pytest.mark.parametrize(("body", "words"), [(b"aGVsbG8=", ""), (b"aGVs*bG8=", "base64 is broken")])
+def test_an_attachment_that_is_damaged_says_so(program: Path, body: bytes, words: str) -> None:
+    """With what can be read of it."""
+    structure = b'("APPLICATION" "PDF" ("NAME" "a.pdf") NIL NIL "BASE64" 9)'
+    found = run(program, reading(structure, body=body), "read_attachment", **READ, part="1").output
+    assert (found["content"], found["size"]) == ("aGVsbG8=", 5)
+    assert [words in one for one in found.get("damage", [])] == ([True] if words else [])
+
+
 @pytest.mark.parametrize("kind", [b'"MULTIPART" "MIXED"', b'"NONSENSE" NIL', b'"NONSENSE" ""'])
 def test_a_type_that_cannot_be_read_is_text(program: Path, kind: bytes) -> None:
     """And no attachment, behind which nobody looks (RFC 2045, section 5.2)."""
