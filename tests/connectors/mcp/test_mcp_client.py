@@ -283,14 +283,38 @@ def begun(*sessions: str) -> Reply:
     )
 
 
+def no_session(words: str, status: int = 400) -> Said:
+    """A refusal as the SDKs' own examples have it."""
+    refused = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": words}}
+    return Said([json.dumps(refused).encode()], status=status)
+
+
+GONE: dict[str, Callable[[], Said]] = {
+    "404": lambda: Said(status=404),
+    "400": lambda: no_session("Bad Request: No valid session ID provided"),
+    "404 with an error": lambda: no_session("Session not found", 404),
+}
+
+
+def test_a_request_that_is_refused_for_another_reason_is_not_sent_again() -> None:
+    """A session that is known stays."""
+    wire = Played(initialize=begun("one", "two"), call=lambda asked: no_session("Bad Request: no such argument"))
+    with Client(wire) as client:
+        client.open(LATEST)
+        with pytest.raises(ExternalApiError, match="no such argument"):
+            client.in_session(lambda: client.call("add", {}))
+    assert wire.methods.count("tools/call") == wire.methods.count("initialize") == 1
+
+
+@pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize("method", ["tools/list", "tools/call"])
-def test_a_session_that_is_gone_is_begun_anew_once(method: str) -> None:
+def test_a_session_that_is_gone_is_begun_anew_once(method: str, gone: str) -> None:
     """And what was asked in it is asked again in the new one, with the list: the tool may be another by now."""
     wire = Played(initialize=begun("one", "two"))
 
     def unless_gone(asked: dict[str, Any]) -> Said:
         is_gone = asked["method"] == method and wire.sent[-1][1]["Mcp-Session-Id"] == "one"
-        return Said(status=404) if is_gone else body(answer(asked["id"], RESULTS[asked["method"]]))
+        return GONE[gone]() if is_gone else body(answer(asked["id"], RESULTS[asked["method"]]))
 
     wire._on |= {"list": unless_gone, "call": unless_gone}
     with Client(wire) as client:

@@ -91,8 +91,11 @@ _PARTING_S: Final = 1.0
 """For what is said at the end, which nobody waits for."""
 _META: Final = "io.modelcontextprotocol/"
 _WHO: Final = {"name": "aileron", "version": "1"}
+_BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 """Of a request with a session: it is over (2025-11-25, Session Management)."""
+_NO_SESSION: Final = (-32000, -32001)
+"""Codes of the official SDKs for a session that is not known."""
 _NOT_ABOUT_REVISION: Final = (401, 403, 429)
 """Statuses that say nothing about which revision a server speaks."""
 
@@ -156,6 +159,14 @@ class RpcFailure(ExternalApiError):
     def is_about_revision(self) -> bool:
         """Whether the server may speak the other way."""
         return self.code == UNSUPPORTED_VERSION or self.status in (400, 404, 405, 406)
+
+    @property
+    def is_about_session(self) -> bool:
+        """Whether a request with a session was not looked at because the server does not know that one: 404 by the specification,
+        and 400 with an error of these in servers that are made after the SDKs' own examples.
+        """
+        has_words = self.code in _NO_SESSION and "session" in self.message.lower()
+        return self.status == _NOT_FOUND or (self.status == _BAD_REQUEST and has_words)
 
 
 class SessionGoneError(RpcFailure):
@@ -329,12 +340,14 @@ class Client:
         session = self._session
         answer = self._wire("POST", [*self._headers(), *headers], body, self._give_up_at)
         try:
-            if answer.status == _NOT_FOUND and session:
-                raise SessionGoneError(f"the server has ended the session of {method} (status 404)", None, _NOT_FOUND)
             message = self._message(answer, method)
             if method == "initialize":
                 self._session = _session_of(answer)
             return message
+        except RpcFailure as error:
+            if session and error.is_about_session:
+                raise SessionGoneError(error.message, error.code, error.status) from None
+            raise
         finally:
             answer.close()
 
