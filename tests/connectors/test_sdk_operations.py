@@ -220,6 +220,22 @@ def test_a_failure_that_cannot_be_sent_is_sent_without_its_details(run: Run) -> 
     assert "cannot be sent" in failed.details["details"]
 
 
+def test_a_report_does_not_fail_what_is_done(run: Run) -> None:
+    """An id of 64 bits and half of a character, in a fact, in progress and in a failure's details: each as it can be carried."""
+    report = run("""
+        @op
+        def x() -> None:
+            progress(1, message="half \\ud83d")
+            audit("sent", id=2**60, to="x\\ud83d", count=2)
+            raise ExternalApiError("no", details={"id": 10**20})
+    """)
+    assert report.told == [
+        Progress(done=1, message="half ?"),
+        AuditEvent(event="sent", fields={"id": str(2**60), "to": "x\ufffd", "count": 2}),
+    ]
+    assert report.failure.details == {"id": str(10**20)}
+
+
 def test_reports_reach_the_host_in_order(run: Run) -> None:
     """Log with fields of any kind, progress, audit."""
     report = run("""

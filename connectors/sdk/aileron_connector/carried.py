@@ -26,11 +26,24 @@ import msgspec
 from aileron_sandbox.frames import FrameError, check_json
 from aileron_sandbox.frames.codec import MAX_DEPTH
 
-__all__ = ["MARK", "Carried", "LargeNumber", "carried", "marked", "parsed", "place_of", "quoted", "read_json"]
+__all__ = [
+    "MARK",
+    "Carried",
+    "LargeNumber",
+    "carried",
+    "marked",
+    "parsed",
+    "place_of",
+    "quoted",
+    "read_json",
+    "recordable",
+]
 
 _MAX_CHANGES: Final = 5
 _LEAST_INT: Final = -(1 << 63)
 _MOST_INT: Final = (1 << 64) - 1
+_MOST_RECORDED: Final = (1 << 53) - 1
+"""The record is canonical JSON, whose numbers are doubles (RFC 8785, section 3.2.2.3)."""
 _MAX_DIGITS: Final = 4_000
 """Of an integer that is read as one: Python refuses more than 4,300 for the time that they take."""
 _ROOM: Final = 2
@@ -128,6 +141,12 @@ def carried(value: Any) -> Carried:
     return Carried(value, [])
 
 
+def recordable(fields: dict[str, Any]) -> dict[str, Any]:
+    """`fields` as the audit record can hold them: ids of 64 bits are text there. TypeError as `carried`."""
+    told: dict[str, Any] = _Carrying(_Changes(), -_MOST_RECORDED, _MOST_RECORDED).of(fields, ())
+    return told
+
+
 def place_of(path: _Path) -> str:
     """A path as text, such as `.items[3].state`; empty for the value itself."""
     return "".join(map(_step, path))
@@ -177,8 +196,10 @@ class _Changes:
 class _Carrying:
     """One walk over one value."""
 
-    def __init__(self, changes: _Changes) -> None:
+    def __init__(self, changes: _Changes, least: int = _LEAST_INT, most: int = _MOST_INT) -> None:
         self._changes: Final = changes
+        self._least: Final = least
+        self._most: Final = most
 
     def of(self, value: Any, path: _Path) -> Any:
         if value is None or isinstance(value, bool):
@@ -186,7 +207,7 @@ class _Carrying:
         if isinstance(value, str):
             return self._text(value, path, "has what is no character, which is given as U+FFFD")
         if isinstance(value, int):
-            return int(value) if _LEAST_INT <= value <= _MOST_INT else self._number(_digits(value), path)
+            return int(value) if self._least <= value <= self._most else self._number(_digits(value), path)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else self._number(str(value), path)
         if not isinstance(value, dict | list | tuple):

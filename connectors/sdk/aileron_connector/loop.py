@@ -475,11 +475,24 @@ def _failed(failure_class: str, message: str, details: dict[str, Any] | None = N
     words = message.encode("utf-8", "replace").decode()[:_MAX_MESSAGE_CHARACTERS]
     failed = Failed(failure_class=failure_class[:64], message=words, details=details or {})
     try:
-        encode(failed)
-    except FrameError as error:
+        try:
+            encode(failed)
+        except FrameTooLargeError:
+            raise
+        except FrameError:
+            details = _carried_details(details or {})
+            failed = Failed(failure_class=failed.failure_class, message=words, details=details)
+            encode(failed)
+    except (FrameError, TypeError) as error:
         why = f"left out because they cannot be sent: {error}"
         return Failed(failure_class="connector_runtime_error", message=words, details={"details": why})
     return failed
+
+
+def _carried_details(details: dict[str, Any]) -> Any:
+    from aileron_connector.carried import carried
+
+    return carried(details).value
 
 
 _OUT_OF_MEMORY: Final = _failed(

@@ -56,12 +56,19 @@ log: Final = _Logger()
 
 def progress(done: float, total: float | None = None, message: str | None = None) -> None:
     """How far the operation is, in a unit of your own."""
-    loop.current().send(Progress(done=done, total=total, message=message))
+    words = None if message is None else message.encode("utf-8", "replace").decode()
+    loop.current().send(Progress(done=done, total=total, message=words))
 
 
 def audit(event: str, **fields: Any) -> None:
-    """A fact for the audit record, beside what the host records anyway. FrameError if `fields` are not JSON values."""
-    loop.current().send(AuditEvent(event=event, fields=fields))
+    """A fact for the audit record, beside what the host records anyway. TypeError if `fields` are not JSON values.
+
+    A number that the record cannot hold, such as an id of 64 bits, is text in it, and half of a character U+FFFD: what a fact is
+    about is done by then, and must not fail for it.
+    """
+    from aileron_connector.carried import recordable  # most operations say none
+
+    loop.current().send(AuditEvent(event=event, fields=recordable(fields)))
 
 
 def _loggable(fields: dict[str, Any]) -> dict[str, Any]:
