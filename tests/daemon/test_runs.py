@@ -419,6 +419,31 @@ def test_other_bytes_of_an_installed_version_need_a_word(bare_home: DaemonHome) 
     assert [entry["hash"] for entry in bare_home.must("GET", "/v1/connectors")["connectors"]] == [replaced["hash"]]
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (rb'{"args": {"to": ["x", "s3cret\ud83d"]}}', "args.to[1] has half of a character"),
+        (b'{"args": {"n": NaN}}', "args.n is no number that JSON can carry"),
+        (b'{"args": {"n": 9007199254740993}}', "n is an integer of 2**53 or more"),
+        (b'{"args": {"n": 7}', "the body is not JSON"),
+    ],
+)
+def test_what_json_cannot_carry_is_refused_with_its_place(home: DaemonHome, body: bytes, words: str) -> None:
+    """And never with its value."""
+    home.add_probe_action("give_back", "number:integer?", name="give-number")
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(30)
+        caller.connect(str(home.path / "run" / "agent.sock"))
+        caller.sendall(
+            b"POST /v1/actions/give-number/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Idempotency-Key: k\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        said = b"".join(iter(lambda: caller.recv(65536), b"")).decode()
+    assert said.startswith(("HTTP/1.1 400", "HTTP/1.1 422"))
+    assert words in said
+    assert "s3cret" not in said
+
+
 def test_a_caller_that_goes_away_stops_nothing(home: DaemonHome, upstream: CountingServer) -> None:
     """The connection is closed before the answer; the run goes on to its end, with its effect."""
     home.add_probe_action("effect", "path:string?", name="left-alone")
