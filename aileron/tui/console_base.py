@@ -202,11 +202,13 @@ class ConsoleBase(App[None]):
         if not self.is_running:
             return
         waiting = self.waiting.open
+        alarms = sum(1 for entry in waiting if entry.listed.alarm)
         soon = sum(1 for entry in waiting if 0 < (seconds_left(entry.expires_at) or 3600) < 60)
         under_way = sum(1 for entry in self.waiting.entries if entry.is_under_way)
         parts = [
             " aileron",
             "" if not self._has_looked else f"{len(waiting)} waiting" if waiting else "nothing waiting",
+            f"! {alarms} alarm{'s' if alarms > 1 else ''}" if alarms else "",
             f"! {soon} expiring" if soon else "",
             f"{under_way} in progress" if under_way else "",
             self._vault_word(),

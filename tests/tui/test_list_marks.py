@@ -54,7 +54,7 @@ async def test_the_console_has_each_mark(
         monkeypatch.setenv("NO_COLOR", no_color)
     world.ask(*twenty_two())
     async with world.console(size) as shown:
-        await shown.until("22 waiting")
+        await shown.until("22 waiting · ! 3 alarms")
         await shown.until("goes to")
         prompts = [str(shown.app.queue.get_option_at_index(number).prompt) for number in range(22)]
 

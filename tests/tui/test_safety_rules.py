@@ -92,7 +92,7 @@ async def test_a_question_that_changes_while_the_second_step_is_open_is_not_deci
 async def test_another_plan_under_the_digest_of_the_shown_one_is_not_shown(world: World) -> None:
     """Where somebody signs: what its digest does not cover is neither shown nor decided."""
     world.sign()
-    asked = reversible()
+    asked = {**reversible(), "headline": "Send mail"}  # a row is the daemon's word, and is signed by nobody
     asked["plan"]["args"] = {"to": "mallory@evil.example"}
     world.ask(asked)
     async with world.console() as shown:
@@ -283,7 +283,7 @@ async def test_what_is_new_comes_last_and_the_cursor_stays_on_its_question(world
         await shown.until("denied")
         await shown.pilot.pause()
 
-        names = [row.strip("✗ ").split(":")[0] for row in shown.rows[2:5]]
+        names = [row.partition(":")[0].split()[-1] for row in shown.rows[2:5]]
         assert (names, shown.app.selected) == (["First", "Second", "Third"], second["approval_id"])
         assert [row.split()[0] for row in shown.rows[2:3]] == ["✗"]
         assert "only@in.second" in shown.text
@@ -1309,7 +1309,7 @@ async def test_at_80_by_24_all_that_matters_of_a_consent_is_there_without_scroll
     if isinstance(subject, BindingConsent):
         assert "basic/mail/home" in text
     if any(change.get("widens", True) for change in built.get("changes") or ()):
-        assert "≠ 1 of" in text
+        assert "≠ 1 of" in text or "≠ the change allows more" in text
 
 
 async def test_a_long_folder_and_many_alarms_push_nothing_off_the_screen(world: World) -> None:
