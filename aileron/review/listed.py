@@ -126,9 +126,8 @@ def _told(entry: ApprovalEntry, stored: bytes | None, granted_text: Callable[[st
     if stored is None:
         return _UNREADABLE
     text = granted_text(str(entry.name)) if entry.kind == "grant" else None
-    key = hashlib.sha256(
-        b"\0".join((entry.kind.encode(), entry.created_at.encode(), (text or "").encode(), stored))
-    ).digest()
+    beside = "\0".join((entry.kind, entry.created_at, text or "")).encode("utf-8", "surrogatepass")
+    key = hashlib.sha256(beside + b"\0" + stored).digest()
     if (known := _kept.get(key)) is not None:
         return known
     try:

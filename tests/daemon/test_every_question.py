@@ -271,9 +271,9 @@ def test_a_console_in_lines_is_told_of_a_consent_that_was_decided_elsewhere(home
         assert KeptApprover.of(home).decide(home, asked[0]).status == 200
         return ""
 
-    answers = [("> ", come), ("new: ", decide), ("settled: ", "filter status:waits secret pw"), ("> ", "quit")]
+    answers = [("> ", come), ("new: ", decide), ("settled: ", "filter status:waits secret “pw”"), ("> ", "quit")]
     said = Command(home.path).at_terminal("console", "--plain", answers=answers)
-    assert re.search(r"settled: [0-9]+ Replace the secret pw · a command · done", said.out), said
+    assert re.search(r"settled: [0-9]+ Replace the value of the secret “pw” · a command · done", said.out), said
     assert "nothing matches" in said.out, said
 
 
@@ -286,9 +286,9 @@ async def test_a_console_is_told_of_a_consent_that_was_decided_elsewhere(home: D
         shown = Shown(app, pilot)
         await shown.until("daemon ok")
         asked = await anyio.to_thread.run_sync(put_secret, home)
-        await shown.until("secret pw")
+        await shown.until("! LASTING Replace the value")
         await anyio.to_thread.run_sync(KeptApprover.of(home).decide, home, asked)
-        await shown.until(lambda: any("secret pw" in row and " done" in row for row in shown.rows))
+        await shown.until(lambda: any("Replace the value" in row and " done" in row for row in shown.rows))
 
 
 def put_secret(home: DaemonHome) -> str:

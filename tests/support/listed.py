@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ def in_a_list(asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = [(one, entry) for one in asked if (entry := _entry(one)) is not None]
     files = {str(one.get("name")): one["granted_text"] for one in asked if one.get("granted_text")}
     stored = [
-        (entry, msgspec.json.encode(one.get("plan") or one.get("subject")), bool(one.get("edits")))
+        (entry, json.dumps(one.get("plan") or one.get("subject")).encode(), bool(one.get("edits")))
         for one, entry in rows
     ]
     told = {entry.approval_id: msgspec.to_builtins(entry) for entry in listed(stored, files.get)}
