@@ -224,7 +224,7 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
         ("action", 5, 2),
         ("connector", 5, 1),
         ("binding", 4, 1),
-        ("approval", 6, 1),
+        ("approval", 9, 1),
         ("audit", 5, 1),
     ):
         piped = aileron(noun, "list")
