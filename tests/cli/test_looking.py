@@ -107,11 +107,13 @@ def test_ids_are_short_where_a_person_reads_them_and_taken_wherever_one_is_typed
     """The end of a run's; whole in a pipe. An end that fits two is not guessed."""
     of_run = {**EVENTS[0], "run": RUN}
     other = {**of_run, "run": RUN[:-8] + "01ba1d0e"}
-    fake.events = [of_run, other]
+    approval = "act-20261121T035801-72a3869059febd0fb889"
+    fake.events = [of_run, other, {**of_run, "seq": 4, "type": "approval.decided", "approval": approval}]
     fake.script("GET", f"/v1/audit/{RUN}", (200, {"audit_id": RUN, "events": [of_run]}))
     listed = aileron.at_terminal("audit", "list", NO_COLOR="1").out
 
     assert (RUN in listed, f"  {RUN[-8:]}  send" in listed) == (False, True)
+    assert (approval in listed, approval[-8:] in listed) == (False, True)
     assert RUN in aileron("audit", "list").out
     assert aileron("audit", "show", RUN[-8:]).out.startswith(f"run\t{RUN}\n")
     ambiguous = aileron("audit", "show", RUN[-6:])

@@ -393,7 +393,8 @@ class _Printer:
             name = output.as_text(event.facts["action"]) if run and "action" in event.facts else ""
             title = f"{day}  {output.short_id(run) if run else ''}  {name}".rstrip()
             output.write(output.styled(output.fitted(title), "dim"))
-        told = f"{output.as_text(event.seq):>6}  {time}  {output.as_text(event.kind):<18} {event.told}"
+        facts = output.WHOLE_ID.sub(lambda found: output.short_id(found[0]), event.told)
+        told = f"{output.as_text(event.seq):>6}  {time}  {output.as_text(event.kind):<18} {facts}"
         output.write(output.fitted(told))
 
 
