@@ -199,13 +199,15 @@ class Inputs:
 
         What an example has is cut last: of required inputs alone, which cannot be left out.
         """
-        share = _share([_weight(one) for one in self._inputs], _MAX_RULES)
+        weights = {one.name: _weight(one) for one in self._inputs}
+        share = _share(list(weights.values()), _MAX_RULES)
         for least, keeps_used in ((share, True), (0, True), (0, False)):
-            for one in sorted(self._inputs, key=_weight, reverse=True):
-                counted = [given for given in self._inputs if keeps_used or given.required]
-                over = sum(map(_weight, counted)) - _MAX_RULES
-                if over > 0 and one in counted:
-                    made = self._in(one, max(least, _weight(one) - over), keeps_used=keeps_used)
+            counted = {one.name for one in self._inputs if keeps_used or one.required}
+            for one in sorted(self._inputs, key=lambda one: -weights[one.name]):
+                over = sum(weights[name] for name in counted) - _MAX_RULES
+                if over > 0 and one.name in counted:
+                    made = self._in(one, max(least, weights[one.name] - over), keeps_used=keeps_used)
+                    weights[one.name] = _weight(made)
                     self._inputs = [made if given is one else given for given in self._inputs]
 
     def _whole_of(self, one: Input) -> tuple[Taken, Sequence[Any]]:

@@ -58,6 +58,10 @@ _MAX_STEPS: Final = 200_000
 """Schemas and members of them that are looked at for one rule: choices within choices multiply."""
 _MAX_ALL_STEPS: Final = 5_000_000
 """The same for all rules of one import: some twenty seconds, and five times what any known document takes."""
+_MAX_TRIED: Final = 1 << 20
+"""1 MiB of rules and examples that are held against each other for one rule: some two seconds."""
+_MAX_ALL_TRIED: Final = 16 << 20
+"""16 MiB for all rules of one import: some times what any known document takes. Then examples no longer count."""
 _MAX_WITHIN: Final = 120
 """Schemas within schemas and behind references."""
 _PREFERRED: Final = ("object", "array", "string", "number", "integer", "boolean")
@@ -95,6 +99,10 @@ def size_of(value: Any) -> int:
 def _check(rule: Rule) -> None:
     if (problem := rule_problem(rule, most_bytes=_MAX_BYTES)) is not None:
         raise UnusableError(problem)
+
+
+class _TooMuchError(Exception):
+    """The examples of a value take too long to be tried."""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -136,13 +144,16 @@ class Rules:
         self._steps = 0
         self._all_steps = 0
         self._within = 0
+        self._tried = 0
+        self._all_tried = 0
 
     def taken(self, schema: dict[str, Any] | bool, used: Values = ()) -> Taken:
         """The widest rule that is not wider than the schema, with what it leaves out. UnusableError.
 
         `used`: the document's examples of it. What is deep is left out where there is too much.
         """
-        if used:
+        if used and self._all_tried < _MAX_ALL_TRIED:
+            self._tried = 0
             return self._made(schema, used[:_MAX_USED])
         known = self._known.get(id(schema))
         if known is None:
@@ -166,14 +177,16 @@ class Rules:
             except UnusableError as error:
                 problem = problem or error
                 continue
+            except _TooMuchError:
+                break
             smallest = Taken(made, tuple(self._lost))
             if size_of(made) <= _MAX_BYTES and _nested(made) <= _MAX_NESTED:
                 _check(made)
                 return smallest
+        if used:  # which are too much to be tried, or reach too deep
+            return self._made(schema, ())
         if smallest is None:
             raise problem or UnusableError("it has no value")
-        if used:  # which reach too deep
-            return self._made(schema, ())
         _check(smallest.rule)
         return smallest
 
@@ -182,11 +195,12 @@ class Rules:
 
         None: it is not such an object, or the examples are none.
         """
-        self._steps, self._lost, self._least_depth = 0, [], 0
+        self._steps, self._lost, self._least_depth, self._tried = 0, [], 0, 0
+        used = used if self._all_tried < _MAX_ALL_TRIED else ()
         found = self._possible(schema, (), used)
         chosen = next((one for one in found if _type_of(one) == "object" and one.get("properties")), None)
         if used and len(found) > 1:
-            with contextlib.suppress(UnusableError):
+            with contextlib.suppress(UnusableError, _TooMuchError):
                 _, chosen = self._best(found, MAX_DEPTH, (), used[:_MAX_USED], "")
             if chosen is not None and not (_type_of(chosen) == "object" and chosen.get("properties")):
                 chosen = None
@@ -200,6 +214,12 @@ class Rules:
             raise DocumentError("its schemas have too many alternatives in all: choose fewer operations")
         if self._steps > _MAX_STEPS:
             raise UnusableError("its schema has too many alternatives")
+
+    def _try(self, size: int) -> None:
+        self._tried += size
+        self._all_tried += size
+        if self._tried > _MAX_TRIED:
+            raise _TooMuchError
 
     def _deeper(self) -> None:
         if self._within == _MAX_WITHIN:
@@ -238,7 +258,10 @@ class Rules:
             finally:
                 lost = self._lost[before:]
                 del self._lost[before:]
-            fitting = sum(is_taken(rule, value) for value in used)
+            fitting = 0
+            for value in used:
+                self._try(size_of(rule) + size_of(value))
+                fitting += is_taken(rule, value)
             if best is None or fitting > best[0]:
                 best = (fitting, rule, one, lost)
             if fitting == len(used):

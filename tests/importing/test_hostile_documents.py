@@ -18,7 +18,7 @@ from aileron.importing.repository import Choices, Made, make
 from aileron.model.names import HostPort
 from aileron.model.text import hidden_at
 from aileron.registry.manifest import parse_connector_manifest
-from tests.importing.documents import CONNECTOR, Json, document, schema_ref
+from tests.importing.documents import CONNECTOR, Json, document, imported, one_operation, schema_ref
 
 LIMIT_S = 1.0
 """Of one document of some KiB; a machine that does much else takes up to three."""
@@ -361,3 +361,25 @@ def test_a_pattern_that_python_reads_otherwise_is_left_out_without_a_warning(pat
 
     assert isinstance(done, Made)
     assert len(done.actions) == 3
+
+
+@pytest.mark.timeout(20)
+def test_a_large_example_of_many_alternatives_is_not_tried_for_ever() -> None:
+    """A hundred branches within a hundred, and an example that fits none: it is left, and what can be given is."""
+    schemas: Json = {"L0": {"type": "string"}}
+    for level in range(1, 5):
+        of = schema_ref(f"L{level - 1}")
+        forms = [{"type": "object", "properties": {"of": of, f"p{level}_{n}": {"type": "integer"}}} for n in range(100)]
+        schemas[f"L{level}"] = {"oneOf": forms}
+    value: Any = ["x" * 100] * 350
+    for _ in range(4):
+        value = {"of": value}
+    media = {
+        "schema": {"type": "object", "properties": {"a": schema_ref("L4"), "b": {"type": "string"}}},
+        "example": {"a": value},
+    }
+    operation = {"operationId": "one", "requestBody": {"content": {"application/json": media}}}
+    made = imported(one_operation(operation, method="post", components={"schemas": schemas}))
+
+    assert {"a", "b"} <= {given.name for given in made.imported[0].inputs}
+    assert "the document's example cannot be given" in made.left_out["one"][-1] + made.left_out["one"][0]
