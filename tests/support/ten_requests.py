@@ -216,7 +216,7 @@ def calendar(title: str, day: int) -> Plan:
 
 def mail(to: str, subject: str) -> Plan:
     """A mail to one person."""
-    return _mail("send-email", {"to": to, "subject": subject, "body": "As discussed.\nMira"})
+    return _mail("google-send-email", {"to": to, "subject": subject, "body": "As discussed.\nMira"})
 
 
 def note(channel: str, text: str) -> Plan:
