@@ -33,7 +33,7 @@ def look_alikes(text: str) -> Iterator[str]:
     """Mail addresses with other letters than ASCII's; hosts, and words, in more than one alphabet. Those letters as codes."""
     for piece in _PIECE.finditer(text):
         for _, found in _found_in(piece[0]):
-            yield _in_codes(found[:_MAX_BRIEF])
+            yield _in_codes(found[:_MAX_BRIEF]) + ("…" if len(found) > _MAX_BRIEF else "")
 
 
 def with_codes(text: str) -> str:

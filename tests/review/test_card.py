@@ -680,6 +680,7 @@ def test_a_connector_unsigned_by_a_publisher_who_signs_is_an_alarm() -> None:
         ("see p\u0430ypal.com", "“x” contains look-alike letters: p<U+0430>ypal.com"),
         ("\u0440\u0430\u0443.com", "“x” contains look-alike letters: <U+0440><U+0430><U+0443>.com"),
         ("münchen@example.de", "“x” contains look-alike letters: m<U+00FC>nchen@example.de"),
+        ("a" * 100 + "\u0430", f"“x” contains look-alike letters: {'a' * 100}…"),
         ("paid\u202egnp.exe", "“x” contains hidden characters, shown below as codes"),
         ("Lunch \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f1e9\U0001f1ea", None),
         ("a\u200db", "“x” contains hidden characters, shown below as codes"),
