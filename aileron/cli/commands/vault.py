@@ -127,14 +127,16 @@ def rotate(
     was = _status(supervisor)
     if keyring:
         _check_keyring()
-    passphrase = _passphrase("rotate", _question(was), passphrase_file, twice=False)
-    if (new := new_passphrase_from(new_passphrase_file)()) is None:
-        if not can_ask():
-            fix = "aileron vault rotate --new-passphrase-file FILE"
-            raise Problem.usage("no new passphrase", why=_NEW_WAYS, fix=fix)
-        new = ask_unseen("New vault passphrase", twice=True)
-    body = RotateVault(passphrase=passphrase, new_passphrase=new, recovery_codes=recovery_codes)
-    found = _with_new_key(supervisor, "/v1/vault/rotate", body, keyring=keyring)
+    new = new_passphrase_from(new_passphrase_file)()
+
+    def rotate_with(passphrase: str) -> NewVault:
+        nonlocal new
+        if new is None:  # and not again after a slip in the old one
+            new = _typed_new_passphrase()
+        body = RotateVault(passphrase=passphrase, new_passphrase=new, recovery_codes=recovery_codes)
+        return _with_new_key(supervisor, "/v1/vault/rotate", body, keyring=keyring)
+
+    found = _with_passphrase("rotate", _question(was), passphrase_file, rotate_with)
     _forget_key(was.keyring or None)
     output.note("passphrase changed and secrets re-encrypted; the vault is unlocked")
     ended = ["the old passphrase"]
@@ -270,6 +272,13 @@ def _with_passphrase(command: str, question: str, file: str | None, use: Callabl
     if passphrase_from(file)() is None and can_ask():
         return until_right(lambda: ask_unseen(question), use)
     return use(_passphrase(command, question, file, twice=False))
+
+
+def _typed_new_passphrase() -> str:
+    if not can_ask():
+        fix = "aileron vault rotate --new-passphrase-file FILE"
+        raise Problem.usage("no new passphrase", why=_NEW_WAYS, fix=fix)
+    return ask_unseen("New vault passphrase", twice=True)
 
 
 def _passphrase(command: str, question: str, file: str | None, *, twice: bool) -> str:
