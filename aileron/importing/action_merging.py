@@ -27,6 +27,7 @@ _INPUT: Final = "[[inputs]]"
 _NAME: Final = re.compile(r'name = (".*")')
 _KEY: Final = re.compile(r"([a-z_]+) = .*")
 _WORDS: Final = re.compile(r"^(?:summary|tags|intent) = .*$", re.MULTILINE)
+_EFFECT: Final = re.compile(r"^effect = .*$", re.MULTILINE)
 _DESCRIPTION: Final = "description"
 _OPTIONAL: Final = "required = false"
 _END: Final = "\n+++\n"
@@ -53,9 +54,15 @@ def merged_action(base: str, mine: str, theirs: str) -> Merged:
         return merged_closely(base, mine, theirs)
     inputs, conflicts = _each(was.inputs, edited.inputs, newer.inputs, _input, _is_kept_out)
     head = merged_closely(was.head, edited.head, _with_words(was.head, edited.head, newer.head))
-    tail = merged_closely(was.tail, edited.tail, newer.tail)
+    tail = merged_closely(was.tail, edited.tail, _with_effect(was.tail, edited.tail, newer.tail))
     body = edited.body if edited.body != was.body else newer.body
     return Merged(f"{head.text}{inputs}{tail.text}{body}", head.conflicts + conflicts + tail.conflicts)
+
+
+def _with_effect(was: str, edited: str, newer: str) -> str:
+    """The newer step without an effect that the author has given it already: lines beside it are the author's then."""
+    before, mine, now = (_EFFECT.findall(text) for text in (was, edited, newer))
+    return newer.replace(now[0], before[0]) if len(before) == 1 and mine == now and mine != before else newer
 
 
 def _each(

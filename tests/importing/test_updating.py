@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from aileron.actions.manifest import parse_action
+from aileron.importing.action_merging import merged_action
 from aileron.importing.found import Described, described
 from aileron.importing.reading import DocumentError, read_all
 from aileron.importing.record import RECORD, Choices, chosen_now, parse_record
@@ -348,3 +349,16 @@ def test_a_record_that_is_none_is_refused(data: bytes) -> None:
     """It is a file in a repository that somebody else may have made."""
     with pytest.raises(DocumentError, match=r"import\.json"):
         parse_record(data)
+
+
+@pytest.mark.parametrize(("now", "conflicts"), [("read", 0), ("delete", 1)])
+def test_an_effect_that_the_author_gave_already_is_no_conflict(now: str, conflicts: int) -> None:
+    """Whoever knows that a POST reads takes the gate out. Another effect than theirs is one: the gate is gone."""
+    head, gate = '+++\nname = "a"\n\n[[execute]]\nid = "call"\nidempotent = ', "\n\n[approval]\nrequired = true"
+    end = "\n+++\n\nWords.\n"
+    base = f'{head}false\neffect = "create"{gate}{end}'
+    mine = f'{head}true\neffect = "read"{end}'
+    done = merged_action(base, mine, f'{head}false\neffect = "{now}"{gate}{end}')
+
+    assert done.conflicts == conflicts
+    assert (done.text == mine) is (conflicts == 0)
