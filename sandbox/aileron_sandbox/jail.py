@@ -513,7 +513,7 @@ class Child:
         return profile == "elf-subprocess" or (profile == "elf" and self._template.memory_by == "rlimit")
 
     def tree(self) -> Tree | None:
-        """What to look at every now and then, in any thread; None where there is nothing to look at, or no longer."""
+        """Return the tree to look at now and then, in any thread; None if there is nothing to look at, or no longer."""
         if not self.is_watched or self.ending is not None or not self.pid:
             return None
         if self._tree is None:

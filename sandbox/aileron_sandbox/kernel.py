@@ -202,7 +202,7 @@ def _syscall(name: str, *arguments: object) -> int:
 
 
 def maybe_share_descriptors(thread: int, other: int) -> bool | None:
-    """Whether two threads have one table of descriptors, kcmp(2). None where that call is not to be had."""
+    """Return whether two threads share one table of descriptors, kcmp(2). None if that call is not available."""
     try:
         return _syscall("kcmp", thread, other, _KCMP_FILES, None, None) == 0
     except OSError:

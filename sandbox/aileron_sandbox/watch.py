@@ -129,14 +129,14 @@ class ProcessTree:
 
 
 class Footprint(NamedTuple):
-    """What processes have at one look."""
+    """Memory and descriptors that processes have at one look."""
 
     pids: tuple[int, ...]
     resident_bytes: int
     kept_bytes: int
-    """What is kept for them beside: huge pages of the machine's pool, page tables, threads, tables of descriptors."""
+    """Bytes kept for them besides: huge pages of the machine's pool, page tables, threads, tables of descriptors."""
     descriptors: int
-    """For which there is room in their tables."""
+    """Number of descriptors that their tables have room for."""
 
 
 class TooMuchToSeeError(Exception):
@@ -150,7 +150,7 @@ class Proportional(NamedTuple):
     shared_bytes: int
     """The part of it that is of shared memory."""
     has_shared: bool
-    """Whether there is such a mapping at all: it keeps all pages of its memory, also those that nobody has mapped any more."""
+    """True if there is such a mapping: it keeps all pages of its memory, also those that nobody has mapped any more."""
 
 
 def proportional(pids: Iterable[int], files: Collection[Object], devices: Collection[int]) -> Proportional:
@@ -163,7 +163,7 @@ def proportional(pids: Iterable[int], files: Collection[Object], devices: Collec
         data = _smaps(pid, left)
         left -= len(data)
         found.append(_proportional(pid, data, files, devices))
-    return Proportional(sum(one[0] for one in found), sum(one[1] for one in found), any(one[2] for one in found))
+    return Proportional(sum(part[0] for part in found), sum(part[1] for part in found), any(part[2] for part in found))
 
 
 def _smaps(pid: int, most: int) -> bytes:

@@ -97,7 +97,7 @@ of System V objects."""
 _MAX_EVENTS: Final = 1024
 """Events that wait while an answer is waited for. An agent that stops and goes on by itself, all the time, makes many."""
 _TCP_SHARE: Final = 4
-"""Of its memory that a cell may have in buffers of TCP beside it, where they are counted apart: servers on loopback need less."""
+"""Divisor of the memory limit: TCP buffers may take a quarter more, where counted apart. Servers on loopback need less."""
 _SEES_SOCKETS: Final = (
     "load the kernel modules unix_diag, tcp_diag, udp_diag and netlink_diag, or start it where control groups can be made: "
     "systemd-run --user --scope -p Delegate=yes aileron launch …"
@@ -467,7 +467,7 @@ def _preparation(
 
 
 def _half_of(kind: int) -> int:
-    """Of what this user may have. It is counted for the person as well, who would have nothing left: timers, message queues."""
+    """Return half of this user's limit, as the kernel also counts a cell's timers and message queues for the person."""
     most = resource.getrlimit(kind)[1]
     return most if most == resource.RLIM_INFINITY else most // 2
 

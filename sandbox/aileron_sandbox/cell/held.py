@@ -48,7 +48,7 @@ _ANSWER_DEADLINE_S: Final = 1.0  # the kernel answers within the call; a look mu
 _ANSWER_BYTES: Final = 64 << 10  # of one datagram; the kernel makes them 32 KiB at most
 _MOST_SOCKETS: Final = 1 << 18
 _MOST_DESCRIPTORS: Final = 1 << 17
-"""In one look, which takes a second then. A large build has some ten thousand."""
+"""Descriptors that one look reads at most, which takes a second. A large build has some ten thousand."""
 _TIME_WAIT: Final = 1 << 6
 _ALL_STATES: Final = 0xFFFFFFFF
 
@@ -78,22 +78,22 @@ _FAMILIES: Final = (
     *(_ip(family, protocol) for family in (socket.AF_INET, socket.AF_INET6) for protocol in (6, 17)),
 )
 _SOCKET_BYTES: Final = 4 * _KIB
-"""Of a socket with nothing in it, with its inode and its name: about 2 KiB measured."""
+"""Bytes that an empty socket counts, with its inode and its name: about 2 KiB measured."""
 _DATAGRAMS: Final = 11
-"""That wait in one socket: max_dgram_qlen of a new network namespace, and the one that found room."""
+"""Datagrams that can wait in one socket: max_dgram_qlen of a new network namespace, and the one that found room."""
 _SEMAPHORE_BYTES: Final = 64  # struct sem, a cache line each, ipc/sem.c
 _MESSAGE_BYTES: Final = 64  # struct msg_msg and what kmalloc rounds it to
 _PIPE_BYTES: Final = 8 * _KIB
-"""Of each pipe of a user who is over pipe-user-pages-soft, pipe(7)."""
+"""Bytes in each pipe of a user who is over pipe-user-pages-soft, pipe(7)."""
 _LARGE_PIPE_BYTES: Final = 1 << 20  # pipe-max-size
 _PIPES_BYTES: Final = 64 << 20
-"""What a user's pipes may hold before they are that small: 16,384 pages, pipe-user-pages-soft."""
+"""Bytes that a user's pipes may hold before they are that small: 16,384 pages, pipe-user-pages-soft."""
 _MEMORY_FILE: Final = "/memfd:"
 _NUMBERS: Final = re.compile(rb"-?\d+")
 
 
 class Held:
-    """What one cell holds. For one thread."""
+    """Memory that one cell holds in files, pipes, sockets and System V objects. Not thread-safe."""
 
     def __init__(self, diagnostics: int, system_v: tuple[int, int, int]) -> None:
         """`diagnostics` is a netlink socket of the cell, `system_v` are its lists of shared memory, semaphores and messages.
@@ -152,7 +152,7 @@ class Held:
         self._pipes_bytes = _bytes_of_pipes(sum(name.startswith("pipe:") for name in self._in_tables))
 
     def sends_descriptors(self, pids: Iterable[int]) -> bool:
-        """Whether descriptors wait in a socket, or could in one that waits itself: is in no table that was looked at last."""
+        """Return whether descriptors wait in a socket, or may: one in no table that was looked at last waits itself."""
         if any(f"socket:[{inode}]" not in self._in_tables for inode in self._sockets):
             return True
         return any(

@@ -312,7 +312,7 @@ def _writable(preparation: Preparation) -> tuple[str, ...]:
 
 
 def _held() -> list[int]:
-    """By these the host sees what is held in this network and IPC namespace. A kernel without System V IPC has empty lists."""
+    """Open what shows the host the objects of this network and IPC namespace. Without System V IPC, their lists are empty."""
     diagnostics = _socket.socket(_AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG).detach()
     lists = [f"/proc/sysvipc/{name}" for name in ("shm", "sem", "msg")]
     return [diagnostics, *(os.open(path if os.path.exists(path) else "/dev/null", _LOOK) for path in lists)]

@@ -26,12 +26,12 @@ __all__ = ["MemoryWatch"]
 
 _STOP_DEADLINE_S: Final = 10.0  # a look at thousands of processes takes a second
 _MOST_LOOKS: Final = 8
-"""With one list of descriptors, which for a browser takes 10 ms: so often it is renewed in any case."""
+"""Looks with one list of descriptors, at most. Renewing the list takes 10 ms for a browser."""
 _MOST_FAILURES: Final = 8
 """Looks in a row: the machine may be out of descriptors, or of memory, for a moment."""
 _NEW_BYTES: Final = 64 << 20
 _NEW_DESCRIPTORS: Final = 4096
-"""By so much the machine's shared memory, or the tables of descriptors, have grown when the list is renewed at once."""
+"""Growth of the machine's shared memory, or of the tables of descriptors, at which the list is renewed at once."""
 
 
 class MemoryWatch(threading.Thread):
@@ -89,7 +89,7 @@ class MemoryWatch(threading.Thread):
         return not self._is_surely_below(seen) and not self._is_below(seen)
 
     def _is_surely_below(self, seen: Footprint) -> bool:
-        """By sums in which what is shared counts more than once."""
+        """Return whether the cell is below its limit even if shared memory counts more than once."""
         return seen.resident_bytes + self._unknown_bytes() <= self._left_bytes(seen)
 
     def _is_below(self, seen: Footprint) -> bool:
@@ -103,7 +103,7 @@ class MemoryWatch(threading.Thread):
         return pages.total_bytes + self._unknown_bytes(pages.shared_bytes) <= left
 
     def _left_bytes(self, seen: Footprint) -> int:
-        """For pages of processes."""
+        """Return the bytes of the limit that are left for pages of processes."""
         return self._memory_bytes - seen.kept_bytes - self._held.total_bytes - self._scratch_bytes()
 
     def _unknown_bytes(self, more_bytes: int = 0) -> int:

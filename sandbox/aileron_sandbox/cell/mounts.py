@@ -41,8 +41,8 @@ __all__ = ["DEVICES", "PROC_EMPTY", "PROC_READ_ONLY", "WRITABLE", "Root"]
 
 DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_READ_ONLY: Final = ("1", "bus", "driver", "fs", "irq", "mtrr", "sys", "sysrq-trigger", "tty")
-"""By these the machine is told to do something, or the first process is. Who is root outside is so by number, and /proc/sys asks
-for no capability."""
+"""Entries of /proc that control the machine or the first process. A user who is root outside is so by number here, and
+/proc/sys asks for no capability."""
 PROC_EMPTY: Final = (
     "acpi", "asound", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "pressure", "sched_debug", "scsi", "slabinfo", "timer_list", "timer_stats", "vmallocinfo", "vmcore",
@@ -417,7 +417,7 @@ class Root:
 
 
 def _kept_flags(lower: int) -> int:
-    """What the mount of a project forbids, its overlay forbids as well; a copy of a mount has it anyway."""
+    """Return the flags that an overlay takes over from the mount of its project; a copy of a mount has them anyway."""
     flags = os.fstatvfs(lower).f_flag
     return sum(mount for forbidden, mount in _KEPT_FLAGS if flags & forbidden)
 

@@ -39,7 +39,7 @@ class Others:
         self._shown_bytes = _shown_outside(())
 
     def unknown_bytes(self, cell_bytes: int) -> int:
-        """What is neither theirs nor this of the cell's."""
+        """Return the bytes of shared memory that belong neither to the others nor to `cell_bytes` of the cell."""
         return max(0, machine_bytes() - cell_bytes - self._bytes)
 
     def lower(self, most_bytes: int) -> None:
@@ -60,7 +60,7 @@ def machine_bytes() -> int:
 
 
 def used_bytes(of: os.statvfs_result) -> int:
-    """Of a file system."""
+    """Return the bytes in use on a file system."""
     return (of.f_blocks - of.f_bfree) * of.f_frsize
 
 
