@@ -51,7 +51,7 @@ MAX_LISTED_CHARACTERS: Final = 300
 MAX_HTML_CHARACTERS: Final = 500_000
 """Of one part that is turned into text: parsing it costs time, and newsletters stay below."""
 MAX_HIDDEN_CHARACTERS: Final = 10_000
-"""Of text that HTML hides: a newsletter's line for previews has some hundred."""
+"""Characters of text that HTML hides, at most: a newsletter's line for previews has some hundred."""
 MAX_PARTS: Final = 200
 MAX_ATTACHMENTS: Final = 100
 MAX_REFERENCES: Final = 20
@@ -167,7 +167,7 @@ class Text(NamedTuple):
     has_other: bool
     """There is HTML beside the plain text, and it may say something else."""
     hidden: str
-    """What the HTML has and does not show to its reader."""
+    """Text that the HTML has but does not show to its reader."""
     attachments: list[dict[str, Any]]
 
 
@@ -175,7 +175,7 @@ def text_of(message: Message) -> Text:
     """Its text and what is attached to it. ExternalApiError for a body that is not base64url, or parts without end."""
     attachments: list[dict[str, Any]] = []
     pieces, is_html = _read(message.payload, attachments, [MAX_PARTS])
-    text, hidden = _joined([one.seen for one in pieces]), _joined([one.hidden for one in pieces])
+    text, hidden = _joined([piece.seen for piece in pieces]), _joined([piece.hidden for piece in pieces])
     source = "none" if not text else "html" if is_html else "plain"
     has_other = source == "plain" and _has_html(message.payload)
     is_cut = len(text) > MAX_TEXT_CHARACTERS
@@ -205,8 +205,8 @@ def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tup
         found = [_read(child, attachments, room) for child in part.parts]
         if kind == "multipart/alternative":
             # RFC 2046 section 5.1.4: the same in several forms. Text as it was written goes before text we make.
-            said = [one for one in found if any(text.seen.strip() or text.hidden for text in one[0])]
-            found = next(([one] for one in said if not one[1]), said[-1:])
+            said = [form for form in found if any(text.seen.strip() or text.hidden for text in form[0])]
+            found = next(([form] for form in said if not form[1]), said[-1:])
         return [text for texts, _ in found for text in texts], any(is_html for _, is_html in found)
     if part.filename or not kind.startswith("text/") or kind == "text/calendar":
         attachments.append({"filename": _name(part), "mime_type": kind[:100], "size": part.body.size})

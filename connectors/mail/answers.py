@@ -158,7 +158,7 @@ class Part(NamedTuple):
     disposition: str
     """`attachment`, `inline`, or nothing."""
     damage: str = ""
-    """In words, why it is not what its sender said that it is; mostly empty."""
+    """Reason, in words, why the part is not what its sender said that it is; mostly empty."""
 
     @property
     def is_attachment(self) -> bool:
@@ -178,14 +178,14 @@ class Group(NamedTuple):
     kind: str
     parts: list[Part | Group]
     section: str
-    """As FETCH names it; empty for the whole message."""
+    """Name of the group in FETCH; empty for the whole message."""
     boundary: str
-    """What its parts are told apart by; empty where the message does not say."""
+    """Text that separates the parts; empty where the message does not declare it."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no part in it has a byte: servers find none where the boundary is missing."""
-        return all(one.is_empty if isinstance(one, Group) else not one.size for one in self.parts)
+        """Return whether no part in it has a byte: servers find none where the boundary is missing."""
+        return all(part.is_empty if isinstance(part, Group) else not part.size for part in self.parts)
 
 
 def parts_of(structure: Any) -> Part | Group:

@@ -33,7 +33,7 @@ MAX_PART_BYTES: Final = 512 << 10
 MAX_TEXT_PARTS: Final = 10
 MAX_HTML_CHARACTERS: Final = 500_000
 MAX_HIDDEN_CHARACTERS: Final = 10_000
-"""Of text that HTML hides: a newsletter's line for previews has some hundred."""
+"""Characters of text that HTML hides, at most: a newsletter's line for previews has some hundred."""
 MAX_GROUPS: Final = 5
 """Without any part in them, whose bytes are looked at."""
 MAX_TAIL_BYTES: Final = 4 << 10
@@ -74,9 +74,9 @@ class Said(NamedTuple):
     is_cut: bool
     has_other_html: bool
     hidden: str
-    """What the HTML has and does not show."""
+    """Text that the HTML has but does not show."""
     damage: list[str]
-    """What is wrong with the message, in words."""
+    """Damage to the message, in words."""
 
 
 def listing(folder: Folder, uid: int, found: Fetched) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def said(folder: Folder, uid: int, structure: Part | Group) -> Said:
         texts.append(Texts(decoded(data, "utf-8"), ""))
         damage.append(f"{_where(group)}: no boundary tells its parts apart, so it is given as it came")
         is_cut = is_cut or len(data) >= MAX_PART_BYTES
-    text, hidden = _joined([one.seen for one in texts]), _joined([one.hidden for one in texts])
+    text, hidden = _joined([piece.seen for piece in texts]), _joined([piece.hidden for piece in texts])
     data = text.encode("utf-8", "replace")
     is_html = any(part.kind == "text/html" for part in chosen)
     source = "none" if not text else "html" if is_html else "plain"
@@ -244,7 +244,7 @@ _KNOWN: Final = frozenset({"7bit", "8bit", "binary", "quoted-printable", "base64
 
 
 def _damage(data: bytes, part: Part) -> Iterator[str]:
-    """What is wrong with a part, as far as it was fetched."""
+    """Yield what is wrong with a part, as far as it was fetched."""
     if part.damage:
         yield part.damage
     is_cut = len(data) >= MAX_PART_BYTES
@@ -274,8 +274,8 @@ def _empty_groups(structure: Part | Group) -> Iterator[Group]:
     if isinstance(structure, Group):
         if structure.is_empty:
             yield structure
-        for one in structure.parts:
-            yield from _empty_groups(one)
+        for part in structure.parts:
+            yield from _empty_groups(part)
 
 
 def _bytes_of(folder: Folder, uid: int, group: Group, start: int, most: int) -> bytes:

@@ -63,7 +63,7 @@ ATTACHMENTS_BYTES: Final = 10 << 20
 """Of all attachments: many servers take messages of 25 MB at most, and base64 makes them larger."""
 _BETWEEN_COMMAS: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')
 _NOT_IN_A_FILENAME: Final = re.compile(r"[/\\]|=\?")
-"""What leads elsewhere, and what many readers decode as an encoded word, so that they show another name."""
+"""Characters that lead elsewhere, or that many readers decode as an encoded word, so that they show another name."""
 _CRLF: Final = "\r\n"
 _POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")
 _HEADER: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER]<0.131072>"

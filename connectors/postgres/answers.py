@@ -25,9 +25,9 @@ _INTEGERS: Final = frozenset((20, 21, 23, 26))  # int8, int2, int4, oid
 _FLOATS: Final = frozenset((700, 701))
 _JSON: Final = frozenset((114, 3802))
 _DIGITS: Final = 17
-"""As many as a double can have, and as `_SAFE` with a sign. Of a million, Python would read for seconds."""
+"""Digits that a double can have, and characters of `_SAFE` with a sign. A million digits would take Python seconds."""
 _NO_DIGITS: Final = re.compile("[-.]|[eE].*")
-"""Of a number: what is not its digits, and its exponent."""
+"""Sign, point and exponent of a number: what is left are its digits."""
 _SAFE: Final = 2**53
 """Integers beyond are rounded by whoever reads JSON numbers as doubles (RFC 8259 section 6)."""
 
@@ -73,7 +73,7 @@ def _maybe_json(text: str) -> Any:
 
 
 def _sound(value: Any, levels: int) -> Any:
-    """As an answer can carry it. ValueError where it is deeper than that, or two names would become one."""
+    """Return the value as an answer can carry it. ValueError if it is nested deeper, or if two names would become one."""
     match value:
         case str():
             return _HALF.sub("\ufffd", value)

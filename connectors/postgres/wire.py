@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from aileron_connector import BadInput, NetworkError, tcp
 
 MAX_BYTES: Final = 768 << 10
-"""Of the rows of one answer, with the names of their columns: with quotes it is less than the 1 MiB that a result may have."""
+"""Bytes of an answer's rows and column names, at most: with quotes they stay below the 1 MiB that a result may have."""
 _MAX_MESSAGE: Final = 16 << 20
 _PORTAL_AND_ALL: Final = b"\0" + bytes(4)
 
@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of one statement. `is_cut`: there were more rows than were asked for, or fit; the first always does."""
+    """Result of one statement. `is_cut`: there were more rows than were asked for, or than fit; the first always does."""
 
     columns: list[Column]
     rows: list[list[str | None]]
@@ -93,7 +93,7 @@ class Session:
         return self._result(0).tag
 
     def _result(self, max_rows: int) -> Result:
-        """What came, as far as it fits. BadInput where not even the first row does."""
+        """Read the result as far as it fits. BadInput where not even the first row does."""
         columns: list[Column] = []
         rows: list[list[str | None]] = []
         tag, is_cut, size, names = "", False, 0, 0

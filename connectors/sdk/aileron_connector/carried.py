@@ -45,7 +45,7 @@ _MOST_INT: Final = (1 << 64) - 1
 _MOST_RECORDED: Final = (1 << 53) - 1
 """The record is canonical JSON, whose numbers are doubles (RFC 8785, section 3.2.2.3)."""
 _MAX_DIGITS: Final = 4_000
-"""Of an integer that is read as one: Python refuses more than 4,300 for the time that they take."""
+"""Digits of an integer that is read as one, at most: Python refuses more than 4,300 for the time that they take."""
 _ROOM: Final = 2
 """Levels of a frame that are left for what is put around a value."""
 _Path = tuple[str | int, ...]
@@ -70,7 +70,7 @@ class LargeNumber(float):
         return self._text
 
     def is_integer(self) -> bool:
-        """Whether it may be an integer, as whatever is too large for a fraction."""
+        """Return whether the number may be an integer, as may whatever is too large for a fraction."""
         return self._text[-1:].isdigit()
 
 
@@ -194,7 +194,7 @@ class _Changes:
 
 
 class _Carrying:
-    """One walk over one value."""
+    """A single walk over one value, which replaces what no frame can carry."""
 
     def __init__(self, changes: _Changes, least: int = _LEAST_INT, most: int = _MOST_INT) -> None:
         self._changes: Final = changes

@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 __all__ = ["MAX_STYLE_CHARACTERS", "PAGE", "Look", "Styles", "look_of"]
 
 MAX_STYLE_CHARACTERS: Final = 200_000
-"""Of a page's style sheets; the largest newsletters have a third of it."""
+"""Characters of a page's style sheets, at most; the largest newsletters have a third of it."""
 _MAX_RULES: Final = 2_000
-"""That hide or color something; beyond them, every class counts as hidden."""
+"""Rules that hide or color something, at most; beyond them, every class counts as hidden."""
 _MAX_COMPARED: Final = 1_000_000
 """Rules that elements are compared with, half a second; after that, everything counts as hidden."""
 _LEAST_PIXELS: Final = 2.0
@@ -30,19 +30,19 @@ _LEAST_OPACITY: Final = 0.1
 _FAR_PIXELS: Final = 200.0
 """Further than this out of the window or of its own box, a text is not on the screen."""
 _LEAST_CONTRAST: Final = 32
-"""Of 255, in the channel that differs most; what differs less is not read."""
+"""Least difference between text and background, of 255, in the channel that differs most; text with less is not read."""
 
 Color = tuple[int, int, int]
 Declarations = Mapping[str, str]
 
 
 class Look(NamedTuple):
-    """How text in an element is shown, as far as what is in it can inherit."""
+    """Look of the text in an element, as far as elements inside can inherit it."""
 
     is_hidden: bool = False
     """Whatever is in it."""
     is_invisible: bool = False
-    """By `visibility`, which what is in it can turn round."""
+    """Hidden by `visibility`, which an element inside can turn round."""
     pixels: float = 16.0
     color: Color | None = (0, 0, 0)
     """None: not known."""
@@ -50,7 +50,7 @@ class Look(NamedTuple):
 
     @property
     def is_seen(self) -> bool:
-        """Whether a reader sees text with this look."""
+        """Return whether a reader sees text with this look."""
         return not (self.is_hidden or self.is_invisible or self.pixels <= _LEAST_PIXELS or self._is_blank)
 
     @property
@@ -82,7 +82,7 @@ class Styles:
                 )
 
     def declared(self, names: frozenset[str]) -> Iterator[Declarations]:
-        """What is declared for an element with these names: its tag, `.class` and `#id`."""
+        """Yield the declarations for an element with these names: its tag, `.class` and `#id`."""
         if self._left <= 0 or (self._is_cut and any(name[:1] == "." for name in names)):
             yield {"display": "none"}
             return
@@ -169,7 +169,7 @@ def _preludes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _compound(selector: str) -> frozenset[str]:
-    """What an element needs to match the last part of a selector; empty for one that says nothing of the page as it is read."""
+    """Return the names an element needs to match a selector's last part; none if it says nothing of the page as it is read."""
     last = re.split(r"[\s>+~]+", _ESCAPE.sub(_unescaped, selector).strip())[-1]
     if ":" in last:
         return frozenset()

@@ -239,7 +239,7 @@ def decoded(data: bytes, charset: str) -> str:
 
 
 def is_whole(data: bytes, charset: str) -> bool:
-    """Whether `decoded` finds a character for every byte, in UTF-8 or in a charset that is known here."""
+    """Return whether `decoded` finds a character for every byte, in UTF-8 or in a charset that is known here."""
     charset = charset.lower()
     for name in ("utf-8", *([charset] if _TEXT_CHARSETS.fullmatch(charset) else [])):
         try:

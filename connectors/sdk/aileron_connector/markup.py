@@ -45,7 +45,7 @@ _LEADS_OUT: Final = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
 
 
 class Texts(NamedTuple):
-    """What a page says: to its reader, and what its reader does not see."""
+    """Text of a page that its reader sees, and text that its reader does not see."""
 
     seen: str
     hidden: str
@@ -214,7 +214,7 @@ class _Reader:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """By name in lower case; of two of a name, the first."""
+    """Return the attributes by name in lower case; of two with one name, the first."""
     found: dict[str, str] = {}
     for name, double, single, bare in _ATTRIBUTE.findall(text):
         found.setdefault(name.lower(), html.unescape(double or single or bare))

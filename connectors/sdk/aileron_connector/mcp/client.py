@@ -93,7 +93,7 @@ _META: Final = "io.modelcontextprotocol/"
 _WHO: Final = {"name": "aileron", "version": "1"}
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
-"""Of a request with a session: it is over (2025-11-25, Session Management)."""
+"""Status that tells a request with a session that the session is over (2025-11-25, Session Management)."""
 _NO_SESSION: Final = (-32000, -32001)
 """Codes of the official SDKs for a session that is not known."""
 _NOT_ABOUT_REVISION: Final = (401, 403, 429)
@@ -162,8 +162,9 @@ class RpcFailure(ExternalApiError):
 
     @property
     def is_about_session(self) -> bool:
-        """Whether a request with a session was not looked at because the server does not know that one: 404 by the specification,
-        and 400 with an error of these in servers that are made after the SDKs' own examples.
+        """Return whether the server refused a request because it does not know the session.
+
+        That is 404 by the specification, and 400 with an error of these in servers that are made after the SDKs' own examples.
         """
         has_words = self.code in _NO_SESSION and "session" in self.message.lower()
         return self.status == _NOT_FOUND or (self.status == _BAD_REQUEST and has_words)
@@ -271,8 +272,12 @@ class Client:
             if number > MAX_TOOLS:
                 raise ExternalApiError(f"the server lists more than {MAX_TOOLS} tools")
             # A page that comes again, where a server does not read the cursor; what only has a name twice is the caller's matter.
-            fresh = [one for one in tools if one["name"] not in listed or listed[one["name"]] != one] if seen else tools
-            listed |= {one["name"]: one for one in tools}
+            fresh = (
+                [tool for tool in tools if tool["name"] not in listed or listed[tool["name"]] != tool]
+                if seen
+                else tools
+            )
+            listed |= {tool["name"]: tool for tool in tools}
             yield fresh
             cursor = found.get("nextCursor")
             if cursor is None or cursor == "" or (isinstance(cursor, str) and cursor in seen):

@@ -72,7 +72,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def decoded(data: bytes) -> Message:
-    """One message. MessageError. Its values may be what no frame can carry (aileron_connector/carried.py)."""
+    """Decode one message, or raise MessageError. Its values may be what no frame can carry (aileron_connector/carried.py)."""
     try:
         message = msgspec.convert(parsed(data), Message)
     except ValueError as error:  # ValidationError too

@@ -48,23 +48,23 @@ _LINKED: Final = ("uri", "name", "title", "description", "size")
 
 
 def output(result: dict[str, Any], tool: Tool, schemas: Schemas) -> Any:
-    """What the operation returns. ExternalApiError if the tool failed."""
+    """Return the output of the operation. ExternalApiError if the tool failed."""
     kind = result.get("resultType", "complete")
     if kind != "complete":
         raise ExternalApiError(
             f"the tool wants more before it answers ({one_line(str(kind), 40)}), which is not supported"
         )
     content = result.get("content", [])
-    blocks = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
-    text = "\n".join([str(one["text"]) for one in blocks if _is_text(one)])
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    text = "\n".join([str(block["text"]) for block in blocks if _is_text(block)])
     if result.get("isError") is True:
         words = one_line(text, _MAX_ERROR)
         raise ExternalApiError(f"the tool failed{f': {words}' if words else ''}", details={"reason": "tool_error"})
     if not isinstance(content, list) or len(blocks) < len(content):
         return _marked({"content": content}, [f"content is not a list of objects{_BY_PROTOCOL}"])
     misfits: list[str] = []
-    parts = [one for one in blocks if not _is_text(one)]
-    rest = [_block(one, misfits) for one in parts[:_MAX_BLOCKS]]
+    parts = [part for part in blocks if not _is_text(part)]
+    rest = [_block(part, misfits) for part in parts[:_MAX_BLOCKS]]
     if len(parts) > _MAX_BLOCKS:
         misfits.append(f"content has {len(parts)} parts that are no text, of which {_MAX_BLOCKS} are given")
     structured = result.get("structuredContent")

@@ -104,7 +104,7 @@ def _refusal(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 
 def _hint(answer: http.Response, asked: Asked) -> str:
-    """Of a path that is always the same, nobody's argument can be what is not found."""
+    """Return a hint for a 404 at a path that is always the same, where no argument can be what is not found."""
     if answer.status != _NOT_FOUND or "{" in asked.endpoint.path:
         return ""
     return "; if every operation answers so, the address is wrong: import the document with --server URL"
