@@ -120,7 +120,7 @@ def test_a_reason_that_names_a_remedy_has_it_as_its_fix() -> None:
     wrong, seen = [], 0
     for path in sorted((ROOT / "aileron").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            given = {each.arg: said(each.value) for each in getattr(node, "keywords", ())}
+            given = {keyword.arg: said(keyword.value) for keyword in getattr(node, "keywords", ())}
             if (why := given.get("why")) is None or "fix" not in given:
                 continue
             seen += 1

@@ -1,4 +1,4 @@
-"""What a program in a cell could hold of the machine's and of the person's: memory that no page shows, files it only reads."""
+"""Attacks on memory of the machine and files of the person: memory that no page shows, files that a program only reads."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _HOLD: Final = (PYTHON, "-I", "-S", "/hog.py")
 _HOG: Final = str(Path(__file__).parent / "cell" / "hog.py")
 _LIMIT_MIB: Final = 256
 _TOO_MUCH_MIB: Final = 320
-"""So that what another user's run of these tests hides at the same time is not over any other limit here."""
+"""MiB over the limit, but few enough that another user's run of these tests at the same time exceeds no other limit here."""
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
 _F_RDLCK, _F_WRLCK = 0, 1
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the program starts."""
+    """Return the folder where the program starts."""
     made = tmp_path.resolve() / "project"
     made.mkdir()
     return made
@@ -132,7 +132,7 @@ _OF_A_PROCESS: Final = (
 
 
 def test_the_first_process_is_not_theirs_to_rule(attack: Attack, folder: Path) -> None:
-    """It has the agent's uid, and the kernel asks for no more to slow it down. Control: a process of the agent's own."""
+    """The agent cannot slow down the first process, though both have one uid. Control: a process of the agent's own."""
     first = tried(policy_of(folder), *(["rule", what, 1] for what in _OF_A_PROCESS), ["niceness_of_all"])
     own = tried(policy_of(folder), *(["rule", what, 0] for what in _OF_A_PROCESS))
 

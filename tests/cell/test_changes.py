@@ -466,7 +466,7 @@ def test_a_link_is_never_followed(project: Path, cells: Path) -> None:
 
 
 def test_what_is_no_project_is_named_by_where_it_lies(project: Path, cells: Path, tmp_path: Path) -> None:
-    """As a person's ~/.bashrc by itself, or a folder of a shell; what nothing reads by its name is only listed."""
+    """A person's ~/.bashrc or a shell's folder is named by itself; what nothing reads by its name is only listed."""
     files = [tmp_path / name for name in (".bashrc", ".futurerc", "letter", "fish/conf.d/x.fish", "fish/notes")]
     for file in files:
         file.parent.mkdir(exist_ok=True, parents=True)
@@ -478,7 +478,7 @@ def test_what_is_no_project_is_named_by_where_it_lies(project: Path, cells: Path
     )
 
     kinds = (["shell startup"], ["settings"], [], ["shell startup"], [])
-    seen = {under(one.root, one.path): [found.kind for found in one.executes] for one in changes.entries}
+    seen = {under(change.root, change.path): [found.kind for found in change.executes] for change in changes.entries}
     assert seen == {str(file): kind for file, kind in zip(files, kinds, strict=True)}
 
 
@@ -810,7 +810,7 @@ def environment(folder: Path, number: int = 60) -> None:
 
 
 def test_a_hook_stands_beside_one_line_for_an_environment(project: Path, cells: Path) -> None:
-    """And so does what is in the environment and needs nobody to use that."""
+    """Files in the environment that need nobody to use it stand there as well."""
     where = Path(".venv/lib/python3.11/site-packages")
 
     def agent(root: Path) -> None:
@@ -826,7 +826,7 @@ def test_a_hook_stands_beside_one_line_for_an_environment(project: Path, cells: 
     changes = changed_by(agent, project, cells)
     lines = summary(changes)
 
-    assert [(one.path, one.entries) for one in changes.installed] == [(".venv", 70)]
+    assert [(tree.path, tree.entries) for tree in changes.installed] == [(".venv", 70)]
     assert changes.executing == 6
     assert sum(".venv: 70 files and folders of packages" in line for line in lines) == 1
     assert {line.strip().partition(":")[0] for line in lines if line.startswith("  ")} == {
@@ -850,7 +850,7 @@ def test_a_hook_stands_beside_one_line_for_an_environment(project: Path, cells: 
     ],
 )
 def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: str, mark: str) -> None:
-    """With its mark; without, each file is listed."""
+    """A folder with its mark is one line; without the mark, each file is listed."""
 
     def agent(root: Path) -> None:
         for name in ("a", "b"):
@@ -864,7 +864,7 @@ def test_a_folder_of_packages_is_one_line(project: Path, cells: Path, folder: st
         (project / folder / name).rmdir()
     (project / folder / mark).write_text("{}")
     changes = changed_by(agent, project, cells)
-    assert [(one.path, one.entries) for one in changes.installed] == [(folder, 4)]
+    assert [(tree.path, tree.entries) for tree in changes.installed] == [(folder, 4)]
     assert changes.executing == 1
 
 
@@ -880,14 +880,14 @@ def test_compiled_modules_of_all_folders_are_one_line(project: Path, cells: Path
 
     changes = changed_by(agent, project, cells)
 
-    assert [(one.path, one.entries) for one in changes.installed] == [("**/__pycache__", 2)]
-    assert [one.kind for one in one(changes, "src/__pycache__/run").executes] == ["executable"]
+    assert [(tree.path, tree.entries) for tree in changes.installed] == [("**/__pycache__", 2)]
+    assert [found.kind for found in one(changes, "src/__pycache__/run").executes] == ["executable"]
     assert changes.executing == 2
 
 
 @pytest.mark.parametrize("how", ["mark", "ignore"])
 def test_an_agent_hides_nothing_by_a_mark(project: Path, cells: Path, how: str) -> None:
-    """In a folder that was there without one; nor by what git ignores."""
+    """A mark in a folder that had none before hides nothing; nor does a file that git ignores."""
 
     def agent(root: Path) -> None:
         if how == "mark":
@@ -900,7 +900,7 @@ def test_an_agent_hides_nothing_by_a_mark(project: Path, cells: Path, how: str) 
     changes = changed_by(agent, project, cells)
 
     assert changes.installed == ()
-    assert [one.kind for one in one(changes, "src/lib/Makefile").executes] == ["make"]
+    assert [found.kind for found in one(changes, "src/lib/Makefile").executes] == ["make"]
 
 
 def test_a_flood_of_one_kind_hides_none_of_another(project: Path, cells: Path) -> None:
@@ -914,6 +914,6 @@ def test_a_flood_of_one_kind_hides_none_of_another(project: Path, cells: Path) -
         (root / "zz/.envrc").write_text("x")
 
     changes = changed_by(agent, project, cells)
-    kinds = [one.executes[0].kind for one in changes.entries if one.executes]
+    kinds = [change.executes[0].kind for change in changes.entries if change.executes]
 
     assert (kinds.count("make"), kinds.count("shell environment"), changes.executing) == (1000, 1, 1102)

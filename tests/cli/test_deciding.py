@@ -234,7 +234,7 @@ def test_without_a_question_an_approval_needs_the_whole_id(fake: FakeDaemon, ail
 
 
 def test_a_decided_question_is_found_by_the_end_of_its_id(fake: FakeDaemon, aileron: Command):
-    """By the record, as it is in no list of what waits."""
+    """The command finds the question in the record, as no list of what waits has it."""
     fake.approvals = []
     fake.events = [{"seq": 1, "at": "2026-11-21T04:00:00Z", "type": "approval.requested", "approval": ID, "hash": "00"}]
 
@@ -485,7 +485,7 @@ def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
     assert "all asked by a command" in shown.out
     assert "aileron approve ID" in shown.out
     assert [ID[-6:] in shown.out, OTHER[-6:] in shown.out, ID in shown.out] == [True, True, False]
-    listed = [{key: one[key] for key in one if key not in ("plan", "head")} for one in in_a_list(fake.approvals)]
+    listed = [{key: entry[key] for key in entry if key not in ("plan", "head")} for entry in in_a_list(fake.approvals)]
     assert aileron("approval", "list", "--json").json == {"approvals": listed}
     fake.approvals = []
     assert aileron.at_terminal("approval", "list").out == "nothing is waiting\n"

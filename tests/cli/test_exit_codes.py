@@ -175,7 +175,7 @@ def in_proc(home: Path) -> Path:
     ],
 )
 def test_a_daemon_that_cannot_start_is_69_with_the_cure(home: Path, spoiled: Callable[[Path], Path], fix: str):
-    """What is wrong with its home, and what mends that."""
+    """The error says what is wrong with the home, and what fixes it."""
     said = Command(spoiled(home))("run", "act", "--json")
 
     assert said.code == 69

@@ -47,7 +47,7 @@ def test_what_may_be_a_secret_is_not_shown(asking: Command, kind: str):
 
 
 def test_a_third_line_that_is_no_answer_is_a_no(asking: Command):
-    """And all that is typed until then is for the question, so that no shell gets it."""
+    """The question takes all that is typed until then, so that no shell gets it."""
     said = asking.at_terminal(QUESTIONS["choice"][0], answers=[("Say", SECRET)] * 3)
 
     assert said.out.rstrip().endswith("answer: False")

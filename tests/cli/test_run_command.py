@@ -338,7 +338,7 @@ def test_a_locked_vault_is_opened_where_the_passphrase_was_given(fake: FakeDaemo
 
 
 def test_a_locked_vault_is_a_failure_where_nobody_can_be_asked(fake: FakeDaemon, aileron: Command):
-    """In a pipe, for a program, and for an agent, which may have a terminal: with a session's token or in a cell."""
+    """The run fails in a pipe, for a program, and for an agent, even at a terminal: with a session's token or in a cell."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
     token = {"NO_COLOR": "1", "AILERON_SESSION_TOKEN": "of-an-agent"}
@@ -371,7 +371,7 @@ def test_a_locked_vault_is_opened_by_the_person_at_the_terminal(fake: FakeDaemon
 
 
 def test_a_third_wrong_passphrase_is_the_last(fake: FakeDaemon, aileron: Command):
-    """And nothing is run; nor is anybody asked for the passphrase of a vault that is not there."""
+    """The command runs nothing, and asks nobody for the passphrase of a vault that is not there."""
     fake.passphrase = "correct horse"
     fake.script("POST", RUN, LOCKED)
     said = aileron.at_terminal("run", "act", answers=[("passphrase: ", "wrong")] * 3)

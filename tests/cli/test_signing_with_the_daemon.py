@@ -90,7 +90,7 @@ def test_a_run_is_signed_at_the_terminal_and_on_record(aileron: Command, upstrea
 
 
 def test_a_locked_vault_is_opened_on_the_way(real: DaemonHome, aileron: Command):
-    """With an approver it holds who decides, so that nothing runs while it is locked: as after each restart of the daemon."""
+    """The vault holds the approver, so nothing runs while it is locked, as after each restart of the daemon."""
     real.must("POST", "/v1/vault/lock")
     assert aileron("run", "effect").code == 4
     vault, no = ("The vault is locked. Its passphrase: ", PASSPHRASE), ("leave it waiting: ", "n")

@@ -537,7 +537,7 @@ def test_an_answer_that_is_not_what_the_reference_says_is_a_failure(
 
 @pytest.mark.parametrize("half", [b"\\ud83d", b"\xff"])
 def test_half_a_character_does_not_lose_a_message(google: GoogleServer, call: Call, half: bytes) -> None:
-    """It is U+FFFD; the rest of the message is what it is."""
+    """Half a character becomes U+FFFD; the rest of the message stays as it is."""
     google.disturb(200, json.dumps({**MESSAGE, "snippet": "x~"}).encode().replace(b"~", half), times=9)
     read = call("get_email", message_id="1").output
     assert (read["snippet"], read["text"]) == ("x\ufffd", "a")

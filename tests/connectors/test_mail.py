@@ -314,10 +314,10 @@ NESTED = b"--q\r\nContent-Type: multipart/alternative%s\r\n\r\n--r\r\n\r\ninner\
     ids=["whole", "epilogue", "empty", "cut", "none", "another", "preamble", "nested", "second", "nested whole"],
 )
 def test_a_message_without_its_boundary_is_not_empty(account: Account, raw: bytes, text: str, damage: str) -> None:
-    """What came is given, and what is wrong with it is said; a real server finds no part in it."""
+    """The output gives what came, and says what is wrong with it; a real server finds no part in it."""
     found = account.done("read_message", message_id=account.put(raw))
     assert text in found["text"]
-    assert [one[: len(damage)] for one in found.get("damage", [])] == ([damage] if damage else [])
+    assert [report[: len(damage)] for report in found.get("damage", [])] == ([damage] if damage else [])
 
 
 def test_attachments_are_read_by_their_number(account: Account) -> None:

@@ -175,25 +175,25 @@ DAMAGED = [
 def test_what_is_damaged_is_given_and_says_so(
     program: Path, charset: bytes, encoding: bytes, body: bytes, text: str, words: str
 ) -> None:
-    """As far as it came; what is whole says nothing."""
+    """The output gives damaged text as far as it came, and reports it; whole text has no report."""
     found = run(program, reading(TEXT % (charset, encoding), body=body), "read_message", **READ).output
     assert found["text"] == text.strip()
-    assert [one for one in found.get("damage", []) if words not in one or not words] == []
+    assert [report for report in found.get("damage", []) if words not in report or not words] == []
     assert bool(found.get("damage")) is bool(words)
 
 
 @pytest.mark.parametrize(("body", "words"), [(b"aGVsbG8=", ""), (b"aGVs*bG8=", "base64 is broken")])
 def test_an_attachment_that_is_damaged_says_so(program: Path, body: bytes, words: str) -> None:
-    """With what can be read of it."""
+    """The report comes with what can be read of the attachment."""
     structure = b'("APPLICATION" "PDF" ("NAME" "a.pdf") NIL NIL "BASE64" 9)'
     found = run(program, reading(structure, body=body), "read_attachment", **READ, part="1").output
     assert (found["content"], found["size"]) == ("aGVsbG8=", 5)
-    assert [words in one for one in found.get("damage", [])] == ([True] if words else [])
+    assert [words in report for report in found.get("damage", [])] == ([True] if words else [])
 
 
 @pytest.mark.parametrize("kind", [b'"MULTIPART" "MIXED"', b'"NONSENSE" NIL', b'"NONSENSE" ""'])
 def test_a_type_that_cannot_be_read_is_text(program: Path, kind: bytes) -> None:
-    """And no attachment, behind which nobody looks (RFC 2045, section 5.2)."""
+    """The part is shown, and not left among the attachments, where nobody looks (RFC 2045, section 5.2)."""
     found = run(program, reading(b'(%s NIL NIL NIL "7BIT" 5)' % kind, body=b"hello"), "read_message", **READ).output
     assert (found["text"], found["attachments"]) == ("hello", [])
     assert "content type cannot be read" in found["damage"][0]

@@ -123,7 +123,7 @@ def test_no_more_comes_than_was_asked_for_or_fits(database: Database) -> None:
 
 @pytest.mark.parametrize("mib", [3, 17])
 def test_a_row_that_does_not_fit_is_said_to_be_too_large(database: Database, mib: int) -> None:
-    """With what to ask for instead; one that follows on rows that fit is more to come."""
+    """The error says what to ask for instead; a large row after rows that fit counts as more to come."""
     failed = database.call("query", sql=f"SELECT repeat('x', {mib << 20})").failure
     assert failed.failure_class == "bad_input"
     assert f"row has {(mib << 10) + 1} KiB" in failed.message

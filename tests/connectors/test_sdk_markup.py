@@ -48,7 +48,7 @@ HIDDEN = [
 
 @pytest.mark.parametrize("page", HIDDEN)
 def test_what_a_reader_does_not_see_is_apart_from_what_is_seen(page: str) -> None:
-    """In each way in which mails hide what they say to programs."""
+    """The parser knows each way in which mails hide what they say to programs."""
     texts = texts_from(f"<body><p>{page}")
     assert "X" not in texts.seen
     assert "X" in texts.hidden

@@ -429,7 +429,7 @@ def test_other_bytes_of_an_installed_version_need_a_word(bare_home: DaemonHome) 
     ],
 )
 def test_what_json_cannot_carry_is_refused_with_its_place(home: DaemonHome, body: bytes, words: str) -> None:
-    """And never with its value."""
+    """The refusal never contains the value."""
     home.add_probe_action("give_back", "number:integer?", name="give-number")
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(30)

@@ -61,7 +61,7 @@ class Outcome:
     packed_bytes: int
     archive_bytes: int
     bodies: Bodies
-    """Its JSON bodies, with the document's own examples."""
+    """JSON bodies of the document, with its own examples."""
     problems: tuple[str, ...]
     """What could not be built or does not fit, of what was said to be imported."""
 

@@ -60,10 +60,10 @@ def bodies_in(made: Made, found: Described) -> Bodies:
     schemas = Schemas(document.components.schemas, search=is_found)
     names = {action.op: action.name for action in made.actions}
     total = Bodies()
-    for one in made.imported:
-        if one.name in names and (media := _media(one, found)) is not None:
-            examples = [example.value for example in bodies_of(media, found.references, one.found.file)]
-            total += _tried(one, _inputs(made, names[one.name]), examples, schemas)
+    for operation in made.imported:
+        if operation.name in names and (media := _media(operation, found)) is not None:
+            examples = [example.value for example in bodies_of(media, found.references, operation.found.file)]
+            total += _tried(operation, _inputs(made, names[operation.name]), examples, schemas)
     return total
 
 

@@ -80,8 +80,8 @@ def example_rows(page: str) -> dict[str, tuple[int, int, int, int]]:
 
 
 def _examples(tools: Tools, servers: Servers) -> str:
-    outcomes = [one for one in _outcomes(tools, servers) if one.bodies.with_example]
-    every = sum((one.bodies for one in outcomes), Bodies())
+    outcomes = [outcome for outcome in _outcomes(tools, servers) if outcome.bodies.with_example]
+    every = sum((outcome.bodies for outcome in outcomes), Bodies())
     lines = [
         f"{len(outcomes)} documents, {every.with_example} JSON bodies with an example, {every.accepted} accepted: "
         f"{100 * every.accepted / every.with_example:.1f} %. {every.fitting} of the examples fit the schema of their own "
@@ -90,10 +90,10 @@ def _examples(tools: Tools, servers: Servers) -> str:
         "| document | JSON bodies | with an example | accepted | refused by its own schema |",
         "|---|---|---|---|---|",
     ]
-    for one in outcomes:
-        bodies = one.bodies
+    for outcome in outcomes:
+        bodies = outcome.bodies
         cells = (bodies.of_json, bodies.with_example, bodies.accepted, bodies.contradicting)
-        lines.append(f"| {one.document.title} | {' | '.join(map(str, cells))} |")
+        lines.append(f"| {outcome.document.title} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ def test_a_document_is_imported_whole(document: Document, tools: Tools, servers:
 
 
 def test_95_per_cent_of_all_operations_are_imported(tools: Tools, servers: Servers) -> None:
-    """Of GitHub, Stripe, and 36 more; those whose documents say too little are among them."""
+    """The documents are those of GitHub, Stripe, and 36 more; some of them say too little."""
     outcomes = [outcome_of(document, tools, servers) for document in DOCUMENTS]
 
     assert len(outcomes) >= 20
@@ -56,7 +56,7 @@ def test_the_page_says_what_is_imported(tools: Tools, servers: Servers) -> None:
 
 
 def test_the_documents_own_examples_are_accepted_or_listed(tools: Tools, servers: Servers) -> None:
-    """Of those that fit the schema of their own document; each of the others is under `left_out` with its reason."""
+    """Examples that fit the schema of their own document count; each of the others is under `left_out` with its reason."""
     every = sum((outcome_of(document, tools, servers).bodies for document in DOCUMENTS), Bodies())
 
     assert every.unlisted == ()

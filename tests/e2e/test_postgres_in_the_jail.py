@@ -300,7 +300,7 @@ def test_it_is_read_without_asking(shop: Shop) -> None:
 
 
 def test_a_value_that_no_frame_carries_does_not_lose_the_others(shop: Shop) -> None:
-    """As its digits, or with U+FFFD, all the way to whoever asked."""
+    """Whoever asked gets such a value as its digits, or with U+FFFD."""
     sql = r"""SELECT '{"units": 100000000000000000000}'::jsonb AS a, '{"x": 1e400}'::json AS b, 7 AS d,
         '{"x": "\ud83d"}'::json AS c"""
     [row] = shop.home.run("query-database", {"sql": sql}).body["result"]["rows"]

@@ -187,7 +187,7 @@ def test_without_tls_only_loopback_is_allowed() -> None:
     ],
 )
 def test_loopback_is_allowed_as_the_service_speaks(has_tls: bool, setting: str, end: str) -> None:
-    """Where nobody knows that it has TLS, without: so do most services on this machine."""
+    """The fix assumes no TLS unless the service is known to have it: most services on this machine have none."""
     with pytest.raises(RefusedError) as caught:
         check_addresses(WHERE, ["127.0.0.1"], plain=False, private=False, has_tls=has_tls)
 

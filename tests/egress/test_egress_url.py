@@ -113,7 +113,7 @@ def test_a_refusal_never_quotes_path_or_query(text: str) -> None:
 
 
 def test_a_refusal_is_as_long_as_we_like_and_not_as_the_connector_does() -> None:
-    """Of a host of 5,000 characters the beginning is quoted; one as people write them stands there whole."""
+    """A refusal quotes the beginning of a host of 5,000 characters, and the whole of one as people write them."""
     with pytest.raises(RefusedError, match=r"'api\.exam_ple\.com' is not") as short:
         parse_url("https://api.exam_ple.com/")
     with pytest.raises(RefusedError) as long:

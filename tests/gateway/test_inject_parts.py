@@ -209,7 +209,7 @@ def test_results_in_a_conversation_that_keeps_all_are_of_its_latest_call() -> No
     def sent(conversation: str) -> list[str]:
         output = {"type": "function_call_output", "call_id": "c2", "output": "own"}
         ask = ResponsesAsk(Document.of(json.dumps({"conversation": conversation, "input": [output]})))
-        return [one["call_id"] for one in json.loads(ask.body(tools, memory))["input"]]
+        return [item["call_id"] for item in json.loads(ask.body(tools, memory))["input"]]
 
     turn("conv_1", "old")
     turn("conv_1", "new")

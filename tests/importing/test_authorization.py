@@ -172,7 +172,7 @@ def test_a_server_without_metadata_of_its_own_is_its_own_authorization_server(se
 
 @pytest.mark.parametrize(("named", "itself"), [("", "/"), ("/", ""), ("/", "/")])
 def test_an_issuer_may_differ_by_the_slash_of_an_empty_path(service: Service, named: str, itself: str) -> None:
-    """Its own spelling counts from then on; a slash behind a path is another issuer."""
+    """The issuer's own spelling counts from then on; a slash behind a path makes another issuer."""
     service.put_resource(authorization_servers=[f"{service.origin}{named}"])
     service.put_metadata(OAUTH, issuer=f"{service.origin}{itself}")
     assert found(service.url).issuer == f"{service.origin}{itself}"

@@ -218,7 +218,7 @@ def test_lists_of_swagger_are_written_as_it_says(said: Any, style: str, explode:
     ],
 )  # fmt: skip
 def test_a_list_of_swagger_that_cannot_be_written_is_left_out_and_listed(place: str, more: Json, told: str) -> None:
-    """It was written as CSV. One that is required takes the operation with it."""
+    """A list in another form is not written as CSV. A required one takes the operation with it."""
     parameter = {"in": place, "name": "a", "type": "array", "items": {"type": "string"}, **more}
     other = {"in": place, "name": "b", "type": "string"}
     made = imported(swagger({"parameters": [parameter, other]}))
@@ -253,7 +253,7 @@ def test_a_file_that_swagger_answers_is_no_json() -> None:
     ],
 )
 def test_a_path_that_is_none_says_what_to_do(path: str, told: str) -> None:
-    """It said that it has characters that a path does not have."""
+    """The error names what is wrong with the path, which is not its characters."""
     with pytest.raises(DocumentError, match=f"its path .*{re.escape(told)}.* in a copy of the document"):
         imported(document({path: {"get": {"operationId": "one", "responses": {}}}}))
 

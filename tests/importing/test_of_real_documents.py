@@ -128,7 +128,7 @@ def test_a_property_that_only_a_base_marks_read_only_can_be_given_and_need_not(
 
 
 def test_an_operation_whose_only_content_cannot_be_described_is_not_imported() -> None:
-    """Its action sent nothing. With another input beside it, the body is left out, and named."""
+    """An action without the body would send nothing. If there is another input, only the body is left out, and named."""
     odd = {"content": {"application/json": {"schema": {"properties": {"a": {"not": {}}}, "required": ["a"]}}}}
     query = [{"name": "q", "in": "query", "schema": {"type": "string"}}]
 
@@ -199,7 +199,7 @@ def test_what_the_document_has_an_example_of_is_cut_last_and_each_cut_is_listed(
     ids=["choice", "any", "types", "undescribed", "read-only", "recursive", "one-of", "text", "wrapped", "null"],
 )  # fmt: skip
 def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example: Any) -> None:
-    """It says what is meant where the schema leaves a choice."""
+    """The example says what is meant where the schema leaves a choice."""
     node = {"type": "object", "properties": {"name": {"type": "string"}, "of": {"$ref": "#/components/schemas/Node"}}}
     operation = body({"type": "object", **schema})
     operation["requestBody"]["content"]["application/json"]["example"] = example
@@ -209,7 +209,7 @@ def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example:
 
 
 def test_an_example_that_cannot_be_given_is_listed_with_its_reason() -> None:
-    """Whether the document contradicts itself, or the action has less than the document."""
+    """The reason says whether the document contradicts itself, or the action has less than the document."""
     properties = {
         "a": {"type": "integer"},
         "b": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}},
@@ -258,7 +258,7 @@ def test_a_body_of_several_forms_says_which_are_not_offered() -> None:
 
 
 def example_problems(made: Made) -> list[str]:
-    """What is listed of the document's own examples."""
+    """Return the reasons that are listed for the document's own examples."""
     return [reason for reason in made.left_out.get("change_it", ()) if "cannot be given: " in reason]
 
 

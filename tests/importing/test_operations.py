@@ -237,7 +237,7 @@ def test_what_is_no_body_is_none(raw: Any) -> None:
     ],
 )
 def test_a_required_body_that_cannot_be_said_takes_the_operation_with_it(schema: Any) -> None:
-    """So does an optional one that is all there is to say; beside something else it is left out, and named."""
+    """An optional body does so too if it is all there is to say; beside something else, it is left out and named."""
     for is_required in (True, False):
         with pytest.raises(DocumentError, match="one: body: "):
             made_of(body(schema, required=is_required), method="post")

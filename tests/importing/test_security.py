@@ -89,14 +89,14 @@ AUTHORIZATION: Json = {"type": "apiKey", "in": "header", "name": "Authorization"
     ],
 )
 def test_a_key_in_authorization_has_the_form_of_the_words(words: str, form: str | None) -> None:
-    """Of the scheme's description. `Bearer KEY` is what a manifest says without a form."""
+    """The scheme's description gives the form. `Bearer KEY` is what a manifest says without a form."""
     credential = imported(secured({"it": {**AUTHORIZATION, "description": words}}, [{"it": []}])).credential
 
     assert (credential.format, credential.is_guess) == (form, False)
 
 
 def test_a_form_is_looked_for_in_examples_and_in_the_whole_documents_words() -> None:
-    """Where the scheme says none: of the header as a parameter, which is no input, and in commands with it."""
+    """If the scheme names no form, the header as a parameter gives it, which is no input, or a command with the header."""
     header = {
         "name": "Authorization",
         "in": "header",
@@ -111,7 +111,7 @@ def test_a_form_is_looked_for_in_examples_and_in_the_whole_documents_words() -> 
 
 @pytest.mark.parametrize(("name", "form"), [("it", None), ("BotToken", "Bot {key}")])
 def test_a_form_that_nothing_says_is_a_guess_and_the_author_chooses(name: str, form: str | None) -> None:
-    """By the scheme's name at best. With a form of the author's there is no guess."""
+    """The scheme's name decides at best. A form of the author's leaves no guess."""
     whole = secured(
         {name: {**AUTHORIZATION, "description": "See the token section [here](https://a.example)"}}, [{name: []}]
     )

@@ -134,7 +134,7 @@ def test_a_host_that_needs_a_second_look_is_told(url: str, words: list[str]) -> 
 
 
 def test_a_host_that_is_allowed_already_is_not_said_to_be_refused() -> None:
-    """One without TLS is, if it is allowed as one with TLS alone."""
+    """A host without TLS is still reported if it is allowed only as one with TLS."""
     plain, private = origin_of("http://localhost:8765"), origin_of("https://10.0.0.1")
 
     assert remarks(plain, plain={plain.host}) == []
@@ -144,7 +144,7 @@ def test_a_host_that_is_allowed_already_is_not_said_to_be_refused() -> None:
 
 
 def test_an_address_that_no_server_says_is_a_guess() -> None:
-    """Where the document was found. With one of the document's or the author's it is none."""
+    """The guess is where the document was found. An address of the document's or the author's is no guess."""
     bare = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {"/a": {"get": {}}}}
     at = "https://api.example.com/docs/openapi.json"
 

@@ -59,7 +59,7 @@ def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
 def test_settings_for_a_place_are_those_of_a_repository_there(
     tmp_path: Path, condition: str, is_included: bool
 ) -> None:
-    """As git itself has them in a repository, but for a branch, which an agent chooses."""
+    """The settings are those that git has in a repository there, except by branch, which an agent chooses."""
     project = tmp_path / "work" / "app"
     project.mkdir(parents=True)
     (tmp_path / ".gitconfig").write_text(f'[user]\n\temail = me\n[includeIf "{condition}"]\n\tpath = for-work\n')

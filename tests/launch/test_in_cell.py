@@ -128,7 +128,7 @@ def test_a_cell_leaves_the_person_inotify(desk: Desk) -> None:
 
 
 def test_a_project_works_as_it_does_outside(desk: Desk) -> None:
-    """Its environment has its Python, git ignores what it ignores everywhere, and the machine's name has an address."""
+    """The environment has its Python, git ignores what it ignores everywhere, and the machine's name has an address."""
     person = desk.path / "person"
     python = person / ".local/share/uv/python/cpython-3/bin/python3"
     for path, text in ((python, ""), (person / ".config/git/ignore", "*.local\n"), (desk.folder / "env.local", "")):

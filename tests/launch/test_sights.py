@@ -206,7 +206,7 @@ ENVIRONMENTS = [
 
 @pytest.mark.parametrize(("name", "python"), ENVIRONMENTS)
 def test_an_environment_of_a_project_works_without_being_in_path(place: Place, name: str, python: str) -> None:
-    """By its link or by its pyvenv.cfg, which name a Python of the table; or a tool finds it broken and replaces it."""
+    """The cell has the Python that its link or pyvenv.cfg names, or else a tool finds it broken and replaces it."""
     program = place.program(place.home / python)
     scripts = place.project / name / "bin"
     scripts.mkdir(parents=True)
@@ -222,7 +222,7 @@ def test_an_environment_of_a_project_works_without_being_in_path(place: Place, n
 
 
 def test_an_environment_has_the_persons_links_on_its_way(place: Place) -> None:
-    """As ~/python3, which leads to a Python that uv installed: the cell has the link, and nothing beside it."""
+    """A link such as ~/python3, which leads to a Python that uv installed, is in the cell, and nothing beside it."""
     program = place.program(place.home / ".local/share/uv/python/cpython-3.12/bin/python3.12")
     (place.home / "python3").symlink_to(program)
     scripts = place.project / ".venv" / "bin"
@@ -235,7 +235,7 @@ def test_an_environment_has_the_persons_links_on_its_way(place: Place) -> None:
 
 
 def test_an_environment_that_is_kept_elsewhere_has_its_python(place: Place) -> None:
-    """As where .venv is a link: the person is told how it is shown, and with that its Python is there as well."""
+    """If .venv is a link, the person is told how to show its target, and with that its Python is there as well."""
     python = place.program(place.home / "pythons" / "3.12" / "bin" / "python3")
     kept = place.program(place.home / ".virtualenvs" / "app" / "bin" / "tool").parents[1]
     (kept / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
@@ -262,7 +262,7 @@ def test_what_uv_installed_is_there_where_uv_is(place: Place) -> None:
 
 @pytest.mark.parametrize("how", ["pyvenv", "link of an environment", "link", "package"])
 def test_a_link_of_a_project_to_what_is_not_shown_is_named(place: Place, how: str) -> None:
-    """With the option that shows it; with that option nothing is said. A program of many names is one note."""
+    """The note names the option that shows it, and is gone with that option. A program of many names is one note."""
     program = place.program(place.home / "mine" / "bin" / "python3")
     (place.home / "mine" / "lib").mkdir()
     scripts = place.project / ".venv" / "bin"
@@ -317,7 +317,7 @@ def test_no_place_of_credentials_is_recommended(place: Place, where: str, target
 
 @pytest.mark.parametrize("where", ["settings", "project", "pyvenv", "git"])
 def test_what_is_no_place_of_credentials_is_recommended(place: Place, where: str) -> None:
-    """With its name as a shell takes it."""
+    """The note quotes the folder's name as a shell takes it."""
     documents = place.home / "my documents"
     documents.mkdir()
     lay(place, where, documents)
@@ -523,7 +523,7 @@ HELD_BACK = {
     "PERL5OPT": "-Mx",
     "GIT_SSH_COMMAND": "ssh -i key",
 }
-"""By a name that says it, or by the value."""
+"""Variables that are held back, by a name that says it or by the value."""
 PASSED = {
     "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "32000",
     "MAX_THINKING_TOKENS": "1024",
@@ -607,7 +607,7 @@ def test_codex_does_not_make_a_sandbox_in_a_cell(place: Place) -> None:
 
 @pytest.mark.parametrize("option", ["--dangerously-skip-permissions", "--permission-mode=plan"])
 def test_claudes_own_questions_are_said(place: Place, option: str) -> None:
-    """Where it cannot ask, with the option that leaves it to the cell. We never set that, and say nothing if it was given."""
+    """If it cannot ask, a note names the option that leaves it to the cell. We never set that; if it was given, no note."""
     cell = place.cell(arguments=("-p", "x"))
 
     assert [note for note in cell.notes if note.endswith("-- --dangerously-skip-permissions")]
@@ -980,7 +980,7 @@ def test_git_knows_who_commits_and_no_credentials(place: Place) -> None:
 @pytest.mark.parametrize("how", ["by itself", "XDG_CONFIG_HOME", "named"])
 @pytest.mark.parametrize("name", ["ignore", "attributes"])
 def test_git_ignores_what_it_ignores_outside(place: Place, how: str, name: str) -> None:
-    """Where git looks by itself, where a variable moves that, and where the person's settings say: patterns, and no commands."""
+    """The cell has the patterns, and no commands, of git's own place, of a variable's, and of the person's settings."""
     files = {"by itself": f".config/git/{name}", "XDG_CONFIG_HOME": f"moved/git/{name}", "named": f"my-{name}"}
     patterns = place.file(files[how], "*.local\n*.bin filter=lfs -text\n")
     key = {"ignore": "core.excludesfile", "attributes": "core.attributesfile"}[name]
@@ -996,7 +996,7 @@ def test_git_ignores_what_it_ignores_outside(place: Place, how: str, name: str) 
 
 @pytest.mark.parametrize("how", ["link", "configuration", "credentials", "too long"])
 def test_what_an_agent_can_choose_is_no_file_of_git(place: Place, how: str) -> None:
-    """By a link or by a configuration that an agent in an earlier cell could write; elsewhere the same is the person's."""
+    """An agent in an earlier cell could write such a link or configuration; elsewhere the same is the person's."""
     letter = place.file(".ssh/id" if how == "credentials" else "letter", "x" * (70_000 if how == "too long" else 7))
     dotfiles = place.home / "dotfiles"
     dotfiles.mkdir()

@@ -94,7 +94,7 @@ def test_a_link_of_the_root_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_what_was_not_looked_at_is_named() -> None:
-    """With the option that shows it, but for /etc, where keys lie."""
+    """The note names the option that shows it, except for /etc, where keys lie."""
     found = system_sights(((), ("/etc/x", "/opt/x")))
 
     assert found.notes == (

@@ -614,7 +614,7 @@ def test_rows_are_written_as_the_login_has_it_set_whatever_a_statement_sets_mean
 
 
 def test_what_a_connector_sends_behind_a_write_sets_nothing_back_unseen(server: PostgreSQL, admin: Admin) -> None:
-    """In the same cycle: a statement that is only planned, which calls a function that the database takes for a constant."""
+    """A statement in the same cycle is only planned, and calls a function that the database takes for a constant."""
     admin.run(WRITTEN)
     write = "UPDATE shop.bills SET amount = amount WHERE id = 1 AND set_config('extra_float_digits','-15',true) <> '' RETURNING *"
     cycle = (
@@ -663,7 +663,7 @@ def test_the_zone_of_a_database_is_a_part_of_what_was_seen(server: PostgreSQL, a
             (noted,) = login.notes
         assert isinstance(noted, Effects)
         found.append(noted)
-    assert ["2026-03-03 08:30:00+09" in one.text for one in found] == [True, False]
+    assert ["2026-03-03 08:30:00+09" in effects.text for effects in found] == [True, False]
     assert found[0].digest != found[1].digest
 
 
@@ -685,7 +685,7 @@ def test_the_zone_of_a_database_is_a_part_of_what_was_seen(server: PostgreSQL, a
 def test_a_connector_starts_with_no_setting_that_values_are_written_by(
     server: PostgreSQL, admin: Admin, name: str, value: str, is_taken: bool
 ) -> None:
-    """One that says what is fixed anyway may stay."""
+    """A setting may stay if it says what is fixed anyway."""
     startup = wire.startup(3 << 16, wire.text("user", "ignored", name, value) + b"\0")
     target = f"postgres+plain://localhost:{server.port}"
     with LoginAt(WithoutProof, target, "by_trust", b"none", previewed=True, reads_only=True) as login:

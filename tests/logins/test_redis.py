@@ -169,7 +169,7 @@ def test_a_database_is_selected_or_there_is_no_stream(server: RedisServer, autho
 
 @needs_redis
 def test_a_password_that_a_server_would_cut_off_and_log_is_not_sent(server: RedisServer, authority: Authority) -> None:
-    """One argument of more than 16 KiB is an error of the protocol to it, before it knows who is there."""
+    """Redis takes an argument of more than 16 KiB for an error of the protocol, before it knows who is there."""
     assert refused(login(server, authority, secret=b"x" * 16385)).problem is Problem.UNUSABLE_CREDENTIAL
     assert refused(login(server, authority, secret=b"x" * 16384)).problem is Problem.REFUSED_CREDENTIAL
 

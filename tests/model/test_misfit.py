@@ -1,4 +1,4 @@
-"""Where in a value is what JSON cannot carry."""
+"""Place in a value of what JSON cannot carry."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_whole_manifest_is_read(manifest_text: Text):
 
 
 def test_a_name_without_a_port_is_reached_at_that_of_https(manifest_text: Text):
-    """As the same host with it, which then stands there twice."""
+    """Both names mean the same host, so a manifest with both has it twice."""
     bare = manifest_text(("mail.example.com:443", "mail.example.com"))
     twice = manifest_text(('"mail.example.com:443"', '"mail.example.com:443", "mail.example.com"'))
 

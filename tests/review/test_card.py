@@ -461,7 +461,7 @@ def test_a_list_says_which_questions_belong_together() -> None:
 )
 def test_a_value_is_shown_as_an_amount_and_with_its_look_alikes_marked(name: str, value: Any, shown: str) -> None:
     """Thousands apart where it is an amount, and a letter of another alphabet as its code; a language stays."""
-    (section,) = [one for one in card(question(plan({name: value}))).sections if "arguments" in one.title]
+    (section,) = [section for section in card(question(plan({name: value}))).sections if "arguments" in section.title]
 
     assert "\n".join(line.text for line in section.facts[0].lines) == shown
 

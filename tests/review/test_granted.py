@@ -122,7 +122,7 @@ def test_a_hostile_end_is_harmless_and_on_one_line() -> None:
 
 
 def test_a_grant_of_what_asks_although_it_reads_is_no_lighter_for_it() -> None:
-    """Its name may be all that says so, as of an imported POST. What runs alone is lighter, as its author says that it reads."""
+    """The name may be all that says it reads, as of an imported POST. What runs alone is lighter: its author says it reads."""
     alone = FILE.replace("[execute.inputs]", 'effect = "read"\n[execute.inputs]')
     asks = alone.replace("[[execute]]", "[approval]\nrequired = true\n[[execute]]")
 

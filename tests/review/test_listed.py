@@ -26,7 +26,7 @@ def row(asked: dict[str, Any]) -> tuple[str, str, str]:
 def entries(*asked: dict[str, Any]) -> list[ApprovalEntry]:
     """Some questions, as a surface gets them."""
     known = ApprovalEntry.__struct_fields__
-    rows = [{name: one[name] for name in one if name in known} for one in in_a_list(asked)]
+    rows = [{name: entry[name] for name in entry if name in known} for entry in in_a_list(asked)]
     return msgspec.convert(rows, list[ApprovalEntry])
 
 
@@ -44,12 +44,12 @@ def entries(*asked: dict[str, Any]) -> list[ApprovalEntry]:
     ids=str,
 )
 def test_a_row_has_the_worst_alarm_of_its_run(args: dict[str, Any], alarm: str) -> None:
-    """And how many others there are."""
+    """The row says how many other alarms there are."""
     assert row(question(plan(args)))[1] == alarm
 
 
 def test_a_row_of_a_consent_says_what_its_card_says() -> None:
-    """Which settings, which action; and the name that looks like another."""
+    """The row names the settings, the action, and the name that looks like another."""
     settings = SettingsConsent(before={"egress.private": []}, after={"egress.private": ["10.0.0.1:443"]})
     likely = msgspec.structs.replace(SUBJECTS["secret"], name="p\u0430ssword")
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_for_a_list_is_as_loud_as_the_worst(kind: str, store
     ],
 )
 def test_alike_is_what_differs_in_two_arguments_and_has_no_alarm(asked: Any, differs: list[str] | None) -> None:
-    """One rule for `g`, `a` and the page's link."""
+    """The keys `g` and `a` and the page's link follow one rule."""
     found = [(entry.alike or None, entry.differs or None) for entry in entries(*asked())]
 
     assert found == ([(None, None)] * 2 if differs is None else [(asked()[0]["approval_id"], differs)] * 2)

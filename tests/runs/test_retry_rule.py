@@ -31,13 +31,13 @@ def test_a_service_that_is_busy_is_asked_again(status: int):
     [("refused", False), ("certificate", False), ("not_encrypted", False), ("closed", True), (["refused"], True)],
 )
 def test_what_some_seconds_do_not_change_is_told_at_once(reason: object, is_asked_again: bool):
-    """Nothing listens at a port: a person would wait eight seconds for what is known. The caller may ask again."""
+    """A person would wait eight seconds for what is known, as where nothing listens at a port. The caller may ask again."""
     assert is_transient(failure(FailureClass.NETWORK_ERROR, retriable=True, reason=reason)) is is_asked_again
 
 
 @pytest.mark.parametrize(("reason", "may_pass"), [("certificate", False), ("refused", True), (["certificate"], True)])
 def test_what_a_connector_hands_on_is_as_retriable_as_the_host_said(reason: object, may_pass: bool):
-    """Its frame has no word for it, so the reason is gone by."""
+    """A connector's frame has no word for it, so the reason decides."""
     assert claimed("network_error", "it did not work", {"reason": reason}).failure.retriable is may_pass
 
 

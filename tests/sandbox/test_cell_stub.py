@@ -107,7 +107,7 @@ def test_it_finds_what_is_closed_to_others(etc: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moment", ["before it has said", "after it has said", "while it waits"])
 def test_one_that_nobody_needs_ends_in_silence(etc: str, moment: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Its words would go to the person's terminal: the end of its host is no error of it, whatever it was about to do."""
+    """The stub writes nothing to the person's terminal: the end of its host is no error, whatever it was about to do."""
     with Stub.start([etc] if moment != "while it waits" else []) as stub:
         if moment == "after it has said":
             select.select([stub.control], [], [], DEADLINE_S)

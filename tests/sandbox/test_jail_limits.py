@@ -287,7 +287,7 @@ def test_processor_time_of_who_is_gone_is_counted(family: Callable[..., Said]) -
 
 
 def test_who_comes_close_to_its_processor_time_is_looked_at_sooner(pythons_family: Template) -> None:
-    """By as much as all processors could use meanwhile, so that many processes get no second more than one; never in no time."""
+    """The next look comes before all processors could use up the rest, so many processes get no more than one; never at once."""
     with (
         contextlib.closing(io.FileIO(memory_file(program("sleep", 60)))) as file,
         Child.open(pythons_family, file.fileno(), dataclasses.replace(FORKING, cpu_s=5)) as child,
@@ -302,7 +302,7 @@ def test_who_comes_close_to_its_processor_time_is_looked_at_sooner(pythons_famil
 
 
 def test_processes_are_counted_together_however_they_are_made(family: Callable[..., Said]) -> None:
-    """By vfork and exec, which nobody waits for: as many at once as the policy says, the first among them."""
+    """Processes of vfork and exec, which nobody waits for, count as well; the policy's number includes the first."""
     assert family("crowd 600", FORKING).told == [f"crowd {FORKING.processes - 1}"]
     assert family("crowd 600", dataclasses.replace(FORKING, processes=40)).told == ["crowd 39"]
 

@@ -15,15 +15,15 @@ __all__ = ["in_a_list"]
 
 
 def in_a_list(asked: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With what a list says of them (review/listed.py); what a test says of one itself stays, as does what is no question."""
-    rows = [(one, entry) for one in asked if (entry := _entry(one)) is not None]
-    files = {str(one.get("name")): one["granted_text"] for one in asked if one.get("granted_text")}
+    """Add what a list says of the questions (review/listed.py). A test's own fields stay, as does what is no question."""
+    rows = [(question, entry) for question in asked if (entry := _entry(question)) is not None]
+    files = {str(question.get("name")): question["granted_text"] for question in asked if question.get("granted_text")}
     stored = [
-        (entry, json.dumps(one.get("plan") or one.get("subject")).encode(), bool(one.get("edits")))
-        for one, entry in rows
+        (entry, json.dumps(question.get("plan") or question.get("subject")).encode(), bool(question.get("edits")))
+        for question, entry in rows
     ]
     told = {entry.approval_id: msgspec.to_builtins(entry) for entry in listed(stored, files.get)}
-    return [{**told.get(str(one.get("approval_id")), {}), **one} for one in asked]
+    return [{**told.get(str(question.get("approval_id")), {}), **question} for question in asked]
 
 
 def _entry(one: dict[str, Any]) -> ApprovalEntry | None:

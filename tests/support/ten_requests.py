@@ -202,7 +202,7 @@ def _by_claude(of: Plan, **more: Any) -> Callable[[str], dict[str, Any]]:
 
 
 def run_by_claude(of: Plan) -> Callable[[str], dict[str, Any]]:
-    """What Claude asks for, by the id of its approval."""
+    """Return a function that gives Claude's request for an approval id."""
     return _by_claude(of)
 
 

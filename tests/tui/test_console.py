@@ -304,7 +304,7 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: 
 
 
 async def test_what_expires_first_stands_first_in_the_list(world: World) -> None:
-    """As everywhere, whatever was asked first; what expires soon is marked by a sign and a word."""
+    """The order is the same everywhere, whatever was asked first; a sign and a word mark what expires soon."""
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 50))
     late = named("asked-late", created_at="2026-11-21T05:00:00Z", expires_at=soon)
     early = named("asked-early", created_at="2026-11-21T03:00:00Z")

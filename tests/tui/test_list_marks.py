@@ -24,14 +24,14 @@ pytestmark = pytest.mark.anyio
 
 
 def rows() -> list[Row]:
-    """Of all of them, as every surface has them."""
+    """Return the rows of all requests, as every surface has them."""
     known = ApprovalEntry.__struct_fields__
-    listed = [{name: one[name] for name in one if name in known} for one in in_a_list(twenty_two())]
+    listed = [{name: entry[name] for name in entry if name in known} for entry in in_a_list(twenty_two())]
     return list(rows_for(msgspec.convert(listed, list[ApprovalEntry])).values())
 
 
 def test_the_three_dangerous_ones_have_an_alarm_and_no_other_has_one() -> None:
-    """With the verdict of the card; the first to expire stands first."""
+    """Each row has the verdict of its card, and the first to expire stands first."""
     told = rows()
 
     assert {row.id: (row.verdict, row.alarm) for row in told if row.alarm} == DANGEROUS
@@ -82,7 +82,7 @@ def test_lines_and_the_command_have_each_mark(world: World) -> None:
 
 
 async def test_the_page_has_each_mark() -> None:
-    """In the row, before the title, in words."""
+    """Each mark stands in its row, before the title, in words."""
     desk = ToldDesk()
     desk.questions = twenty_two()
     async with browser_of(desk) as browser:

@@ -136,7 +136,8 @@ class ToldDesk:
 
     def _rows(self, wanted: Callable[[dict[str, Any]], bool]) -> list[ApprovalEntry]:
         return [
-            msgspec.convert(one, ApprovalEntry) for one in in_a_list([one for one in self.questions if wanted(one)])
+            msgspec.convert(entry, ApprovalEntry)
+            for entry in in_a_list([question for question in self.questions if wanted(question)])
         ]
 
     async def question(self, approval_id: str) -> Question:

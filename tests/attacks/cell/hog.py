@@ -101,7 +101,7 @@ def _fill(one: socket.socket) -> int:
 
 
 def _pairs(mib: int, kind: int, *, closes: bool) -> None:
-    """Of Unix sockets, filled; and then the end that has sent may be closed."""
+    """Fill pairs of Unix sockets, and close the ends that have sent if `closes`."""
     left = mib * _MIB
     while left > 0:
         sending, receiving = socket.socketpair(socket.AF_UNIX, kind)
@@ -125,7 +125,7 @@ def _tcp(mib: int) -> None:
 
 
 def _page_tables(mib: int) -> None:
-    """One page of zeros, read at every 2 MiB: a table of 4 KiB for each, and no page of its own."""
+    """Read one page of zeros at every 2 MiB: each takes a table of 4 KiB, and no page of its own."""
     for _ in range(mib // 32 + 1):
         size = 32 * _MIB // 4096 << 21
         place = _LIBC.mmap(None, ctypes.c_size_t(size), 1, 0x4022, -1, ctypes.c_long(0))
@@ -148,7 +148,7 @@ def _pipes(mib: int) -> None:
 
 
 def _descriptors(processes: int) -> None:
-    """So many processes with a full table of one and the same file."""
+    """Have this many processes with a full table of descriptors, all of one and the same file."""
     for _ in range(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 8):
         os.dup(0)
     for _ in range(processes - 1):

@@ -55,7 +55,7 @@ _VARIABLES: Final = {
     "LC_SECRET": "secret",
     "GRADLE_OPTS": "-Dhttps.proxyPassword=secret",
 }
-"""With a credential each: one by no name of an agent's, others by names that begin like one of a list."""
+"""Variables with a credential: one has no name of an agent's, others have names that begin like one of a list."""
 _THEIRS: Final = "the person's\n"
 
 

@@ -118,12 +118,12 @@ def test_a_message_that_is_none_is_not_lost() -> None:
 
 @pytest.mark.parametrize("half", [b"\xff", rb"\ud83d"])
 def test_half_a_character_in_a_list_of_tools_hides_none(half: bytes) -> None:
-    """It is U+FFFD there, as in anything else that a frame carries."""
+    """Half a character becomes U+FFFD, as in anything else that a frame carries."""
     tools = {"tools": [{"name": "add", "description": "x~"}]}
     wire = Played(list=lambda asked: Said([json.dumps(answer(asked["id"], tools)).encode().replace(b"~", half)]))
     with Client(wire) as client:
         client.open(LATEST)
-        assert [one["description"] for one in next(client.pages())] == ["x\ufffd"]
+        assert [tool["description"] for tool in next(client.pages())] == ["x\ufffd"]
 
 
 def test_what_the_server_asks_of_us_is_refused_and_the_answer_still_comes() -> None:
@@ -271,7 +271,7 @@ def test_a_last_page_may_have_a_cursor_that_leads_nowhere_new(name: str, protoco
     wire = Played(list=lambda asked: body(answer(asked["id"], ENDS[name](asked["params"]))))
     with Client(wire) as client:
         client.open(protocol)
-        assert [one["name"] for page in client.pages() for one in page] == ["a", "b"]
+        assert [tool["name"] for page in client.pages() for tool in page] == ["a", "b"]
         assert wire.methods.count("tools/list") <= 2
 
 
@@ -309,7 +309,7 @@ def test_a_request_that_is_refused_for_another_reason_is_not_sent_again() -> Non
 @pytest.mark.parametrize("gone", GONE)
 @pytest.mark.parametrize("method", ["tools/list", "tools/call"])
 def test_a_session_that_is_gone_is_begun_anew_once(method: str, gone: str) -> None:
-    """And what was asked in it is asked again in the new one, with the list: the tool may be another by now."""
+    """The client repeats what it asked in the new session, with the list: the tool may be another by now."""
     wire = Played(initialize=begun("one", "two"))
 
     def unless_gone(asked: dict[str, Any]) -> Said:

@@ -139,7 +139,7 @@ def test_a_result_that_does_not_fit_is_given_and_says_where(result: Any, output:
 
 
 def test_of_very_many_parts_the_first_are_given() -> None:
-    """And the number of all."""
+    """The note says how many there are in all."""
     told = done({"content": [{"type": "x"}] * 1001}).output
     assert len(told["content"]) == 1000
     assert "content has 1001 parts" in told["does_not_fit"]

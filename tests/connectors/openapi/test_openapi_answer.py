@@ -76,7 +76,7 @@ def test_the_response_is_that_of_the_status_then_of_its_class(responses: Any, st
 
 @pytest.mark.parametrize(("method", "status"), [("get", 200), ("post", 201)])
 def test_an_answer_that_does_not_fit_is_given_and_says_where(method: str, status: int) -> None:
-    """Whether the request changed something or not: it is over, and an answer that is lost makes somebody repeat it."""
+    """Reads and writes alike give their answer: the request is over, and a lost answer makes somebody repeat it."""
     of = declares({"properties": {"id": {"type": "integer"}}}, status=str(status))
 
     assert answered(of, says({"id": "x", "n": 1}, status), method=method).output == {
@@ -108,7 +108,7 @@ def test_an_answer_that_does_not_fit_is_given_and_says_where(method: str, status
     ],
 )
 def test_the_mark_stands_beside_any_answer(schema: Any, answer: Any, output: Any) -> None:
-    """In an object of its own where the answer is none, and never in place of the service's own key."""
+    """An answer that is no object gets one for it, and the mark never replaces the service's own key."""
     assert answered(declares(schema), says(answer)).output == output
 
 
@@ -156,7 +156,7 @@ def test_what_no_frame_can_carry_does_not_lose_the_answer(method: str, body: byt
 
 
 def test_numbers_that_no_frame_can_carry_still_fit_the_schema() -> None:
-    """What is given as text is what the document says it is: nothing but the form is marked."""
+    """A number that is given as text is what the document says: only its form is marked."""
     schema = {"properties": {"a": {"type": "integer", "minimum": 0}, "b": {"type": "number"}}}
     output = answered(declares(schema), says(b'{"a": 100000000000000000000, "b": 1e400}')).output
     assert output == {
@@ -326,7 +326,7 @@ def test_what_is_no_list_and_does_not_fit_is_an_error() -> None:
 
 
 def test_after_a_write_the_beginning_of_what_does_not_fit_is_given() -> None:
-    """It cannot be asked for again without doing it again."""
+    """A caller cannot ask for the rest without repeating the write."""
     output = answered({}, says({"id": 7, "a": "x" * (2 << 20)}), method="post").output
     assert output["text"].startswith('{"id": 7')
     assert output["left_out"] > 1 << 20
@@ -376,7 +376,7 @@ def test_a_refusal_says_what_the_service_said() -> None:
 
 
 def test_404_at_a_path_without_arguments_hints_at_the_address() -> None:
-    """Nothing that a caller gave can be what is not found. Other refusals say nothing of it."""
+    """At such a path, no argument of a caller can be what is not found. Other refusals give no hint."""
     message, _ = failed({}, says({"message": "no"}, 404))
     assert message.endswith(
         "404: no; if every operation answers so, the address is wrong: import the document with --server URL"

@@ -239,7 +239,7 @@ def forks(most: int) -> int:
 
 
 def timers(most: int) -> int:
-    """How many there can be at once, timer_create(2)."""
+    """Return how many timers there can be at once, timer_create(2)."""
     made = 0
     timer = ctypes.c_void_p()
     while made < min(most, 200_000) and LIBC.timer_create(1, None, ctypes.byref(timer)) == 0:
@@ -266,7 +266,7 @@ def personality(number: int) -> object:
 
 
 def lease(path: str, command: int, kind: int) -> str:
-    """Of a file that is opened to be read, or a directory, by fcntl(2) itself (72 of x86-64, 25 of arm64)."""
+    """Take a lease on a file opened for reading, or on a directory, by fcntl(2) itself (72 of x86-64, 25 of arm64)."""
     fd = os.open(path, os.O_RDONLY)
     try:
         call(72 if os.uname().machine == "x86_64" else 25, fd, command, kind)
@@ -276,7 +276,7 @@ def lease(path: str, command: int, kind: int) -> str:
 
 
 def lock(path: str) -> str:
-    """Of a file that may be written, exclusively."""
+    """Lock a file that may be written, exclusively."""
     import fcntl
 
     with open(path, "r+b") as file:
@@ -286,7 +286,7 @@ def lock(path: str) -> str:
 
 
 def rule(what: str, pid: int) -> object:
-    """One thing that is set for a process; 0 is one that is made for it."""
+    """Set one property of a process; 0 is a process that is made for it."""
     ioprio_set = 251 if os.uname().machine == "x86_64" else 30
     attempts = {
         "affinity": lambda: os.sched_setaffinity(pid, os.sched_getaffinity(0)),
@@ -309,7 +309,7 @@ def out_of_memory_score(score: int, pid: int = 0) -> str:
 
 
 def niceness_of_all() -> object:
-    """Of each process of this user."""
+    """Set the niceness of each process of this user."""
     return forked(lambda: os.setpriority(os.PRIO_USER, 0, 10))
 
 
