@@ -124,8 +124,8 @@ class Discovery:
     async def _without_resource(
         self, missing: NoMetadataError, challenge: Bearer | None, auth_server: str | None, scopes: Sequence[str]
     ) -> Authorization:
-        """Of a server that says nothing of itself, at the author's authorization server, or at its own origin, which is one if it
-        says so (MCP 2025-03-26, Authorization, section 2.3).
+        """Return the authorization of a server without metadata: at the author's authorization server, or at the server's origin
+        if that has the metadata of one (MCP 2025-03-26, Authorization, section 2.3).
         """
         origin = f"{self._server.scheme}://{self._server.authority}"
         name = f"{origin}{self._server.path}"
@@ -188,8 +188,9 @@ class Discovery:
     # the authorization server
 
     async def _issuer(self, issuer: str) -> tuple[str, str, dict[str, Any]]:
-        """As it names itself, and its metadata, in the order of the specification: RFC 8414, then OpenID's, inserted and then
-        appended.
+        """Return an authorization server's own name, the address of its metadata, and these.
+
+        Addresses are tried in the order of the specification: RFC 8414, then OpenID's, inserted and then appended.
         """
         url = _named(issuer, "the authorization server")
         self._check_local(url, "the authorization server")
@@ -311,8 +312,8 @@ def _chosen_issuer(resource: dict[str, Any], where: str, wanted: str | None) -> 
         raise DocumentError(f"{where}: {len(servers)} authorization servers; at most {_MAX_SERVERS}")
     if wanted is None:
         return servers[0]
-    if not any(same_issuer(one, wanted) for one in servers):
-        known = ", ".join(_told(one) for one in servers)
+    if not any(same_issuer(server, wanted) for server in servers):
+        known = ", ".join(_told(server) for server in servers)
         raise DocumentError(f"--auth-server {_told(wanted)}: the server does not name it; it names {known}")
     return wanted
 

@@ -59,11 +59,11 @@ _BEGINS: Final = frozenset(
     "buy cancel create deactivate delete destroy disable enable erase execute insert logout pay publish purge reboot remove "
     "revoke send terminate uninstall unsubscribe update upsert wipe".split()
 )
-"""Those with which a name of several words begins only if it says what is done."""
+"""Verbs with which a name of several words begins only if it says what is done."""
 _LOOKS: Final = frozenset("count filter find get list lookup paginate query read retrieve search".split())
-"""With which the name of a POST begins, or its path ends, that has a body because what is asked for is long."""
+"""Words at the start of the name, or the end of the path, of a POST that only reads and has a body because its query is long."""
 _ASKS: Final = frozenset("count lookup paginate query search".split())
-"""Of these, those that mean it at the end of a name too: `users_search`, but a `mailing_list` is made."""
+"""Words of `_LOOKS` that also mean reading at the end of a name: `users_search` reads, but a `mailing_list` is a thing."""
 _DOES: Final = frozenset(
     "add apply archive begin book close commit confirm copy do draft execute export flag generate import insert install invoke "
     "launch lock make new open order perform post provision put queue record register request run save schedule "
@@ -91,7 +91,7 @@ def effect_of(method: str, name: str, path: str) -> Effect:
 
 
 def _looks(name: list[str], end: list[str]) -> bool:
-    """Whether the words of a POST say that it reads, and none of them anything else."""
+    """Return whether the words of a POST say that it reads, and no word says otherwise."""
     if any(word in _DOES or word in _ENDS or guessed_effect(word) in _WRITES for word in (*name, *end)):
         return False
     return name[0] in _LOOKS or name[-1] in _ASKS or end[-1] in _LOOKS - {"list"}

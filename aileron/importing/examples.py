@@ -30,7 +30,7 @@ from aileron_connector.openapi.document import RequestBody
 __all__ = ["Example", "bodies_of", "is_found", "problem_of"]
 
 _MAX_EXAMPLES: Final = 10
-"""Of one body."""
+"""Examples of one body, at most."""
 _MAX_BYTES: Final = 48 << 10
 """48 KiB: what all arguments of a step may have together."""
 _MAX_DEPTH: Final = 32
@@ -50,7 +50,7 @@ def is_found(pattern: str, value: str) -> bool:
 
 
 class Example(NamedTuple):
-    """One body. `nulls`: the places in it that are null, which a call leaves out."""
+    """Example of a body. `nulls`: the places in it that are null, which a call leaves out."""
 
     value: Any
     nulls: tuple[str, ...]
@@ -65,7 +65,7 @@ def bodies_of(media: Mapping[str, Any], references: References, file: str) -> li
 def _properties(schema: Mapping[str, Any], references: References, file: str) -> dict[str, Any]:
     """Those of an object, and of the parts of its `allOf`."""
     found: dict[str, Any] = {}
-    for part in [*(references.maybe(one, file) for one in _list(schema.get("allOf"))), schema]:
+    for part in [*(references.maybe(inner, file) for inner in _list(schema.get("allOf"))), schema]:
         own = part.get("properties")
         found |= own if isinstance(own, dict) else {}
     return found
@@ -152,7 +152,7 @@ def problem_of(value: Any, body: RequestBody | None, inputs: Sequence[Input]) ->
     """Why an example cannot be given as the arguments of an action; None: it can."""
     if body is None:
         return "the action has no body"
-    by_name = {one.name: one for one in inputs}
+    by_name = {spec.name: spec for spec in inputs}
     if not body.arguments:
         return _problem(by_name[body.argument], value, body.argument)
     if not isinstance(value, dict):

@@ -72,7 +72,7 @@ class Described(msgspec.Struct, frozen=True):
     references: References
     digest: str
     description: str = ""
-    """Of the whole, as it stands."""
+    """Description of the whole API, unchanged."""
 
 
 def described(files: Files) -> Described:

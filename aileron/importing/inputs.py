@@ -78,7 +78,7 @@ class Inputs:
         self._left_out: list[str] = []
         self._taken: set[str] = set()
         self._whole: dict[str, tuple[Taken, Sequence[Any]]] = {}
-        """What each could take, and the document's examples of it."""
+        """Everything that each input could take, with the document's examples of it, by the input's name."""
 
     @property
     def every(self) -> tuple[Input, ...]:
@@ -88,7 +88,7 @@ class Inputs:
     @property
     def left_out(self) -> tuple[str, ...]:
         """What cannot be given, each with the reason."""
-        kept = {one.name for one in self._inputs}
+        kept = {entry.name for entry in self._inputs}
         within = [told for name, (taken, _) in self._whole.items() if name in kept for told in _lost(name, taken)]
         return (*self._left_out, *within)
 
@@ -180,35 +180,35 @@ class Inputs:
         UnusableError where not even what is required has room.
         """
         self._shrink()
-        needed = [one for one in self._inputs if one.required]
+        needed = [entry for entry in self._inputs if entry.required]
         room, count = _MAX_RULES - sum(map(_weight, needed)), MAX_INPUTS - len(needed)
         if room < 0 or count < 0:
             raise UnusableError(f"what it requires is more than {_MAX_RULES} bytes of schemas, or {MAX_INPUTS} inputs")
-        kept = {one.name for one in needed}
-        for one in sorted(self._inputs, key=lambda one: not self._whole_of(one)[1]):  # those in an example first
-            if not one.required:
-                room, count = room - _weight(one), count - 1
+        kept = {entry.name for entry in needed}
+        for entry in sorted(self._inputs, key=lambda entry: not self._whole_of(entry)[1]):  # inputs with examples first
+            if not entry.required:
+                room, count = room - _weight(entry), count - 1
                 if room < 0 or count < 0:
-                    self.leave_out(one.name, NO_ROOM)
+                    self.leave_out(entry.name, NO_ROOM)
                 else:
-                    kept.add(one.name)
-        self._inputs = [one for one in self._inputs if one.name in kept]
+                    kept.add(entry.name)
+        self._inputs = [entry for entry in self._inputs if entry.name in kept]
 
     def _shrink(self) -> None:
         """The largest first, down to a fair share of the room, and below it only where that is not enough.
 
         What an example has is cut last: of required inputs alone, which cannot be left out.
         """
-        weights = {one.name: _weight(one) for one in self._inputs}
+        weights = {entry.name: _weight(entry) for entry in self._inputs}
         share = _share(list(weights.values()), _MAX_RULES)
         for least, keeps_used in ((share, True), (0, True), (0, False)):
-            counted = {one.name for one in self._inputs if keeps_used or one.required}
-            for one in sorted(self._inputs, key=lambda one: -weights[one.name]):
+            counted = {entry.name for entry in self._inputs if keeps_used or entry.required}
+            for entry in sorted(self._inputs, key=lambda entry: -weights[entry.name]):
                 over = sum(weights[name] for name in counted) - _MAX_RULES
-                if over > 0 and one.name in counted:
-                    made = self._in(one, max(least, weights[one.name] - over), keeps_used=keeps_used)
-                    weights[one.name] = _weight(made)
-                    self._inputs = [made if given is one else given for given in self._inputs]
+                if over > 0 and entry.name in counted:
+                    made = self._in(entry, max(least, weights[entry.name] - over), keeps_used=keeps_used)
+                    weights[entry.name] = _weight(made)
+                    self._inputs = [made if given is entry else given for given in self._inputs]
 
     def _whole_of(self, one: Input) -> tuple[Taken, Sequence[Any]]:
         return self._whole.get(one.name, (Taken(one.rule, ()), ()))
@@ -240,9 +240,9 @@ def _with_rule(one: Input, rule: Rule) -> Input:
 
 
 def _lost(name: str, taken: Taken) -> Iterator[str]:
-    """What is left out of an input, place by place."""
-    for one in taken.lost[:_MAX_LOST]:
-        yield f"{line(f'{name}{one.at}', 160)}: {one.reason}"
+    """Yield what is left out of an input, place by place."""
+    for loss in taken.lost[:_MAX_LOST]:
+        yield f"{line(f'{name}{loss.at}', 160)}: {loss.reason}"
     if len(taken.lost) > _MAX_LOST:
         yield f"{name}: and {len(taken.lost) - _MAX_LOST} more of its parts"
 

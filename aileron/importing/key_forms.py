@@ -1,4 +1,4 @@
-"""In which form a key stands in the header `Authorization`, as far as a document says it in words.
+"""Find the form of a key in the header `Authorization`, as far as a document says it in words.
 
 Pure. A security scheme of the type `apiKey` has a name and a place and no form: services want `Bearer KEY`, `Bot KEY`,
 `Token token=KEY` or the key alone. Descriptions and examples often say which.
@@ -30,7 +30,7 @@ _KEY: Final = (
     r"|\[[^\[\]\n]{1,40}\]|\$[A-Z_]{2,40}|[A-Z]{2,}(?:[_-][A-Z0-9]+)+"
     r"|(?:your|my|paste)[_-][A-Za-z_-]{2,40}|[xX]{3,}|[A-Za-z0-9._-]*\d[A-Za-z0-9._=-]{5,}|\.{3}|…)"
 )
-"""What stands for a key: a name in brackets or capitals, or something that looks like one."""
+"""Placeholder of a key: a name in brackets or capitals, or something that looks like a key."""
 _BEFORE: Final = r"[a-z_]{2,12}=[\"']?"
 _VALUE: Final = re.compile(
     rf"(?:(?P<word>[A-Za-z][A-Za-z0-9_-]{{1,20}}) +)?(?P<before>{_BEFORE})?(?P<key>{_KEY})(?P<after>[\"']?)"
@@ -60,18 +60,18 @@ def form_of(texts: Sequence[str]) -> str | None:
 
 
 def form_in_text(text: str) -> str | None:
-    """The same of a text about anything: by what follows the header's name alone."""
+    """Return the form in a text about anything, only from what follows the header's name; None if there is none."""
     return next(_after_name(text[:_MAX_READ]), None)
 
 
 def form_of_value(value: str) -> str | None:
-    """That of an example of the whole header. None for one that does not look like a key with a word before it, or alone."""
+    """Return the form in an example of the whole header; None if it does not look like a key, alone or after a word."""
     match = _VALUE.fullmatch(value.strip())
     return None if match is None else _form(match)
 
 
 def is_form(text: str) -> bool:
-    """Whether a header may have this value: `{key}` once, in visible ASCII."""
+    """Return whether a text can be a form: visible ASCII with `{key}` once."""
     return re.fullmatch(r"[\x20-\x7e]*\{key\}[\x20-\x7e]*", text) is not None and text.count("{") == 1
 
 

@@ -108,8 +108,8 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
     try:
         with _wire(url, token, until, challenges, ca_pem) as wire, Client(wire, give_up_at=until) as client:
             client.open()
-            every = client.in_session(lambda: [one for page in client.pages() for one in page])
-            tools = [frozen_part(one) for one in every]
+            every = client.in_session(lambda: [tool for page in client.pages() for tool in page])
+            tools = [frozen_part(tool) for tool in every]
             _check_depth(tools)
             _check_keeps_secret(token, [client.server.get(key) for key in ("title", "name", "version")] + tools)
     except ConnectorError as error:
@@ -127,7 +127,7 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
         title=title,
         version=line(server["version"], 40) if isinstance(server.get("version"), str) else "",
         tools=tuple(tools),
-        as_tasks=frozenset(one["name"] for one in every if _runs_as_task(one)),
+        as_tasks=frozenset(tool["name"] for tool in every if _runs_as_task(tool)),
         digest=f"sha256:{hashlib.sha256(canonical({'tools': tools})).hexdigest()}",
     )
 

@@ -361,9 +361,9 @@ class _Reading:
             return None
 
     def _is_all(self, before: tuple[int, int]) -> bool:
-        """Whether the body is all that there is to say: documents seldom say that it is required, and mean it."""
+        """Return whether the body is all that a call sends: it is required then, though documents seldom say so."""
         parameters = self._inputs.every[: before[0]]
-        return self._found.method in ("post", "put", "patch") and all(one.is_path for one in parameters)
+        return self._found.method in ("post", "put", "patch") and all(parameter.is_path for parameter in parameters)
 
     def _body_of(self, kind: str, media: dict[str, Any], place: Place, *, required: bool) -> RequestBody | None:
         if is_json(kind):
@@ -476,7 +476,7 @@ class _Reading:
             yield name, Media(schema)
 
     def _is_file(self, schema: Any, file: str) -> bool:
-        """Whether an answer is bytes by its schema, as `type: file` of Swagger 2.0 is too."""
+        """Return whether the schema of an answer says that it is bytes; `type: file` of Swagger 2.0 says so too."""
         found = self._described.references.maybe(schema, file)
         return found.get("type") == "file" or (found.get("type") == "string" and found.get("format") == "binary")
 
@@ -537,7 +537,7 @@ def _ways(ways: tuple[Any, ...]) -> str:
 
 
 def _schema_of(media: dict[str, Any]) -> Any:
-    """That of a Media Type Object; null says as much as none."""
+    """Return the schema of a Media Type Object; a null schema counts as none."""
     return True if media.get("schema") is None else media["schema"]
 
 

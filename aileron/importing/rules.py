@@ -120,7 +120,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def is_taken(rule: Rule, value: Any) -> bool:
-    """Whether an argument with this rule may have this value."""
+    """Return whether an argument with this rule can have this value."""
     spec = InputSpec(name="value", type=rule["type"], description="", rule=rule)
     return argument_problem(spec, value) is None
 
@@ -198,7 +198,7 @@ class Rules:
         self._steps, self._lost, self._least_depth, self._tried = 0, [], 0, 0
         used = used if self._all_tried < _MAX_ALL_TRIED else ()
         found = self._possible(schema, (), used)
-        chosen = next((one for one in found if _type_of(one) == "object" and one.get("properties")), None)
+        chosen = next((form for form in found if _type_of(form) == "object" and form.get("properties")), None)
         if used and len(found) > 1:
             with contextlib.suppress(UnusableError, _TooMuchError):
                 _, chosen = self._best(found, MAX_DEPTH, (), used[:_MAX_USED], "")
@@ -229,7 +229,7 @@ class Rules:
     def _rule(
         self, schema: dict[str, Any] | bool, depth: int, within: tuple[str, ...], used: Values, path: str
     ) -> Rule:
-        """That of the first alternative that has one and takes the examples."""
+        """Return the rule of the first alternative that has one and takes most of the examples. UnusableError."""
         self._deeper()
         try:
             if (why := words_of_none(schema)) is not None:
@@ -249,9 +249,9 @@ class Rules:
         problem = UnusableError("it can only be null")
         best: tuple[int, Rule, dict[str, Any], list[Lost]] | None = None
         before = len(self._lost)
-        for one in found:
+        for form in found:
             try:
-                rule = self._rule_of(one, depth, (*within, *one.get("$refs", ())), used, path)
+                rule = self._rule_of(form, depth, (*within, *form.get("$refs", ())), used, path)
             except UnusableError as error:
                 problem = error
                 continue
@@ -263,7 +263,7 @@ class Rules:
                 self._try(size_of(rule) + size_of(value))
                 fitting += is_taken(rule, value)
             if best is None or fitting > best[0]:
-                best = (fitting, rule, one, lost)
+                best = (fitting, rule, form, lost)
             if fitting == len(used):
                 break
         if best is None:
@@ -351,8 +351,8 @@ class Rules:
 
     def _possible(self, schema: dict[str, Any] | bool, within: tuple[str, ...], used: Values) -> list[dict[str, Any]]:
         """The alternatives of a schema, each of one type; the one that says most comes first."""
-        found = [one for whole in self._alternatives(schema, within) for one in _of_one_type(whole, used)]
-        if len(found) > 1 and all(counts := [self._choices_in(one) for one in found]):
+        found = [form for whole in self._alternatives(schema, within) for form in _of_one_type(whole, used)]
+        if len(found) > 1 and all(counts := [self._choices_in(form) for form in found]):
             return [found[place] for place in sorted(range(len(found)), key=lambda place: -counts[place])]
         return found
 
@@ -361,9 +361,9 @@ class Rules:
         items = found.get("items")
         if isinstance(items, dict) and isinstance(items.get("$ref"), str):
             items = self._lookup(items["$ref"])
-        for one in (found, items if isinstance(items, dict) else {}):
-            if "enum" in one or "const" in one:
-                return len(one.get("enum", [0]))
+        for schema in (found, items if isinstance(items, dict) else {}):
+            if "enum" in schema or "const" in schema:
+                return len(schema.get("enum", [0]))
         return 0
 
     # References, allOf, anyOf, oneOf
@@ -657,18 +657,18 @@ def _kind_of_any(value: object) -> str | None:
 
 
 def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
-    """What is told of the alternatives that are not offered; empty: they say nothing else."""
+    """Return what an input says of the alternatives that are not offered; empty if they add nothing."""
     kind = _type_of(chosen)
-    kinds = list(dict.fromkeys(_type_of(one) for one in found))
+    kinds = list(dict.fromkeys(_type_of(form) for form in found))
     kinds.remove(kind)
     if kinds and {kind, *kinds} != {"integer", "number"}:
         return f"it is given as {kind}; the service also takes {' and '.join(kinds)}"
-    forms = [one for one in found if one is not chosen and _type_of(one) == kind]
+    forms = [form for form in found if form is not chosen and _type_of(form) == kind]
     if kind != "object" or not forms:
         return ""
     here = chosen.get("properties", {})
-    names = list(dict.fromkeys(name for one in forms for name in one.get("properties", {}) if name not in here))
-    if not names and all(one.get("properties", {}) == here for one in forms):
+    names = list(dict.fromkeys(name for form in forms for name in form.get("properties", {}) if name not in here))
+    if not names and all(form.get("properties", {}) == here for form in forms):
         return ""
     told = f", with {', '.join(line(name, 60) for name in names[:_MAX_NAMED])}" if names else ""
     return f"one of {len(forms) + 1} forms is offered; the service also takes others{told}"

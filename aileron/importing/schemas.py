@@ -53,9 +53,9 @@ _UNKNOWN: Final = frozenset(
 )
 """Keywords that say something about a value, which a connector does not know."""
 MARK: Final = "readOnly"
-"""Of a property: the service alone writes it."""
+"""Keyword of a property that only the service writes."""
 REASON: Final = "$comment"
-"""Of a schema that nothing fits: why, for the list of what was left out."""
+"""Keyword of a schema that no value matches: the reason, for the list of what was left out."""
 _WORDS: Final = ("title", "description", "default", "example", "examples", MARK)
 _MAX_PARTS: Final = 64
 """Parts of `allOf`, and parts of those, among which a mark is looked for."""
@@ -324,14 +324,14 @@ class Packer:
             if not isinstance(part, dict):
                 continue
             yield part, place
-            waiting += [(one, place) for one in reversed(_list(part.get("allOf")))]
+            waiting += [(inner, place) for inner in reversed(_list(part.get("allOf")))]
             if isinstance(part.get("$ref"), str):
                 with contextlib.suppress(DocumentError):
                     found = self._references.lookup(part["$ref"], place)
                     waiting.append((found.value, found.file))
 
     def _requires(self, schema: Any, file: str, names: frozenset[str]) -> bool:
-        """Whether some part of it requires one of these."""
+        """Return whether any part of a schema requires one of `names`."""
         return any(name in names for part, _ in self._parts(schema, file) for name in _names(part.get("required")))
 
     def _is_marked(self, inner: Any, mark: str, file: str) -> bool:

@@ -269,7 +269,7 @@ def _with_form(found: Credential, raw: Mapping[str, Any], described: Described) 
 
 
 def _form_of_parameters(described: Described) -> str | None:
-    """That of a header parameter `Authorization`, which readers ignore otherwise."""
+    """Return the form in a header parameter `Authorization`, which readers otherwise ignore; None if no operation has one."""
     for operation in described.operations[:_MAX_TRIED]:
         said = operation.raw.get("parameters")
         for raw in (*operation.shared, *(said if isinstance(said, list) else ())):

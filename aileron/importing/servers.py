@@ -118,7 +118,7 @@ def _base(path: str, told: str) -> str:
 
 
 def remarks(origin: Origin, *, private: Collection[HostPort] = (), plain: Collection[HostPort] = ()) -> list[str]:
-    """What a person should notice about a host before a key is bound to it. `private`, `plain`: what egress allows already."""
+    """Return what a person should know of a host before a key is bound to it. `private`, `plain`: hosts that egress allows."""
     host, told = origin.host.host, []
     if any(label.startswith("xn--") for label in host.split(".")):
         spelled = _spelled(host)

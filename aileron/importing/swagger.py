@@ -126,7 +126,7 @@ def _parameter(raw: Any, references: References) -> dict[str, Any]:
 
 
 def _style(value: dict[str, Any]) -> tuple[str, bool]:
-    """How a list is written: as CSV where nothing else is said. What 3.0 cannot say is no style there, and so is refused."""
+    """Return the style and `explode` of a list, by default those of CSV. A form that 3.0 lacks is no style, and so is refused."""
     items = value.get("items")
     if isinstance(items, dict) and items.get("type") == "array":
         return "a list of lists", False
