@@ -389,7 +389,7 @@ def _copy_data(source: int, target: int, size: int) -> None:
 
 
 def _copy_bytes(source: int, target: int, count: int) -> int:
-    """From where both are. OSError where the file has become shorter meanwhile."""
+    """Copy `count` bytes at the offset of each file, and return `count`. OSError if the source has become shorter meanwhile."""
     left = count
     while left:
         piece = os.read(source, min(left, _PIECE))

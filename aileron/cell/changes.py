@@ -261,18 +261,18 @@ def _executing(changes: Changes) -> Iterable[str]:
             shown[kind] = shown.get(kind, 0) + 1
             if shown[kind] <= _SHOWN_OF_KIND and len(rows) < _SHOWN_EXECUTING:
                 rows.append(change)
-    lines = [f"  {visible(named(changes, one))}: {one.what}; {spoken(one.executes)}" for one in rows]
+    lines = [f"  {visible(named(changes, change))}: {change.what}; {spoken(change.executes)}" for change in rows]
     trees = changes.installed[:_SHOWN_OF_KIND]
-    for one in trees:
-        place = visible(where(changes, one.root, one.path))
-        lines.append(f"  {place}: {of_packages(one.entries)}, run by whoever uses the folder")
+    for tree in trees:
+        place = visible(where(changes, tree.root, tree.path))
+        lines.append(f"  {place}: {of_packages(tree.entries)}, run by whoever uses the folder")
     if changes.executing > len(rows) + len(trees):
         lines.append(f"  and {changes.executing - len(rows) - len(trees)} more")
     return lines
 
 
 def of_packages(entries: int) -> str:
-    """How much of a folder that a package manager fills changed."""
+    """Return in words how many entries of a package manager's folder changed."""
     return "1 file of packages" if entries == 1 else f"{entries} files and folders of packages"
 
 

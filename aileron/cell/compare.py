@@ -252,11 +252,11 @@ class _Tree:
         if kind == "file" and not tree_in(found) and status.st_nlink > 1 and not is_git_data(path):
             found = (*found, Finding("hard link", f"{status.st_nlink} names"))
         if self._only is not None:
-            found = tuple(one for one in found if one.kind != "settings")  # the agent names its own
-            if kind == was == "file" and {one.kind for one in found} <= {"agents"} and self._is_memory(entry):
+            found = tuple(finding for finding in found if finding.kind != "settings")  # the agent names its own
+            if kind == was == "file" and {finding.kind for finding in found} <= {"agents"} and self._is_memory(entry):
                 return
             if path != "" and not self._only(path):
-                if not any(one.kind in _IN_SETTINGS for one in found):
+                if not any(finding.kind in _IN_SETTINGS for finding in found):
                     return
             elif not found and kind != "directory":
                 found = (Finding("agents"),)

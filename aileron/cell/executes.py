@@ -72,7 +72,7 @@ class Candidate(NamedTuple):
     tree: str = ""
     """The folder that a package manager fills, in which it lies."""
     above: str = ""
-    """What is before the path, where the table is meant for that too: of a folder that is no project, as ~/.config/fish."""
+    """Path above a folder that is not a project, such as ~/.config/fish, if the table also applies there."""
 
 
 class Finding(NamedTuple):
@@ -730,10 +730,10 @@ class GitPlaces(NamedTuple):
 
 
 def git_places(above: GitPlaces, path: str, has: Callable[[str], bool], had: Callable[[str], bool] | None) -> GitPlaces:
-    """Of a folder, by what it is in the folders above it and by which names it has and had; None: it was not there.
+    """Return what a folder is to git, from the folders above it and the names it has and had (None: it did not exist).
 
-    Git takes for a repository what has HEAD; its objects and refs, and with them the configuration and the hooks, can be in a
-    folder without, to which a `commondir` leads, gitrepository-layout(5).
+    Git treats a folder with HEAD as a repository. Its objects and refs, and with them the configuration and the hooks, can be in
+    a folder without HEAD, to which a `commondir` leads, gitrepository-layout(5).
     """
     is_repository = has("HEAD") or (has("objects") and has("refs"))
     places = (*above.places, _REPOSITORY) if is_repository else above.places
@@ -755,7 +755,7 @@ _DATA: Final = (
     ".svn/pristine/**", ".svn/tmp/**", ".svn/format", ".bzr/checkout/dirstate", ".bzr/repository/**", "_darcs/pristine.hashed/**",
     "_darcs/patches/**", "_darcs/inventories/**", ".pijul/pristine/**", ".pijul/changes/**",
 )  # fmt: skip
-"""Of the folders of version control: what is only read as data. A bare repository in one is found by what is in it."""
+"""Files of version control that are only read as data. A bare repository among them is recognised by its contents."""
 _PASSIVE: Final = (
     ".gitignore", ".gitkeep", ".keep", ".mailmap", ".git-blame-ignore-revs", ".hgignore", ".bzrignore", ".cvsignore", ".ignore",
     ".rgignore", ".fdignore", ".npmignore", ".eslintignore", ".prettierignore", ".stylelintignore", ".helmignore",
@@ -766,7 +766,7 @@ _PASSIVE: Final = (
         ".github/ISSUE_TEMPLATE", ".github/PULL_REQUEST_TEMPLATE",
     )),
 )  # fmt: skip
-"""What is hidden and known to run nothing: patterns, marks, results. What of .git is obeyed has its own rows."""
+"""Hidden files known to run nothing: patterns, marks, results. Files of .git that git obeys have their own rows."""
 _LIKE_SETTINGS: Final = re.compile(
     r"(?:.*/)?(?:"
     r"\.(?:[^/]+/)*[^/]+"  # hidden, or in a hidden folder
@@ -782,7 +782,7 @@ _LIKE_SETTINGS: Final = re.compile(
 
 
 def _is_like_settings(path: str) -> bool:
-    """Whether a file that is in no row looks like one that some tool obeys."""
+    """Return whether a file that no row matches looks like settings that some tool obeys."""
     return _LIKE_SETTINGS.fullmatch(path) is not None and _passive().fullmatch(path) is None
 
 
@@ -844,12 +844,12 @@ def findings(one: Candidate) -> tuple[Finding, ...]:
 
 def tree_in(found: Iterable[Finding]) -> str:
     """The folder of a package manager that a change belongs to; empty for one that stands alone."""
-    return next((one.detail for one in found if one.kind == INSTALLED), "")
+    return next((finding.detail for finding in found if finding.kind == INSTALLED), "")
 
 
 def rank(found: Iterable[Finding]) -> int:
-    """Where it stands in a list: by the first kind, and what executes nothing last."""
-    return next((_ORDER[one.kind] for one in found), len(_ORDER))
+    """Return the position in a list, by the first finding's kind; a change that executes nothing comes last."""
+    return next((_ORDER[finding.kind] for finding in found), len(_ORDER))
 
 
 def spoken(found: Iterable[Finding]) -> str:

@@ -34,7 +34,7 @@ _MARKS: Final = {
     "Pods": ("Manifest.lock",),
     "vendor": ("autoload.php",),
 }
-"""One of these is in the folder of that name."""
+"""Files that mark a folder of this name as a package manager's: it contains at least one."""
 _OF_ENVIRONMENT: Final = re.compile(
     r"(?:bin|Scripts|include|share|man|lib(?:64|32)?)(?:/.*)?|pyvenv\.cfg|\.lock|CACHEDIR\.TAG",
     re.DOTALL,

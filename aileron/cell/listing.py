@@ -24,7 +24,7 @@ What = Literal["made", "changed", "removed"]
 _MAX_LISTED: Final = 10_000
 """Changes that are listed of each sort: those that execute, and the others. A person reads some dozens; programs read these."""
 _MAX_OF_KIND: Final = 1000
-"""Of those that execute, of each kind, or an agent could fill the list with one and hide another."""
+"""Listed changes of each kind that executes, at most; without it, an agent could fill the list with one kind to hide another."""
 _MAX_TREES: Final = 1000
 _MAX_NOTES: Final = 50
 
@@ -89,11 +89,15 @@ class Changes:
         """The other way. ValueError, TypeError or KeyError for anything else."""
         entries = tuple(
             Change(
-                **{**one, "notes": tuple(one["notes"]), "executes": tuple(Finding(*found) for found in one["executes"])}
+                **{
+                    **entry,
+                    "notes": tuple(entry["notes"]),
+                    "executes": tuple(Finding(*found) for found in entry["executes"]),
+                }
             )
-            for one in value["entries"]
+            for entry in value["entries"]
         )
-        installed = tuple(Installed(**one) for one in value.get("installed", ()))  # earlier lists have none
+        installed = tuple(Installed(**tree) for tree in value.get("installed", ()))  # earlier lists have none
         lists = {
             "roots": tuple(value["roots"]),
             "entries": entries,
@@ -113,7 +117,7 @@ class Listing:
         self.notes: list[str] = []
         self.contents = Bytes()
         self._of_interest: dict[int, list[Change]] = {}
-        """By rank."""
+        """Changes that execute or have notes, by rank."""
         self._trees: dict[tuple[str, str], int] = {}
         self._others: list[Change] = []
 
@@ -146,7 +150,7 @@ class Listing:
         """Those that execute by how much they do, then by path."""
 
         def by_path(changes: list[Change]) -> list[Change]:
-            return sorted(changes, key=lambda one: (one.root, one.path))
+            return sorted(changes, key=lambda change: (change.root, change.path))
 
-        of_interest = (one for _, changes in sorted(self._of_interest.items()) for one in by_path(changes))
+        of_interest = (change for _, changes in sorted(self._of_interest.items()) for change in by_path(changes))
         return (*itertools.islice(of_interest, _MAX_LISTED), *by_path(self._others))

@@ -54,7 +54,7 @@ _NO_UPPER: Final = frozenset(
 _CHUNK: Final = 1 << 20
 """Bytes of two files that are compared at a time."""
 _LARGE_BYTES: Final = 100 << 20
-"""Of one file, which is then said in the list: more than what version control takes of one."""
+"""Size from which the list shows a file's size: 100 MiB, more than version control accepts of one file."""
 _MAX_DIFFERENCES: Final = 1_000_000
 """More than this is not decided file by file, and a folder with so many names is not read: 100 MB."""
 

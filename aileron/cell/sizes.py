@@ -1,4 +1,4 @@
-"""How large changes are that an overlay kept aside: as every program reads them, and on the disk.
+"""Measure the changes that an overlay kept aside: as every program reads them, and on the disk.
 
 A file may say that it has terabytes and take no block (a sparse file), and each of its names is applied as a file of its own. So
 both numbers are an agent's to choose, and a person sees both.
@@ -25,31 +25,31 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 class Size(NamedTuple):
-    """Of one file, or of many."""
+    """Size of one file, or of many together."""
 
     read_bytes: int
-    """By who reads all of it: `st_size`."""
+    """Bytes that a program gets when it reads everything: `st_size`."""
     disk_bytes: int
-    """In blocks."""
+    """Bytes of the blocks in use."""
 
     @property
     def larger_bytes(self) -> int:
-        """By which it is judged."""
+        """Larger of the two sizes, which limits and sorting use."""
         return max(self)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the greater part of it is holes."""
+        """Return whether more than half of the bytes are holes."""
         return 2 * self.disk_bytes < self.read_bytes
 
     def words(self) -> str:
-        """One number, or both where they are far apart."""
+        """Return one size in words, or both if they are far apart."""
         shown = spoken(self.read_bytes)
         return f"{shown}, {spoken(self.disk_bytes)} on disk" if self.is_sparse else shown
 
 
 def size_of(differences: Iterable[Difference]) -> Size:
-    """What they would write, all together. Folders, links and what is removed take nothing."""
+    """Return the total size that differences would write. Folders, links and removals count as nothing."""
     read_bytes = disk_bytes = 0
     for difference in differences:
         if difference.kind == "file" and difference.status is not None:

@@ -81,7 +81,7 @@ _LOADS: Final = {
     "GOFLAGS": re.compile(r"-(?:toolexec|exec|overlay)\b"),
     "MAKEFLAGS": re.compile(r"--eval\b|-E\b"),
 }
-"""Of variables of the lists: values that make each program run something which is not in the cell, mostly."""
+"""Values of listed variables that make each program run something, which is mostly not in the cell."""
 _CERTIFICATES: Final = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO",
@@ -117,7 +117,7 @@ def passed(
     kept_keys: Collection[str],
     allowed: Collection[str],
 ) -> Passed:
-    """What of the person's environment the agent gets: the lists, its own `names` and `prefixes`, and what was `allowed`.
+    """Select the variables that the agent gets: the lists, its own `names` and `prefixes`, and what was `allowed`.
 
     `own_keys` are the variables that it logs in with. Those of `kept_keys` have a value that the gateway has: they are not passed
     unless they were allowed by name.

@@ -49,7 +49,7 @@ _VARIABLES = (
     "MAX_STRUCTURED_OUTPUT_RETRIES", "MAX_THINKING_TOKENS", "MCP_CONNECTION_NONBLOCKING", "MCP_OAUTH_CALLBACK_PORT",
     "MCP_TIMEOUT", "MCP_TOOL_TIMEOUT", "SLASH_COMMAND_TOOL_CHAR_BUDGET", "USE_BUILTIN_RIPGREP",
 )  # fmt: skip
-"""By their names: others begin like these that are anybody's, as BASH_ENV, or hold the tokens of MCP servers."""
+"""Variables passed by whole name, because others with these prefixes are not Claude's (BASH_ENV) or hold MCP servers' tokens."""
 _BASE_URL = "ANTHROPIC_BASE_URL"
 
 

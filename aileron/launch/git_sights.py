@@ -1,5 +1,5 @@
-"""What git needs in a cell: who commits and what is ignored, without what logs in or runs anything; and where a repository is, if
-not in the project.
+"""Show git what it needs in a cell: who commits and what is ignored, but nothing that logs in or runs a program; and where a
+repository is, if not in the project.
 
 Runs in the command that starts the cell. It asks git itself for the person's settings, because no other reader of that syntax
 agrees with it in all cases, and reads two small files of a repository.
@@ -134,7 +134,7 @@ class PatternFile(NamedTuple):
     """The configuration that names it; empty where it lies where git looks by itself."""
 
     def content(self) -> bytes | None:
-        """What a cell shows of it: no commands. None where there is no such file, or it is longer than 64 KiB."""
+        """Return the content that a cell shows, without commands; None if there is no such file, or it is longer than 64 KiB."""
         content = read_regular(self.path, _MAX_PATTERNS + 1)
         if content is None or len(content) > _MAX_PATTERNS:
             return None
@@ -142,7 +142,7 @@ class PatternFile(NamedTuple):
 
 
 def pattern_files(settings: PersonSettings, home: str, configuration: str) -> Iterator[PatternFile]:
-    """What git ignores everywhere, and the attributes of all files. `configuration` is XDG_CONFIG_HOME, or what stands for it."""
+    """Yield the files of global ignore patterns and attributes. `configuration` is XDG_CONFIG_HOME or its default."""
     for key, name in (("core.excludesfile", "ignore"), ("core.attributesfile", "attributes")):
         said = settings.values.get(key)
         path = f"{configuration}/git/{name}" if said is None else said

@@ -54,9 +54,9 @@ _LIKE_CREDENTIALS: Final = re.compile(
 
 
 def is_like_credentials(path: str) -> bool:
-    """Whether a path looks like a place of credentials, in whoever's home it lies, or contains one of a home's.
+    """Return whether a path is a place of credentials in anyone's home, is below one, or is named like one.
 
-    For what is only recommended: it is wrong for a harmless `secrets.py`, and that costs a person an option that they think of.
+    Use it only to recommend: it is wrong for a harmless `secrets.py`, and then a person has to think of the option themselves.
 
     >>> is_like_credentials("/home/you/backup/.ssh/config"), is_like_credentials("/home/you/lib/python3")
     (True, False)

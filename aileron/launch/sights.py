@@ -64,7 +64,7 @@ _MAX_LINKS: Final = 64
 """Links in an agent's settings that lead out of them, as those of a person who keeps them in a repository do."""
 _NO_SETTINGS: Final = git_sights.PersonSettings()
 _MAX_SAID: Final = 8
-"""Of a project's: a screen has 24 lines, and a person reads the first."""
+"""Notes on links of a project, at most: a screen has 24 lines, and a person reads the first."""
 _UNFIT_ROOTS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/var", "/tmp", "/home", "/root")  # noqa: S108
 """A project is none of these: they hold what is everybody's."""
 _UNFIT: Final = ("/proc", "/sys", "/dev", "/run", "/boot", "/nix", "/gnu", "/snap")
@@ -331,7 +331,7 @@ class _Shown:
                 said
                 and not _is_system(link)
                 and not self.has(link)
-                and not any(is_within(one, link) for one in targets)
+                and not any(is_within(target, link) for target in targets)
             ):
                 yield link, said
 
@@ -346,9 +346,9 @@ class _Shown:
     def is_readable(self, path: str) -> bool:
         """Return whether the cell can read a path: it is of the system, or shown and not masked in that."""
         masked = (*self._secret, self.machine.aileron_home)
-        hidden = [one for one in masked if is_within(path, one) and one not in self._named]
-        shown = [one for one in (*self._places, *self._fixed) if is_within(path, one)]
-        return _is_system(path) or any(all(is_within(place, one) for one in hidden) for place in shown)
+        hidden = [secret for secret in masked if is_within(path, secret) and secret not in self._named]
+        shown = [place for place in (*self._places, *self._fixed) if is_within(path, place)]
+        return _is_system(path) or any(all(is_within(place, secret) for secret in hidden) for place in shown)
 
     def binds(self) -> tuple[Bind, ...]:
         """The wide ones first, without those that change nothing. CellRefused if they are too many."""
@@ -385,7 +385,7 @@ class _Shown:
                 yield place
 
     def is_kept_back(self, path: str) -> bool:
-        """Whether a place is shown only if a person names it, or never."""
+        """Return whether a place is shown only if a person names it, or never."""
         machine = self.machine
         if (
             is_within(machine.aileron_home, path)
@@ -496,7 +496,7 @@ def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]
 
 
 def _brought_by(lead: project_sights.Lead, shown: _Shown, where: toolchains.Where) -> tuple[str, ...]:
-    """What is shown of where a project leads: a toolchain, and the Python of an environment that a person allowed."""
+    """Return what to show of a place that a project leads to: a toolchain, or the Python of an environment that was allowed."""
     if shown.is_readable(lead.target) and os.path.isfile(f"{lead.target}/pyvenv.cfg"):
         return toolchains.installation_of(f"{lead.target}/bin", where)
     return toolchains.toolchain_of(lead.target, where)
@@ -590,7 +590,7 @@ def _said_of_links(leads: Iterable[project_sights.Lead], shown: _Shown, where: t
 def _remedy(path: str, machine: Machine) -> str:
     """Return the end of a note: how a place is shown. None for credentials: an agent may have led there."""
     closed = [place for place in (*machine.secret_places, machine.aileron_home) if not is_within(machine.home, place)]
-    if is_like_credentials(path) or any(is_within(path, one) or is_within(one, path) for one in closed):
+    if is_like_credentials(path) or any(is_within(path, place) or is_within(place, path) for place in closed):
         return ", and may hold credentials"
     if is_within(machine.home, path) or (not is_within(path, machine.home) and _is_machines(path)):
         return ""
@@ -677,18 +677,18 @@ def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes
     """The person's settings that are harmless, and what their git ignores everywhere: an agent would commit it else."""
     machine, files, named = shown.machine, dict[str, bytes](), dict[str, str]()
     configuration = xdg_directory(where.environment, "XDG_CONFIG_HOME", ".config")
-    for one in git_sights.pattern_files(machine.git_settings, str(home_of(where.environment)), str(configuration)):
-        target = _target(one.path, where.environment, machine)
+    for file in git_sights.pattern_files(machine.git_settings, str(home_of(where.environment)), str(configuration)):
+        target = _target(file.path, where.environment, machine)
         if not shown.is_readable(target):
-            content = one.content()
-            if content is None or _is_chosen_by_agent(one, where) or shown.is_kept_back(os.path.realpath(one.path)):
+            content = file.content()
+            if content is None or _is_chosen_by_agent(file, where) or shown.is_kept_back(os.path.realpath(file.path)):
                 shown.notes.append(
-                    f"{one.path} of your git is not shown: it is too long, or an agent could have chosen it"
+                    f"{file.path} of your git is not shown: it is too long, or an agent could have chosen it"
                 )
                 continue
             files[target] = content
-        if one.key in machine.git_settings.values:
-            named[one.key] = target
+        if file.key in machine.git_settings.values:
+            named[file.key] = target
     path = f"{machine.home}/.gitconfig"
     settings = git_sights.cleaned_settings(machine.git_settings.values, named)
     if settings and not shown.has(path):
@@ -697,7 +697,7 @@ def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes
 
 
 def _is_chosen_by_agent(file: git_sights.PatternFile, where: toolchains.Where) -> bool:
-    """Whether an agent could have said which file it is: by a link, or in a configuration that it could write."""
+    """Return whether an agent could have chosen the file: by a link, or in a configuration that it could write."""
     said = os.path.realpath(file.said_in) if file.said_in else ""
     return where.leads_away(file.path) or (bool(said) and (where.leads_away(file.said_in) or where.is_written(said)))
 

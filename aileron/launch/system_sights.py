@@ -63,7 +63,7 @@ def system_sights(closed: Closed | None = None, system: tuple[str, ...] = SYSTEM
 
         closed = closed_below(LOOKED_AT)
     found, unseen = closed
-    notes = [f"{one} has too many files to look at, and is masked{_remedy(one)}" for one in unseen]
+    notes = [f"{place} has too many files to look at, and is masked{_remedy(place)}" for place in unseen]
     return SystemSights(tuple(directories), tuple(links), (*found, *unseen), tuple(notes))
 
 

@@ -104,7 +104,7 @@ TOOLCHAINS: Final = (
 _BROUGHT: Final = {"uv": ".local/share/uv/python", "mise": ".local/share/mise", "asdf": ".asdf"}
 """Programs that install others elsewhere than beside themselves, and run those."""
 _DATA_HOME: Final = ".local/share/"
-"""What XDG_DATA_HOME stands for."""
+"""Default of XDG_DATA_HOME, below the home."""
 _DIRECTORY_VARIABLES: Final = ("JAVA_HOME", "GOROOT", "VIRTUAL_ENV", "CONDA_PREFIX", "ANDROID_HOME", "ANDROID_SDK_ROOT")
 """Each names an installation, wherever it is."""
 _MAX_PROGRAMS: Final = 2000
@@ -147,7 +147,7 @@ def installation_of(said: str, where: Where) -> tuple[str, ...]:
 
 
 def brought_by(directory: str, where: Where) -> tuple[str, ...]:
-    """What the programs of a directory of PATH have installed, and run, elsewhere."""
+    """Return where the programs of a directory of PATH have installed what they run."""
     names = [name for program, name in _BROUGHT.items() if os.path.exists(f"{directory}/{program}")]
     return tuple(part for chain in TOOLCHAINS if chain.name in names for part in _parts_of(chain, where))
 
