@@ -152,21 +152,21 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | UnsetType = UNSET
     folder: str | UnsetType = UNSET
     headline: str | UnsetType = UNSET
-    """In a list: what would be done or allowed, in at most 160 characters; of a run, according to the agent's arguments."""
+    """Summary of what would be done or allowed, at most 160 characters; for a run, from the agent's arguments. Lists only."""
     verdict: str | UnsetType = UNSET
-    """In a list: the verdict of its card in a word or two, such as `! PAYS`, `+ creates` or `! LASTING`."""
+    """Verdict of the card in a word or two, such as `! PAYS`, `+ creates` or `! LASTING`. Lists only."""
     weight: Literal["light", "marked", "heavy"] | UnsetType = UNSET
-    """In a list: how prominent the verdict is. Approving a heavy one takes a word."""
+    """Prominence of the verdict; to approve a heavy one, a person types a word. Lists only."""
     alarm: str | UnsetType = UNSET
-    """In a list: the worst alarm that the question itself shows, in a few words. Absent if there is none."""
+    """Worst alarm that the question itself shows, in a few words; absent if there is none. Lists only."""
     asked_back: Literal["waiting", "answered"] | UnsetType = UNSET
-    """In a list: whether the agent has answered the person's latest question. Absent if there is none."""
+    """State of the person's latest question to the agent; absent if there is none. Lists only."""
     group: str | UnsetType = UNSET
-    """In a list: questions with the same value must be approved together, or none of them takes effect."""
+    """Value shared by questions that must be approved together, or none of them takes effect. Lists only."""
     alike: str | UnsetType = UNSET
-    """In a list: runs with the same value are alike. Absent if there is no other."""
+    """Value shared by runs that are alike; absent if no other run is like this one. Lists only."""
     differs: list[str] | UnsetType = UNSET
-    """In a list: the arguments in which the runs that are alike differ, at most two."""
+    """Names of the arguments in which the runs that are alike differ, at most two. Lists only."""
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):

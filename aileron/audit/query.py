@@ -341,7 +341,7 @@ def _listed(snapshot: Snapshot, rows: list[ApprovalRow], rows_of: Rows | None) -
 
 
 def _edits_of(snapshot: Snapshot, row: ApprovalRow) -> list[CandidateRow]:
-    return [one for one in candidates_of(snapshot, row)[1:] if one.preview is None]
+    return [candidate for candidate in candidates_of(snapshot, row)[1:] if candidate.preview is None]
 
 
 def _asked_back(snapshot: Snapshot, row: ApprovalRow) -> Literal["waiting", "answered"] | UnsetType:

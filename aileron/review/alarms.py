@@ -50,14 +50,14 @@ _MOST_WORDS: Final = 3
 
 
 class Alarm(NamedTuple):
-    """What is wrong and where; `brief` says it in a few words, in a row of a list."""
+    """Warning of what is wrong and where; `brief` is its short form in a row of a list."""
 
     text: str
     brief: str
 
 
 NOT_LOADED: Final = Alarm("current state not loaded", "")
-"""As long as nobody has read it: of every run with a preview, so that no row of a list says it."""
+"""Warning that nobody has loaded the preview yet. Every run with a preview has it, so rows of a list leave it out."""
 
 
 def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alarm]:
@@ -196,7 +196,7 @@ def _brief(value: Any) -> str:
 
 
 def letter_alarms(name: str, value: Any) -> Iterator[Alarm]:
-    """Of a value, and of what is in it: letters that look like others, and characters that nobody sees."""
+    """Yield alarms for letters that look like others and hidden characters, in a value or nested in it."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if text.isascii() and text.isprintable():
         return

@@ -56,10 +56,10 @@ def spoken_number(value: Any, name: str = "") -> str | None:
 
 
 def without_points(value: Any) -> Any:
-    """The same value with whole numbers in it that are spelled as such: `{"amount": 3.0}` has a 3."""
+    """Return a value in which whole numbers are integers: `{"amount": 3.0}` has a 3."""
     if isinstance(value, dict):
-        return {name: without_points(one) for name, one in value.items()}
+        return {name: without_points(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [without_points(one) for one in value]
+        return [without_points(inner) for inner in value]
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 10**_MOST_DIGITS
     return int(value) if is_whole else value

@@ -199,9 +199,9 @@ def _by_weight(args: Mapping[str, Any], telling: Iterable[str] = ()) -> list[str
 
 
 def quoted(value: Any, most: int = _MAX_VALUE, name: str = "") -> str:
-    """One value, harmless: a text in quotes that it cannot close, a moment in the person's own time, an amount, else JSON.
+    """Spell one value safely: a text in quotes that it cannot close, a moment in the person's own time, an amount, else JSON.
 
-    Of several, the first and how many more. `name` is what it is the value of.
+    For several values, give the first and how many more there are. `name` is the argument whose value it is.
     """
     if (moment := spoken_time(value)) is not None:
         return moment
@@ -215,7 +215,7 @@ def quoted(value: Any, most: int = _MAX_VALUE, name: str = "") -> str:
 
 
 def _beginning(text: str, most: int) -> str:
-    """So much of a text as a line has room for, harmless. What is cut looks so: no padding hides what stands behind it."""
+    """Return at most `most` harmless characters of a text. A cut is visible, and no padding hides what follows it."""
     line = without_gaps(text[:_MAX_LOOKED].replace("\n", " ").strip())
     shown = visible(with_codes(line[: most + 1])) + ("…" if text[_MAX_LOOKED:].strip() else "")
     return _cut(shown, most)

@@ -24,7 +24,7 @@ _MAX_BRIEF: Final = 100
 """Characters of one piece that are listed: two lines of a small terminal. All of it stands below."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _PIECE: Final = re.compile(r"[^\s,;<>()\"'/]+")
-"""One class and nothing after it: a megabyte is read once, whatever is in it."""
+"""Pattern of a piece between separators. It is one class with nothing after it, so that a megabyte is read only once."""
 _ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 """Alphabets with letters that look like those of another."""
 
@@ -50,7 +50,7 @@ def _marked(match: re.Match[str]) -> str:
 
 
 def _found_in(piece: str) -> Iterator[tuple[int, str]]:
-    """With where it begins: of what has a dot or an @ in its middle (an address, a host, a file's name) all of it; else words."""
+    """Yield suspicious parts with their offset: a whole address, host or file name (a dot or @ inside), else single words."""
     if piece.isascii():
         return
     whole = piece.strip("@.")
@@ -62,11 +62,11 @@ def _found_in(piece: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_mixed(text: str) -> bool:
-    return len({_alphabet(one) for one in text if one.isalpha()} & _ALIKE) > 1
+    return len({_alphabet(letter) for letter in text if letter.isalpha()} & _ALIKE) > 1
 
 
 def _in_codes(text: str) -> str:
-    return "".join(one if one.isascii() else f"<U+{ord(one):04X}>" for one in text)
+    return "".join(character if character.isascii() else f"<U+{ord(character):04X}>" for character in text)
 
 
 @functools.lru_cache(maxsize=4096)  # letters: what texts in some alphabets have

@@ -1,4 +1,4 @@
-"""What a list says of each question: the sentence and the verdict of its card, its worst alarm, and which others are alike.
+"""Give each question in a list the sentence and the verdict of its card, its worst alarm, and the questions that are alike.
 
 Pure; runs in the daemon, so that every surface, and a program, has the same. A row is made of what the question itself says:
 no preview was read for it, and it is compared with no earlier call. So a card can have alarms that its row has not.
@@ -36,7 +36,7 @@ from aileron.review.weight import UNREADABLE, Verdict, consent_verdict_of, verdi
 __all__ = ["UNREAD", "listed"]
 
 UNREAD: Final = "open it to read it"
-"""Of what is too long for a list, or of another version."""
+"""Alarm of a question that is too long for a list, or of another version."""
 _NOTHING_COMPARED: Final = Compared({}, (), (), (), is_known=False, edited=frozenset())
 _WORST: Final = (
     *("look-alike letters", "look-alike host", "hidden characters", "runs without approval", "no limit", "far end"),
@@ -56,13 +56,13 @@ _OF_CONSENTS: Final = (
     ("UNSIGNED", "unsigned"),
     ("ALLOWS MORE: ", "allows more"),
 )
-"""What is in an alarm of a consent's card, and how a row says it."""
+"""Pieces of alarms on a consent's card, each with its words in a row of a list."""
 _MOST_KEPT: Final = 1024
 """Questions whose facts are kept, of some 2 KiB each: as many as can wait. A list is made with every piece of news."""
 
 
 class _Told(NamedTuple):
-    """What is so of a question whatever stands beside it. `headline`: of a consent."""
+    """Facts about one question that do not depend on the others in the list. `headline`: only of a consent."""
 
     verdict: Verdict
     briefs: tuple[str, ...]
@@ -72,7 +72,7 @@ class _Told(NamedTuple):
 
 _UNREADABLE: Final = _Told(UNREADABLE, (UNREAD,))
 _kept: dict[bytes, _Told] = {}
-"""By a digest of what was stored. Emptied when it is full: what still waits is soon known again."""
+"""Facts of questions, by a digest of what was stored. Emptied when full: they are soon computed again for what still waits."""
 
 
 def listed(

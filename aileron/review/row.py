@@ -1,4 +1,4 @@
-"""One row of a list, for every surface: what it does, its worst alarm, and what it is about, in this order and in words.
+"""Word one row of a list for every surface: what it does, its worst alarm, and what it is about, in this order.
 
     Row.lead         ! PAYS  ! look-alike letters
     Row.title        Transfer 1,840.5 EUR to “N<U+043E>rthwind”
@@ -37,9 +37,9 @@ _NOT_READ: Final = "! UNREAD"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What a list says of one question; every text harmless, and on one line.
+    """Row of one question; every text is safe to show, and on one line.
 
-    `weight` is one of review/weight.py, as a text. `alarm` is empty, or begins with `! `.
+    `weight` is the text of a weight of review/weight.py. `alarm` is empty, or begins with `! `.
     """
 
     id: str
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def marks(self) -> str:
-        """What is said before the title: the alarm, and what a list knows beside it."""
+        """Text before the title: the alarm and the tags."""
         return "  ".join(part for part in (self.alarm, self.tags) if part)
 
     @property
@@ -64,7 +64,7 @@ class Row:
 
 
 def rows_for(entries: Sequence[ApprovalEntry]) -> dict[str, Row]:
-    """By id, in the order of `in_order`."""
+    """Return the rows by id, in the order of `in_order`."""
     tags = tags_of(entries)
     return {entry.approval_id: _row(entry, tags.get(entry.approval_id, "")) for entry in in_order(entries)}
 
@@ -75,13 +75,13 @@ def in_order(entries: Iterable[ApprovalEntry]) -> list[ApprovalEntry]:
 
 
 def common_asker(rows: Iterable[Row]) -> str | None:
-    """Who asks in all of them, said once and not in each; None: there are several, or none."""
+    """Return who asks in all rows, to be said once and not in each; None if there are several, or no rows."""
     askers = {row.asker for row in rows}
     return askers.pop() if len(askers) == 1 else None
 
 
 def group_title(rows: Sequence[Row], name: str) -> str:
-    """What stands for several that are alike: never the title of one of them, which would say too much."""
+    """Return the title of a group that is alike, never that of one row, which would say too much."""
     differs = rows[0].differs
     what = f"{' and '.join(differs)} differ{'' if len(differs) > 1 else 's'}" if differs else "identical"
     return f"{name}, {what}"

@@ -90,7 +90,7 @@ def consent_headline(subject: Subject) -> tuple[Span, ...]:
 
 
 def names_in(subject: Subject) -> list[str]:
-    """What a stranger named in that sentence, as it came."""
+    """Return the names in the sentence that a stranger chose, unchanged."""
     return [part[0] for part in _said(subject) if isinstance(part, tuple)]
 
 

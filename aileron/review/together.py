@@ -86,7 +86,7 @@ def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> s
 
 
 class Likeness(NamedTuple):
-    """What of a plan makes it like another: all but its arguments, as a digest, and a digest of each argument by its name."""
+    """Digests that make plans alike: one of everything but the arguments, and one of each argument by its name."""
 
     shape: bytes
     arguments: Mapping[str, bytes]
@@ -118,7 +118,9 @@ def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
     for name, likeness in likenesses.items():
         groups = by_shape.setdefault(likeness.shape, [])
         for group in groups:
-            differs = _names_that_differ([*(likenesses[one].arguments for one in group.names), likeness.arguments])
+            differs = _names_that_differ(
+                [*(likenesses[member].arguments for member in group.names), likeness.arguments]
+            )
             if len(group.names) < MOST_TOGETHER and len(differs) <= MOST_ALIKE:
                 group.names.append(name)
                 group.differs[:] = differs
@@ -256,8 +258,8 @@ def _different(plans: Sequence[Plan]) -> list[str]:
 
 
 def _names_that_differ(each: Sequence[Mapping[str, str | bytes]]) -> list[str]:
-    names = dict.fromkeys(name for one in each for name in one)
-    return [name for name in names if len({one.get(name) for one in each}) > 1]
+    names = dict.fromkeys(name for arguments in each for name in arguments)
+    return [name for name in names if len({arguments.get(name) for arguments in each}) > 1]
 
 
 def _shape(plan: Plan) -> Plan:

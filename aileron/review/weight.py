@@ -54,9 +54,9 @@ class Weight(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What is said in a word beside the sentence, and more briefly in a row of a list.
+    """Verdict of a card: a word or two beside the sentence, shorter still in a row of a list.
 
-    `word`: what a person types for a yes; None: a key is enough.
+    `word`: what a person types to approve; None if a key is enough.
     """
 
     text: str

@@ -91,7 +91,7 @@ class Queue(Rows):
                 width,
                 is_marked=entry.id in self.marked,
                 group=groups.get(entry.id, ()),
-                has_asker=common_asker(one.listed for one in entries) is None,
+                has_asker=common_asker(question.listed for question in entries) is None,
             )
             for entry in entries
             if groups.get(entry.id) != ()
@@ -124,13 +124,13 @@ class Queue(Rows):
         self.marked ^= {name}
 
     def mark_alike(self, name: str) -> bool:
-        """All that wait and are like this one; or none of them, where all of them were. False: it is like none."""
-        alike = {one.id for one in self._waiting.open if one.alike and one.alike == self._waiting[name].alike}
+        """Mark all that wait and are like this one, or unmark them if all were marked. Return False if it is like none."""
+        alike = {entry.id for entry in self._waiting.open if entry.alike and entry.alike == self._waiting[name].alike}
         self.marked = self.marked - alike if alike <= self.marked else self.marked | alike
         return bool(alike)
 
     def _groups(self, entries: list[PendingEntry]) -> dict[str, tuple[Row, ...]]:
-        """With groups: by the first of each its rows; none for the others of a group, which have no row of their own."""
+        """Return the rows of each group by its first entry, and none for the other entries, which have no row of their own."""
         if not self._is_grouped:
             return {}
         heads: dict[str, str] = {}

@@ -87,7 +87,7 @@ _LABEL: Final = 12
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
 _VERDICT: Final = 9
-"""As long as most verdicts of rows: `! DELETES`; a longer one moves its title."""
+"""Cells of a row's verdict, enough for most: `! DELETES`; a longer one moves its title."""
 _INLINE: Final = 60
 """Cells of a list in which an alarm stands beside its title."""
 _STYLES: Final = {
@@ -182,10 +182,10 @@ def entry_row(
     group: Sequence[Row] = (),
     has_asker: bool = True,
 ) -> Text:
-    """One question in the list: a sign, its row (review/row.py), who asks, and how long it waits yet.
+    """Draw one question in the list: a sign, its row (review/row.py), who asks, and the time left.
 
-    Its alarm stands before the title, and where the list is narrow in a row of its own, so that the title has the room. `group`:
-    it stands for these; `has_asker`: not all of the list ask for the same.
+    Its alarm stands before the title, or in a narrow list on a line of its own, so that the title has room. `group`: the rows
+    that it stands for; `has_asker`: show who asks, because it is not the same in the whole list.
     """
     listed, is_narrow = entry.listed, width < _INLINE
     end = _end_of(entry, _ASKER if width >= 60 else _SHORT_ASKER, has_asker=has_asker)
@@ -212,7 +212,7 @@ def _sign_of(entry: PendingEntry, *, is_marked: bool) -> str:
 
 
 def _end_of(entry: PendingEntry, column: int, *, has_asker: bool) -> str:
-    """Who asks, and how long it waits yet, or what came of it."""
+    """Return who asks, and the time left or the outcome."""
     left = seconds_left(entry.expires_at)
     when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.state
     when += " soon" if entry.is_open and left is not None and 0 <= left < _SOON_S else ""

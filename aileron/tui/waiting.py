@@ -44,16 +44,16 @@ class PendingEntry:
     status: str
     expires_at: str
     listed: Row
-    """What a list says of it, as on every surface."""
+    """Row of the question, with the same words as on every surface."""
 
     @property
     def row(self) -> str:
-        """What it would do, in a sentence."""
+        """Title of its row: what it would do, in a sentence."""
         return self.listed.title
 
     @property
     def alike(self) -> str:
-        """The same in all that wait and are alike; empty: it is like none."""
+        """Value shared by all that wait and are alike; empty if it is like none."""
         return self.listed.alike if self.is_open else ""
 
     @property
@@ -113,12 +113,12 @@ class PendingList:
         That it waits no more is known without an answer: it is not `open` from here on.
         """
         entries = list(listed)
-        rows, by_id = rows_for(entries), {one.approval_id: one for one in entries}
+        rows, by_id = rows_for(entries), {entry.approval_id: entry for entry in entries}
         now = {name: by_id[name] for name in rows}
         new = tuple(name for name in now if name not in self._entries)
         gone = tuple(entry.id for entry in self._entries.values() if not entry.is_over and entry.id not in now)
-        for name, one in now.items():
-            self._entries[name] = _entry(one, rows[name])
+        for name, entry in now.items():
+            self._entries[name] = _entry(entry, rows[name])
         for name in gone:
             if self._entries[name].is_open:
                 self._entries[name] = dataclasses.replace(self._entries[name], status=_LEFT)
@@ -136,7 +136,7 @@ class PendingList:
 
 
 def matches(entry: PendingEntry, wanted: str) -> bool:
-    """Whether an entry has all words of a filter: text, or `agent:x`, `action:x`, `kind:x`, `status:x`."""
+    """Return whether an entry has all words of a filter: text, or `agent:x`, `action:x`, `kind:x`, `status:x`."""
     fields = {
         "agent": entry.asker,
         "action": entry.action,

@@ -164,7 +164,7 @@ class AlikeRow:
 
     @property
     def of(self) -> str:
-        """As the address of their page has it."""
+        """Ids joined with commas, as the address of their page has them."""
         return ",".join(self.names)
 
 
