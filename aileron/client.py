@@ -62,9 +62,9 @@ _SECRET_VARIABLES: Final = (
 """Meant for this command alone: the daemon, and what can read its environment, must not keep them."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)
-"""What connecting says where no daemon runs."""
+"""Errors from connecting if no daemon runs."""
 _NOT_OURS: Final = (NotADirectoryError, PermissionError)
-"""The same where the home is a file, or another user's."""
+"""Errors from connecting if the home is a file, or another user's."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 
 

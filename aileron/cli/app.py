@@ -53,7 +53,7 @@ _IN_A_CELL: Final = frozenset(
 )  # fmt: skip
 """What an agent in a cell can ask of the daemon, or what needs neither it nor the home nor a jail."""
 _SUGGESTED: Final = re.compile(r"(?s)\s*(?:Did you mean .*|\(Possible options: .*\))")
-"""What typer and click take for near, which is also what only begins with the same letter."""
+"""Suggestion that typer or click appends, also for a word that shares only the first letter."""
 _UNKNOWN: Final = re.compile(r"No such (?P<kind>command|option):? '?(?P<word>[^\s']+)'?")
 _INSTEAD: Final = {"version": "--version", "help": "--help"}
 """Commands of other programs that are options here."""

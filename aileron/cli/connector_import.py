@@ -352,7 +352,7 @@ def _remarks(made: Made) -> Iterator[str]:
             "no credential: the document declares none\n  if the service needs one: --auth bearer, --auth basic, "
             "--auth header:NAME, --auth 'header:NAME=FORM {key}' or --auth query:NAME"
         )
-    if looking := sum(one.asks and one.effect == "read" for one in made.actions):
+    if looking := sum(action.asks and action.effect == "read" for action in made.actions):
         yield (
             f"by their names, {looking} of the actions that wait only read: POST can change things, so you decide\n"
             "  if you know the service: remove [approval] from their files"

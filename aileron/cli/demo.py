@@ -532,7 +532,7 @@ class Show:
         self._line(" ", "dim", claim.evidence, "dim")
 
     def end(self, claims: list[Claim], seconds: float) -> None:
-        """How many checks passed, and the next step."""
+        """Print how many checks passed, and the next step."""
         passed = sum(claim.observed for claim in claims)
         is_well = bool(claims) and passed == len(claims)
         said, colour = (f"All {passed}", "bold green") if is_well else (f"{passed} of {len(claims)}", "bold red")

@@ -25,7 +25,7 @@ __all__ = ["LEAST_PART", "meant", "recorded", "run_meant", "session_meant"]
 LEAST_PART: Final = 4
 """Characters of an end: fewer are typed by mistake."""
 _END: Final = re.compile(r"[0-9a-f]{4,20}")
-"""Of an id, without its time: anything else is whole, or a mistake."""
+"""End of an id, without its time; anything else is a whole id or a mistake."""
 _PAGE: Final = 1000
 _PAGES: Final = 20
 """Events that are looked through, newest first: 20,000 in all, of which each page takes some ten milliseconds."""

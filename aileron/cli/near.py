@@ -21,8 +21,8 @@ from collections.abc import Iterable
 __all__ = ["did_you_mean", "nearest", "retyped"]
 
 _LEAST_ALIKE = 0.7
-"""Of difflib's ratio, from 0 to 1: `list-note` and `list-notes` have 0.95, `lst` and `list` 0.86, `hlep` and `help` 0.75. So have
-`versions` and `sessions`, which nobody confuses: people rarely mistype the first letter, so that has to be the same."""
+"""Least difflib ratio, from 0 to 1: `list-note` and `list-notes` have 0.95, `lst` and `list` 0.86, `hlep` and `help` 0.75. So
+have `versions` and `sessions`, which nobody confuses: people rarely mistype the first letter, so it must be the same."""
 _MAX_TYPED = 1000
 """Characters of a command to be typed again: more is a file's content."""
 
@@ -44,5 +44,5 @@ def retyped(word: str, instead: str) -> str | None:
     words = sys.argv[1:]
     if words.count(word) != 1:
         return None
-    typed = shlex.join(["aileron", *(instead if each == word else each for each in words)])
+    typed = shlex.join(["aileron", *(instead if argument == word else argument for argument in words)])
     return typed if typed.isprintable() and len(typed) <= _MAX_TYPED else None

@@ -63,7 +63,7 @@ _BETWEEN = 2
 _TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
 """What begins a line that stays whole, because its end is copied."""
 WHOLE_ID: Final = re.compile(r"[a-z]{2,12}-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}")
-"""Of a run, a session, an approval or a grant (audit/moves.py)."""
+"""Pattern of a whole id: of a run, a session, an approval or a grant (audit/moves.py)."""
 _SHORTENED: Final = re.compile(r"\b(?:run|ses)-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}\b")
 _SHORT_ID: Final = 8
 _COMMANDS = ("aileron ", "sudo ", "systemd-run ")
@@ -314,7 +314,7 @@ def fitted(text: str) -> str:
 
 
 def short_ids(names: Sequence[str]) -> dict[str, str]:
-    """By id, an end of it that no other one here has, which every command takes for it."""
+    """Return a short id per id: an end that no other id here has, and that every command accepts."""
     return {
         name: next(end for end in _ends(name) if sum(other.endswith(end) for other in names) == 1) for name in names
     }
@@ -338,7 +338,7 @@ def short_id(name: Any, stream: str = "stdout") -> str:
 
 
 def _with_short_ids(line: str) -> str:
-    """Of runs and sessions; an approval is named whole where it is decided."""
+    """Shorten the ids of runs and sessions in a line; an approval's id stays whole, because it is needed to decide."""
     return _SHORTENED.sub(lambda found: found[0][-_SHORT_ID:], line)
 
 

@@ -97,7 +97,7 @@ _LAST_FIX = re.compile(
     r" (?:/[\w@%+=:,./-]+|'/[^'\n]+')"
     r"|set AILERON_HOME to [a-z ]+|put the real thing in its place|free some space and try again)"
 )
-"""The same without quotes, at the end of a message, or what makes a file this user's alone (files.py), or the home another."""
+"""Fix without quotes at the end of a message: a command, a change of a file's owner or mode (files.py), or another home."""
 _ANYBODYS_FIX = "aileron config set egress.ca_file FILE"
 """The fix that is taken from any message: nobody can put anything into it."""
 _FIX_OF_PHASE = {

@@ -66,9 +66,9 @@ _HEAD_OF_PKCS12 = 64
 """Within these bytes it names what it contains: RFC 7292 section 4, 1.2.840.113549.1.7 as an OID."""
 YES, NO = ("y", "yes"), ("n", "no")
 TRIES: Final = 3
-"""Of a passphrase, and of lines that are no answer to a question with few of them."""
+"""Attempts at a passphrase, and at a question with a few possible answers."""
 _PASTED_S = 0.03
-"""What a terminal pastes comes at once, in pieces of kilobytes; a person takes longer than 30 ms for another line."""
+"""Seconds within which further input counts as pasted: a person takes longer than 30 ms to type another line."""
 _VARIABLE = "AILERON_VAULT_PASSPHRASE"
 _NEW_VARIABLE = "AILERON_NEW_VAULT_PASSPHRASE"
 _Typed = TypeVar("_Typed")
@@ -111,7 +111,7 @@ def can_ask() -> bool:
 
 
 def may_unlock() -> bool:
-    """Whether a person can be asked for the vault's passphrase by the way: not with an agent's token, and not for a program."""
+    """Return whether a command may ask for the vault's passphrase: not with an agent's token, and not with `--json`."""
     return can_ask() and not os.environ.get("AILERON_SESSION_TOKEN") and "--json" not in sys.argv
 
 
@@ -130,9 +130,9 @@ def ask_now(question: str) -> str | None:
 
 
 def choose(question: str, answers: Collection[str], *, tries: int = TRIES) -> str | None:
-    """Which of `answers` was typed, in any case, or "" for Enter alone. None at the end of input and after so many `tries`.
+    """Return the answer that was typed, in any case, or "" for Enter alone; None at the end of input and after `tries` attempts.
 
-    Only what is one of them is shown. Whoever expects to be asked for a passphrase types it here, and perhaps twice: asked again,
+    Only one of `answers` is shown. Whoever expects to be asked for a passphrase types it here, and perhaps twice: asked again,
     they do not type the second one for their shell.
     """
     for left in reversed(range(tries)):
@@ -153,9 +153,9 @@ def is_yes(question: str) -> bool:
 
 
 def ask_unseen(question: str, *, twice: bool = False, may_be_empty: bool = False) -> str:
-    """What a person types without its being shown; `twice` asks again until both are the same.
+    """Return what a person types, without showing it; `twice` asks again until both are the same.
 
-    Enter alone is an answer where it `may_be_empty`.
+    Enter alone is an answer if it `may_be_empty`.
     """
     while True:
         typed = _unseen(question)
@@ -169,9 +169,9 @@ def ask_unseen(question: str, *, twice: bool = False, may_be_empty: bool = False
 
 
 def until_right(ask: Callable[[], _Typed], use: Callable[[_Typed], _Used]) -> _Used:
-    """What `use` makes of a passphrase, which is asked for again while its Problem is that it is another one (unauthorized).
+    """Return the result of `use` with a passphrase; ask again while `use` raises a Problem that it is wrong (unauthorized).
 
-    Problem of `use` for the last of TRIES, and for anything else at once.
+    The last of TRIES raises that Problem; any other Problem is raised at once.
     """
     for left in reversed(range(TRIES)):
         typed = ask()
@@ -195,7 +195,7 @@ def _unseen(question: str) -> str:
 
 
 def _line(question: str, *, is_shown: bool, end: str = "\n") -> bytes | None:
-    """One line that was typed after `question` stood there, with its end; None at the end of input.
+    """Return one line typed after `question` was shown, with its line end; None at the end of input.
 
     What the terminal held before is thrown away, and so are several lines at once: somebody pasted them for the shell, or for
     questions that were not there yet. `end` is written where the person's own Enter is not shown.

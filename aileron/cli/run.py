@@ -253,7 +253,7 @@ def _perform(asked: RunCommand) -> int:
 
 
 def _with_whole_run(asked: RunCommand) -> RunCommand:
-    """The same with the whole id of the run that `--again` names by its end, where this person may look at the record."""
+    """Expand the end of an id in `--again` to the run's whole id, if this person may read the record."""
     if asked.again is None or output.WHOLE_ID.fullmatch(asked.again) or not can_ask():
         return asked
     from aileron.cli.ids import run_meant

@@ -126,7 +126,7 @@ class Service:
         return self.path.exists()
 
     def runs(self, home: Path) -> bool:
-        """Whether our unit is there and is the daemon of this home."""
+        """Return whether our unit exists and starts the daemon of this home."""
         try:
             return self.is_written() and _quoted(str(home)) in self.path.read_text(encoding="utf-8")
         except (Problem, OSError, ValueError):  # somebody else's, which is left alone

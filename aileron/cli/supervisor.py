@@ -145,7 +145,7 @@ class Supervisor:
         return True
 
     def suggest(self, problem: Problem, path: str) -> None:
-        """Where nothing has the name that `path` ends in or goes on from, have the problem say which name is near."""
+        """Add a similar name to a problem that says that nothing has the name in `path`."""
         parts = path.partition("?")[0].split("/")
         if problem.name != "not_found" or problem.why is not None or len(parts) < 4 or parts[2] not in _NAMED:
             return
@@ -216,13 +216,13 @@ class Supervisor:
         checked(self._request(self._operator, "POST", "/v1/vault/unlock", body, _KEY_DERIVATION_S))
 
     def vault_state(self) -> VaultState:
-        """What the daemon says about the vault."""
+        """Return the state of the vault, as the daemon reports it."""
         from aileron.api.secrets import VaultState
 
         return read(VaultState, checked(self._request(self._operator, "GET", "/v1/vault/status", None, 0.0)).body)
 
     def is_vault_locked(self) -> bool:
-        """Whether the vault waits for its passphrase. Problem where there is no vault."""
+        """Return whether the vault waits for its passphrase. Problem if there is no vault."""
         state = self.vault_state()
         if not state.exists:
             raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")

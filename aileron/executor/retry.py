@@ -38,7 +38,7 @@ def is_transient(failure: Failure) -> bool:
 
 
 def is_lasting(details: Mapping[str, Any]) -> bool:
-    """Whether the same request fails until somebody changes something, by the details of a `network_error`."""
+    """Return whether the same request fails until somebody changes something, from the details of a `network_error`."""
     reason = details.get("reason")  # any JSON value: a list cannot be looked up in a set
     return isinstance(reason, str) and reason in _LASTING
 

@@ -25,7 +25,7 @@ __all__ = ["IdScanner", "id_in"]
 _MAX_KEPT: Final = 16 << 10
 """Bytes of the top level: an id and five members, of which the longest is a method."""
 _MAX_TEXT: Final = 1 << 10
-"""Of a text in it; no id is longer (relay_requests.py)."""
+"""Bytes kept of a text in it; no id is longer (relay_requests.py)."""
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 _IN_TEXT: Final = re.compile(rb'["\\]')

@@ -23,7 +23,7 @@ from typing import Final
 __all__ = ["EMOJI", "MAY_BE_EMOJI"]
 
 _SIGNS: Final = "©®‼⁉™ℹ↔-↙↩↪Ⓜ▪▫〰〽㊗㊙🅰🅱🅾🅿🈂🈚🈯🈷🀄🃏"
-"""What has both styles, and is joined to nothing but by one of `_PICTURES` before it."""
+"""Characters that have both styles, and are joined only after one of `_PICTURES`."""
 _PICTURES: Final = (
     "⌚⌛⌨⏏⏩-⏳⏸-⏺▶◀◻-◾☀-☄☎☑☔☕☘☝☠☢☣☦☪☮☯☸-☺♀♂♈-♓♟♠♣♥♦♨♻♾♿⚒-⚗⚙⚛⚜⚠⚡⚧⚪⚫⚰⚱⚽⚾⛄⛅⛈⛎⛏⛑⛓⛔⛩⛪⛰-⛵⛷-⛺⛽"
     "✂✅✈-✍✏✒✔✖✝✡✨✳✴❄❇❌❎❓-❕❗❣❤➕-➗➡➰➿⤴⤵⬅-⬇⬛⬜⭐⭕"
@@ -42,6 +42,6 @@ EMOJI: Final = re.compile(
     rf"[0-9#*]\ufe0f?\u20e3|[{_FLAGS}]{{2}}|\U0001f3f4(?:{_TAGGED})"
     rf"|{_PICTURE}(?:\u200d{_JOINED}){{1,4}}|[{_PICTURES}{_SIGNS}][\ufe0e\ufe0f]|[{_PICTURES}][{_TONES}]"
 )
-"""One of them."""
+"""Pattern of one emoji."""
 MAY_BE_EMOJI: Final = re.compile("[\u200d\ufe0e\ufe0f\U000e0020-\U000e007f]")
 """Characters that are hidden unless they are part of one."""

@@ -47,7 +47,7 @@ _MOST_KNOWN = 4096
 GAP = re.compile(r"[^\S\n]{2,}")
 """Blanks in a row, of whatever width. What is a letter by its kind, and blank all the same, is spelled out."""
 _STYLES = (0xFE0E, 0xFE0F)
-"""Of an emoji, and hidden anywhere else."""
+"""Variation selectors of an emoji, which are hidden characters anywhere else."""
 _BARE = re.compile(r"[\w@.:/+%,-]+")
 _SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 

@@ -310,7 +310,7 @@ def _is_issuer(claims: dict[str, Any], expected: Expected) -> bool:
 
 
 def is_issuer(found: object, declared: str | None, authorize_url: str) -> bool:
-    """Whether this is the issuer: the declared one (same_issuer), else one whose origin is that of the page."""
+    """Return whether `found` is the issuer: the declared one (same_issuer), else one with the page's origin."""
     if not isinstance(found, str):
         return False
     if declared is not None:
@@ -322,7 +322,7 @@ def is_issuer(found: object, declared: str | None, authorize_url: str) -> bool:
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Whether two issuers are the same to the letter, but for the slash of an empty path: large providers write both.
+    """Return whether two issuers are equal, except for the slash of an empty path: large providers write both.
 
     RFC 3986, section 6.2.3: `https://accounts.example.com` and `https://accounts.example.com/` are one address.
     """

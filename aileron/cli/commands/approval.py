@@ -297,7 +297,7 @@ def _row(entry: ApprovalEntry, row: Row) -> tuple[str | None, ...]:
 
 
 def _short_row(entry: ApprovalEntry, row: Row, name: str, *, has_agent: bool) -> tuple[str, ...]:
-    """What it does, its alarm, and what it is about; the status only where it is not that it waits."""
+    """Return the cells of a row: name, verdict, title with its alarm, and times; a status only if it no longer waits."""
     what = "  ".join(part for part in (row.marks, row.title) if part)
     what = what if waits(entry) else f"{what} ({state_words(entry.status)})"
     times = (output.time_since(entry.created_at), output.time_left(entry.expires_at))

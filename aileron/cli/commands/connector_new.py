@@ -366,7 +366,7 @@ def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
 
 
 def _tell_next(name: Fqn, directory: Path, key_file: Path, made: Made | None, *, is_new: bool) -> None:
-    """For whoever uses an import here, the key matters later: it signs what is published."""
+    """Print the next commands. For an imported connector, the key comes last: it only matters for publishing."""
     if made is None:
         _tell_key(name, key_file, is_new=is_new)
     output.note(f"{'' if made is None else chr(10)}next:              aileron connector test {visible(str(directory))}")

@@ -68,9 +68,9 @@ def changes(session: OneSession = None, as_json: AsJson = False) -> None:
         return
     if output.is_terminal():
         _print_head(found)
-    rows = _folded(found)[:_MAX_ROWS] if output.is_terminal() else [_row(found, one) for one in found.entries]
+    rows = _folded(found)[:_MAX_ROWS] if output.is_terminal() else [_row(found, change) for change in found.entries]
     output.print_table(("CHANGE", "WHAT", "RUNS LATER", "PATH"), rows, empty="no changed files")
-    folded = sum(one.entries - 1 for one in found.installed) if output.is_terminal() else 0
+    folded = sum(tree.entries - 1 for tree in found.installed) if output.is_terminal() else 0
     left = sum(found.counts.values()) - folded - len(rows)
     if left > 0:
         output.note(f"and {left} more: aileron sessions changes {found.session} --json")
@@ -184,18 +184,18 @@ def _show_waiting(waiting: list[Difference]) -> None:
 
     alone = [change for change in waiting if not tree_in(change.executes)]
     ordered = sorted(alone, key=lambda change: (rank(change.executes), -size_of([change]).larger_bytes))
-    for one in ordered[:_MAX_ASKED]:
-        size = size_of([one]).words() if one.kind == "file" and one.status is not None else ""
-        parts = (size, spoken(one.executes), f"not applied: {one.problem}" if one.problem else "")
+    for change in ordered[:_MAX_ASKED]:
+        size = size_of([change]).words() if change.kind == "file" and change.status is not None else ""
+        parts = (size, spoken(change.executes), f"not applied: {change.problem}" if change.problem else "")
         why = "".join(f"; {part}" for part in parts if part)
-        output.note(f"  {one.what} {visible(one.path)}{visible(why)}")
+        output.note(f"  {change.what} {visible(change.path)}{visible(why)}")
     if len(ordered) > _MAX_ASKED:
-        later = sum(bool(one.executes) for one in ordered[_MAX_ASKED:])
+        later = sum(bool(change.executes) for change in ordered[_MAX_ASKED:])
         output.note(
             f"  and {len(ordered) - _MAX_ASKED} more"
             + (f", {later} of which can run code or steer an agent later" if later else "")
         )
-    trees = collections.Counter(tree for one in waiting if (tree := tree_in(one.executes)))
+    trees = collections.Counter(tree for change in waiting if (tree := tree_in(change.executes)))
     for tree, number in sorted(trees.items())[:_MAX_TREES]:
         output.note(f"  {visible(tree)}: {of_packages(number)}, run by whoever uses the folder")
     if len(trees) > _MAX_TREES:
@@ -228,15 +228,15 @@ def kept_of(wanted: str | None) -> Kept:
     found = kept_cells(Home(home_directory()).cells)
     if wanted is None:
         here = os.path.realpath(os.getcwd())
-        in_this_folder = (one for one in found if _is_in(here, str(start_of(one)["folder"])))
+        in_this_folder = (kept for kept in found if _is_in(here, str(start_of(kept)["folder"])))
         chosen = next(in_this_folder, found[0] if found else None)
         if chosen is None:
             raise Problem.missing("no agent has run in a cell yet", fix="aileron launch --help")
         return chosen
-    name = meant(wanted, (one.session for one in found), fix="aileron sessions list")
+    name = meant(wanted, (kept.session for kept in found), fix="aileron sessions list")
     if name is None:
         raise Problem.missing(f"nothing is kept of a cell of session {wanted!r}", fix="aileron sessions list")
-    return next(one for one in found if one.session == name)
+    return next(kept for kept in found if kept.session == name)
 
 
 def _is_in(here: str, folder: str) -> bool:
@@ -264,17 +264,17 @@ def _print_head(found: Changes) -> None:
 
 
 def _folded(found: Changes) -> list[tuple[str, str, str, str]]:
-    """One for each change, but for each folder of a package manager one: those that execute by themselves first."""
+    """Return a row per change, but one per package manager's folder; changes that run by themselves come first."""
     from aileron.cell.changes import of_packages, where
     from aileron.cell.executes import INSTALLED, tree_in
 
-    alone = [one for one in found.entries if not tree_in(one.executes)]
+    alone = [change for change in found.entries if not tree_in(change.executes)]
     trees = [
-        ("made or changed", of_packages(one.entries), INSTALLED, where(found, one.root, one.path))
-        for one in found.installed
+        ("made or changed", of_packages(tree.entries), INSTALLED, where(found, tree.root, tree.path))
+        for tree in found.installed
     ]
-    executing = [_row(found, one) for one in alone if one.executes]
-    return [*executing, *trees, *(_row(found, one) for one in alone if not one.executes)]
+    executing = [_row(found, change) for change in alone if change.executes]
+    return [*executing, *trees, *(_row(found, change) for change in alone if not change.executes)]
 
 
 def _row(found: Changes, one: Change) -> tuple[str, str, str, str]:

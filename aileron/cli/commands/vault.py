@@ -268,7 +268,7 @@ def _show_codes(codes: list[str]) -> None:
 
 
 def _with_passphrase(command: str, question: str, file: str | None, use: Callable[[str], _T]) -> _T:
-    """What `use` makes of the passphrase; one that is typed can be typed again."""
+    """Return the result of `use` with the passphrase; a person can type a wrong one again."""
     if passphrase_from(file)() is None and can_ask():
         return until_right(lambda: ask_unseen(question), use)
     return use(_passphrase(command, question, file, twice=False))

@@ -129,7 +129,7 @@ def _shown(text: str) -> str:
 
 
 def _sentence(entry: ApprovalEntry) -> str:
-    """What the agent said of a run; that of a consent is ours, and its name is in the title."""
+    """Return the agent's sentence about a run; empty for a consent, whose sentence is ours and whose name is in the title."""
     return _said(entry.headline) if entry.kind == ConsentKind.ACTION and entry.headline else ""
 
 

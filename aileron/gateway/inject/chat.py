@@ -353,7 +353,7 @@ def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple
 
 
 def _key(before: str, message: dict[str, Any]) -> str:
-    """Of an assistant's message behind a trail: the ids of its calls, or what it says."""
+    """Return the key of an assistant's message behind a trail: from the ids of its calls, or its text."""
     ids = [str(dict_of(call).get("id")) for call in list_of(message.get("tool_calls"))]
     if ids:
         return key_of("chat, calls", before, *ids)

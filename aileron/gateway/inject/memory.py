@@ -43,11 +43,11 @@ class Entry:
 
 
 _DOUBTED: Final = Entry(())
-"""In place of an entry that more than one conversation has a claim to."""
+"""Placeholder for an entry that more than one conversation has a claim to."""
 
 
 class Memory:
-    """Of one session. A request is put together beside the loop, so more than one thread asks."""
+    """Memory of one session. Requests are put together outside the event loop, so more than one thread uses it."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
@@ -68,11 +68,11 @@ class Memory:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was remembered."""
+        """Return whether nothing is remembered."""
         return not self._entries
 
     def get(self, key: str) -> Entry | None:
-        """What was remembered, which counts as used now; None also where it may be of another conversation."""
+        """Return the entry of a key and count it as used now; None also if it may belong to another conversation."""
         with self._lock:
             found = self._entries.get(key)
             if found is not None:

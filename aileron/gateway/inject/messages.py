@@ -299,7 +299,7 @@ def _put_together(block: dict[str, Any], fields: Mapping[str, Sequence[Any]]) ->
 
 
 def _key(before: str, message: dict[str, Any]) -> str:
-    """Of an assistant's message behind a trail: the ids of its calls, or what it says."""
+    """Return the key of an assistant's message behind a trail: from the ids of its calls, or its text."""
     if ids := _ids(message, "tool_use", "id"):
         return key_of("messages, calls", before, *ids)
     return key_of("messages", before, _texts(message))

@@ -350,7 +350,7 @@ def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
 
 
 def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
-    """Of what a model said in a row behind a trail: the ids of its calls, or its words."""
+    """Return the key of a model's consecutive items behind a trail: from the ids of its calls, or its text."""
     ids = [str(item["call_id"]) for item in said if _is_call(item)]
     if ids:
         return key_of("responses, calls", before, *ids)

@@ -248,8 +248,8 @@ class Ask(ABC):
 
     @abstractmethod
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """What to remember of an answer, by key: all that was `said`, the last round included, and the `results` of our calls in
-        that last one. Of an answer without hidden rounds only the keys are of use.
+        """Return what to remember of an answer, by key: all that was `said`, the last round included, and the `results` of our
+        calls in that round. Only the keys matter for an answer without hidden rounds.
         """
 
 

@@ -390,7 +390,7 @@ def _parameters(body: bytes) -> dict[str, str]:
 
 
 def _allowed(parameters: dict[str, str], *, previewed: bool) -> dict[str, str]:
-    """By the service's own names. `previewed`: as the stream shows effects. LoginError(not_allowed)."""
+    """Return start-up parameters by the service's own names. `previewed`: effects are shown. LoginError(not_allowed)."""
     asked = {name.lower(): value for name, value in parameters.items() if name not in _OURS}
     for name in asked:
         if name not in _PARAMETERS:

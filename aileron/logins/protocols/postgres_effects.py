@@ -98,7 +98,7 @@ _COLUMNS: Final = (
     "WHERE attnum > 0 AND NOT attisdropped AND attrelid = {} ORDER BY attnum"
 )
 _MAX_ROWS: Final = max(1_700, MAX_SETTINGS)
-"""Of an answer to this module: a table has at most 1,600 columns."""
+"""Rows kept of an answer to this module: a table has at most 1,600 columns."""
 _TRIGGERS: Final = (
     "SELECT DISTINCT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgrelid IN ({}) "
     "ORDER BY 1 LIMIT 20"

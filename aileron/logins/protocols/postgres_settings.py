@@ -38,7 +38,7 @@ _FIXED: Final = {
     "standard_conforming_strings": "on",
 }
 _DIGESTED: Final = ("DateStyle", "TimeZone", "lc_monetary", "search_path")
-"""In which the text of a value differs between databases: an instant, an amount of money, the name of a table (regclass)."""
+"""Settings on which the text of a value depends: an instant, an amount of money, the name of a table (regclass)."""
 
 FIX: Final = "SELECT " + ", ".join(
     f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in _FIXED.items()

@@ -41,7 +41,7 @@ _MAX_HEAD: Final = 64
 _MAX_ARGUMENT: Final = 512 << 20
 """Bytes: the server's limit (proto-max-bulk-len)."""
 _MAX_ARGUMENTS: Final = 1 << 20
-"""Of a command: the limit of Redis before version 7."""
+"""Arguments of a command, at most: the limit of Redis before version 7."""
 _NOBODYS_ARGUMENTS: Final = 10
 _NOBODYS_ARGUMENT: Final = 16 << 10
 """Arguments of a command, and bytes of one, that a server takes before it knows the user (processMultibulkBuffer)."""
