@@ -90,7 +90,7 @@ provenance_hash = "sha256:HEX"
 idempotency = {default = "not_idempotent"}
 
 [capabilities]
-network.hosts = ["a.example.com:443", "b.example.com:65535"]
+network.hosts = ["a.example.com:443", "b.example.com:65535", "c.example.com"]
 runtime.imports = ["http", "wasi:cli/stdout@0.2.0"]
 
 [capabilities.credential]
@@ -297,7 +297,7 @@ WRONG = [
     ("manifest", 'version = "1.2.0"', ""),
     ("manifest", '"not_idempotent"', '"never"'),
     ("manifest", "a.example.com:443", "*:443"),
-    ("manifest", "a.example.com:443", "a.example.com"),
+    ("manifest", "a.example.com:443", "localhost"),
     ("manifest", "a.example.com:443", "a.example.com:0"),
     ("manifest", "a.example.com:443", "A.example.com:443"),
     ("manifest", "a.example.com:443", "b.example.com:65535"),
