@@ -302,8 +302,10 @@ class ConsoleBase(App[None]):
         return "key locked (L)" if self.key_session.not_kept is None else "asks for your passphrase each time"
 
     def _show_list(self) -> None:
-        width = (self.size.width * 9 // 20 if self.default_screen.has_class("wide") else self.size.width) - 2
-        self.queue.show(width, self.selected)
+        columns = self.size.width
+        if self.default_screen.has_class("wide"):
+            columns = min(columns * 9 // 20, frame.MOST_BESIDE)
+        self.queue.show(columns - 2, self.selected)
         if not self.queue.names:
             if self.selected is not None:
                 self._select(None)

@@ -10,12 +10,26 @@ from typing import Final
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
 
-__all__ = ["ABOUT_A_QUESTION", "CONTRAST", "CSS", "HELP", "HINTS", "KEYS", "NAMES", "NARROW", "PANES", "WIDE"]
+__all__ = [
+    "ABOUT_A_QUESTION",
+    "CONTRAST",
+    "CSS",
+    "HELP",
+    "HINTS",
+    "KEYS",
+    "MOST_BESIDE",
+    "NAMES",
+    "NARROW",
+    "PANES",
+    "WIDE",
+]
 
 NARROW: Final = 80
 """Below so many columns the list and a question are two screens."""
 WIDE: Final = 104
 """From so many columns on they stand side by side."""
+MOST_BESIDE: Final = 79
+"""Most columns of a list beside a question, also in the style sheet: fewer than any list above a question has."""
 PANES: Final = ("queue", "activity", "grants", "sessions", "system")
 
 CSS: Final = """
@@ -35,7 +49,7 @@ Rows { text-wrap: nowrap; text-overflow: ellipsis; }
 #filter { display: none; height: 1; border: none; padding: 0 1; }
 .filtering #filter { display: block; }
 .wide #queue { layout: horizontal; }
-.wide #list { width: 45%; height: 100%; max-height: 100%; }
+.wide #list { width: 45%; max-width: 79; height: 100%; max-height: 100%; }
 .wide #card { width: 1fr; border-top: none; border-left: solid $primary; padding: 0 0 0 1; }
 .narrow #list { height: 100%; max-height: 100%; }
 .narrow #card { display: none; border: none; }

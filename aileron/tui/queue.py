@@ -63,6 +63,10 @@ class Queue(Rows):
         self.marked: set[str] = set()
         self.wanted = ""
 
+    def on_resize(self) -> None:
+        """Keep the row under the cursor on the screen: those above it may have more lines now."""
+        self.call_after_refresh(self.scroll_to_highlight)
+
     @property
     def names(self) -> list[str]:
         """The ids that are listed, in order."""

@@ -88,8 +88,12 @@ _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
 _VERDICT: Final = 9
 """Cells of a row's verdict, enough for most: `! DELETES`; a longer one moves its title."""
-_INLINE: Final = 60
-"""Cells of a list in which an alarm stands beside its title."""
+_WHOLE_ASKER: Final = 60
+"""Cells of a list in which the column of who asks has its full width."""
+_INLINE: Final = 78
+"""Cells of a list in which an alarm stands before its title: any list above a card, and none beside one (frame.py)."""
+_LEAST_TITLE: Final = 8
+"""Cells that a title needs to begin on the line of its verdict."""
 _STYLES: Final = {
     "plain": "",
     "marked": "bold yellow",
@@ -184,25 +188,42 @@ def entry_row(
 ) -> Text:
     """Draw one question in the list: a sign, its row (review/row.py), who asks, and the time left.
 
-    Its alarm stands before the title, or in a narrow list on a line of its own, so that the title has room. `group`: the rows
-    that it stands for; `has_asker`: show who asks, because it is not the same in the whole list.
+    Its alarm stands before the title, or in a narrow list on a line of its own. A title that does not fit goes on in a second
+    line; in a wide list, which stands above a card and has few lines, only if an alarm stands before it. `group`: the rows that
+    it stands for; `has_asker`: show who asks, because it is not the same in the whole list.
     """
     listed, is_narrow = entry.listed, width < _INLINE
-    end = _end_of(entry, _ASKER if width >= 60 else _SHORT_ASKER, has_asker=has_asker)
+    end = _end_of(entry, _ASKER if width >= _WHOLE_ASKER else _SHORT_ASKER, has_asker=has_asker)
     room = max(width - cells(end) - 4, 8)
     verdict = f"{listed.verdict:<{_VERDICT}} " if entry.is_open else ""
     marks = f"{listed.marks}  " if listed.marks and entry.is_open and not is_narrow else ""
     title = f"{len(group)} alike: {group_title(group, entry.action)}" if len(group) > 1 else listed.title
-    shown = cut(f"{verdict}{marks}{title}", room)
+    begin = cut(f"{verdict}{marks}", room)
+    indent = " " * max(len(verdict), 2) + FURTHER
+    left = room - cells(begin)
+    first, rest = _title_lines(title, left, width - len(indent)) if is_narrow or marks else (cut(title, left), "")
     alarm = _STYLES["alarm"]
     text = Text(no_wrap=True, overflow="ellipsis", style="" if entry.is_open else "dim")
     text.append(f"{_sign_of(entry, is_marked=is_marked)} ")
-    text.append(shown[: len(verdict)], style=alarm if listed.weight == "heavy" else "")
-    text.append(shown[len(verdict) : len(verdict + marks)], style=alarm)
-    text.append(f"{shown[len(verdict + marks) :]}{' ' * max(room - cells(shown), 0)}  {end}")
+    text.append(begin[: len(verdict)], style=alarm if listed.weight == "heavy" else "")
+    text.append(begin[len(verdict) :], style=alarm)
+    text.append(f"{first}{' ' * max(room - cells(begin + first), 0)}  {end}")
+    if rest:
+        text.append(f"\n{indent}{rest}")
     if is_narrow and listed.marks and entry.is_open:
         text.append(f"\n    {cut(listed.marks, width - 4)}", style=alarm)
     return text
+
+
+def _title_lines(title: str, room: int, rest: int) -> tuple[str, str]:
+    """Fold a title into `room` cells and `rest` cells, between words if all of it fits then; the second line may be empty."""
+    if room < _LEAST_TITLE:
+        return "", cut(title, rest)
+    first = next(_rows_of(title, room))
+    space = title.rfind(" ", 0, len(first) + 1)
+    if len(first) < len(title) and space > 0 and cells(title[space + 1 :]) <= rest:
+        first = title[:space]
+    return first, cut(title[len(first) :].removeprefix(" "), rest)
 
 
 def _sign_of(entry: PendingEntry, *, is_marked: bool) -> str:

@@ -971,7 +971,7 @@ async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
         await shown.until("one 1.2.0")
         await shown.press("j")
         await shown.until("only@in.two")
-        assert "two" in shown.rows[3][:40]
+        assert "only@in.two" in shown.rows[4][:40]
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")

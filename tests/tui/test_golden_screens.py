@@ -107,7 +107,7 @@ async def test_without_a_daemon(world: World) -> None:
 
 
 async def test_a_list_on_a_narrow_screen(world: World) -> None:
-    """Each question in one row, and under them what can be pressed."""
+    """Each question with as much of its title as two lines hold, and under them what can be pressed."""
     fill(world)
     async with world.console(SIZES["60x20"], clock=lambda: 0.0) as shown:
         await open_on(shown, world)

@@ -49,7 +49,7 @@ def test_the_three_dangerous_ones_have_an_alarm_and_no_other_has_one() -> None:
 async def test_the_console_has_each_mark(
     world: World, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], no_color: str
 ) -> None:
-    """Every row, at both sizes; what all of them have in common stands in none."""
+    """Every row, at both sizes, with its whole title; what all of them have in common stands in none."""
     if no_color:
         monkeypatch.setenv("NO_COLOR", no_color)
     world.ask(*twenty_two())
@@ -63,7 +63,41 @@ async def test_the_console_has_each_mark(
     found = {row.id: row.alarm in prompt for row, prompt in zip(told, prompts, strict=True) if row.alarm}
     assert found == dict.fromkeys(DANGEROUS, True)
     assert not any("claude" in prompt for prompt in prompts)
-    assert any("Transfer 1,249.5" in prompt for prompt in prompts)
+    for row, prompt in zip(told, prompts, strict=True):
+        assert row.title in re.sub(r" +\d\d:\d\d(\n +↳|$)", "", prompt, flags=re.MULTILINE), prompt
+
+
+async def test_rows_of_one_to_three_lines_are_moved_in_clicked_marked_and_grouped(world: World) -> None:
+    """A click on any line selects the row; the row under the cursor stays on the screen, also after a resize."""
+    world.ask(*twenty_two())
+    ids = [row.id for row in rows()]
+    async with world.console((120, 40)) as shown:
+        await shown.until("goes to")
+        titles = [number for number, line in enumerate(shown.rows) if "“github://acme/mail”" in line]
+        for line in (titles[0] - 1, titles[0], titles[0] + 1):  # its title's two, and its alarm's
+            await shown.pilot.click(offset=(5, 2))
+            assert shown.app.queue.chosen() == ids[0]
+            await shown.pilot.click(offset=(15, line))
+            assert shown.app.queue.chosen() == ids[3]
+
+        await shown.press("v")
+        assert shown.app.queue.marked_open == [ids[3]]
+        assert "● ! LASTING Update the connector " in shown.text
+        await shown.press("escape", *["j"] * 30)
+        assert shown.app.queue.chosen() == ids[-1]
+        for size, last in (
+            ((120, 40), "          ↳ 2026, 12:00 UTC"),
+            ((104, 24), "          ↳ Tue 8 Dec 2026, 12:00 UTC"),
+            ((80, 24), "  + creates Add “Lunch with Mira”, Tue 8 Dec 2026, 12:00 UTC"),
+            ((110, 24), "          ↳ 8 Dec 2026, 12:00 UTC"),
+        ):
+            await shown.pilot.resize_terminal(*size)
+            end = 6 if size[0] < 104 else -2
+            await shown.until(lambda end=end, last=last: shown.rows[end].startswith(last))
+
+        await shown.press("g")
+        await shown.until("↳ differs")
+        assert shown.app.queue.chosen() == ids[-1]
 
 
 def test_lines_and_the_command_have_each_mark(world: World) -> None:

@@ -18,8 +18,10 @@ from aileron.model.visible import FURTHER
 from aileron.review.card import Card, Fact, Line, Section, Tone
 from aileron.review.decision_flow import as_told
 from aileron.review.headline import Span
+from aileron.review.row import Row
 from aileron.tui import rendering
 from aileron.tui.rendering import body_rows
+from aileron.tui.waiting import PendingEntry
 from tests.cli.questions import grant, plan, question, session
 
 _CONSOLE = Console()
@@ -136,6 +138,34 @@ def test_what_is_cut_is_no_wider_and_says_so(text: str, width: int) -> None:
         assert rendering.cells(shown) <= width
         assert shown == text or shown.endswith("…") or width == 0
     assert rendering.cut(text, 300) == text
+
+
+@pytest.mark.parametrize("text", [*WIDE.values(), "a" * 100, "to a " * 40], ids=[*WIDE, "one word", "words"])
+@pytest.mark.parametrize("width", [30, 44, 52, 76, 98])
+@pytest.mark.parametrize("alarm", ["", "! look-alike host"], ids=["", "alarm"])
+def test_a_title_has_two_lines_at_most(text: str, width: int, alarm: str) -> None:
+    """No line is wider than the list or begins as another question would; a cut is marked."""
+    listed = Row("act-1", text, "! DELETES", "heavy", alarm, "", "", "", ())
+    entry = PendingEntry("act-1", "", "", "", "", "pending_approval", "", listed)
+    for waiting in (entry, dataclasses.replace(entry, status="denied")):
+        first, *more = rendering.entry_row(waiting, width).plain.split("\n")
+
+        assert len(more) <= (2 if waiting.is_open and alarm and width < 78 else 1)
+        assert all(rendering.cells(row) <= width for row in (first, *more))
+        assert all(row.lstrip(" ").startswith(FURTHER) or row == f"    {alarm}" for row in more)
+        shown = "".join((first, *more)).replace("denied", "").replace(FURTHER, "").replace(" ", "")
+        assert text.replace(" ", "") in shown or "…" in shown
+
+
+def test_a_title_is_folded_between_words_if_all_of_it_fits_then() -> None:
+    """A name at the fold stays whole."""
+    listed = Row("act-1", "Change the action “create-calendar-event”", "! LASTING", "heavy", "", "", "", "", ())
+    entry = PendingEntry("act-1", "", "", "", "", "pending_approval", "", listed)
+
+    assert rendering.entry_row(entry, 58, has_asker=False).plain.split("\n") == [
+        f"  ! LASTING Change the action{' ' * 29}",
+        "          ↳ “create-calendar-event”",
+    ]
 
 
 class Counted(str):
