@@ -5,8 +5,8 @@ an import says which of them cannot be given.
 
 Rules
 - Examples of the body come first; where there is none, those of its schema. These show answers too, so without what is read-only.
-- A body that stands in an example under a name of its own, as the only thing, is taken out of it; one that is written as a text
-  of JSON is read.
+- A body that stands in an example under a name of its own, as the only thing, is taken out of it, and so is that of an example
+  which shows a whole request; one that is written as a text of JSON is read.
 - What is null is left out, as in a call, and named.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.14 (Media Type Object), 4.8.19 (Example Object), 4.8.24 (Schema Object).
@@ -34,6 +34,8 @@ _MAX_EXAMPLES: Final = 10
 _MAX_BYTES: Final = 48 << 10
 """48 KiB: what all arguments of a step may have together."""
 _MAX_DEPTH: Final = 32
+_BODY: Final = ("request_body", "requestBody", "body")
+"""Names of the body in an example that shows a whole request, beside its address and parameters."""
 
 
 def is_found(pattern: str, value: str) -> bool:
@@ -107,13 +109,18 @@ def _said(media: Mapping[str, Any], references: References, file: str) -> Iterat
 
 
 def _unwrapped(value: Any, names: Any) -> Any:
-    """The body alone: some documents give it as `{"request_body": {…}}`, under a name that it does not have, or as a text."""
+    """The body alone: some documents give it within a whole request, under a name that it does not have, or as a text."""
     if isinstance(value, str) and names and value.lstrip().startswith("{") and len(value) <= _MAX_BYTES:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
             return value
-    if isinstance(value, dict) and len(value) == 1 and names and not value.keys() & names:
+    if not isinstance(value, dict) or not names or value.keys() & names:
+        return value
+    for inner in (value[name] for name in _BODY if name in value):
+        if isinstance(inner, dict) and inner.keys() & names:
+            return inner
+    if len(value) == 1:
         (inner,) = value.values()
         if isinstance(inner, dict) and inner.keys() <= names:
             return inner

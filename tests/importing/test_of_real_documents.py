@@ -158,6 +158,7 @@ def long_bill() -> dict[str, Any]:
 
 ROLES = {"anyOf": [{"type": "array", "items": {"enum": ["a"]}}, {"enum": ["a", "b"]}]}
 FORMS = {"oneOf": [{"required": [name], "properties": {name: {"enum": [1, 2]}}} for name in ("a", "b")]}
+NAMED = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
 TEXTS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
@@ -194,9 +195,14 @@ def test_what_the_document_has_an_example_of_is_cut_last_and_each_cut_is_listed(
         (FORMS, {"b": 2}),
         ({"properties": {"name": {"type": "string"}}}, '{"name": "a"}'),
         ({"properties": {"name": {"type": "string"}}}, {"body": {"name": "a"}}),
+        (NAMED, {"request_body": {"name": "a", "undescribed": 3}}),
+        (NAMED, {"request_url": "/a", "request_params": "?b=1", "requestBody": {"name": "a"}}),
         ({"properties": {"name": {"type": ["string", "null"]}, "on": {"type": ["string", "null"]}}}, {"name": "a", "on": None}),
     ],
-    ids=["choice", "any", "types", "undescribed", "read-only", "recursive", "one-of", "text", "wrapped", "null"],
+    ids=[
+        "choice", "any", "types", "undescribed", "read-only", "recursive",
+        "one-of", "text", "wrapped", "wrapped-more", "request", "null",
+    ],
 )  # fmt: skip
 def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example: Any) -> None:
     """The example says what is meant where the schema leaves a choice."""
@@ -206,6 +212,23 @@ def test_the_documents_own_example_can_be_given(schema: dict[str, Any], example:
     made = made_of(operation, schemas={"Node": node})
 
     assert example_problems(made) == []
+
+
+@pytest.mark.parametrize(
+    ("properties", "given"),
+    [({}, ["body"]), ({"request_body": {"type": "object"}, "name": {"type": "string"}}, ["b", "name", "request_body"])],
+    ids=["any", "its-own"],
+)
+def test_a_property_that_is_called_like_a_body_is_no_whole_request(
+    properties: dict[str, Any], given: list[str]
+) -> None:
+    """An example that has properties of the body stays whole, and so does that of a body without known ones."""
+    operation = body({"type": "object", "properties": properties})
+    operation["requestBody"]["content"]["application/json"]["example"] = {"request_body": {"name": 1}, "b": 2}
+    made = made_of(operation)
+
+    assert example_problems(made) == []
+    assert sorted(one.name for one in made.imported[0].inputs) == given
 
 
 def test_an_example_that_cannot_be_given_is_listed_with_its_reason() -> None:
