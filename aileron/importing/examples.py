@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from aileron.importing.inputs import Input
 from aileron.importing.references import References
 from aileron.importing.rules import Rule, is_taken, size_of
-from aileron.importing.schemas import MARK
+from aileron.importing.schemas import is_marked
 from aileron.importing.words import line
 from aileron_connector.openapi.document import RequestBody
 
@@ -140,8 +140,12 @@ def _written(value: Any, raw: Any, references: References, file: str, depth: int
     return {
         name: _written(inner, properties.get(name, {}), references, file, depth - 1)
         for name, inner in value.items()
-        if not (isinstance(properties.get(name), dict) and references.maybe(properties[name], file).get(MARK) is True)
+        if not _is_read_only(properties.get(name), references, file)
     }
+
+
+def _is_read_only(schema: Any, references: References, file: str) -> bool:
+    return isinstance(schema, dict) and (is_marked(schema) or is_marked(references.maybe(schema, file)))
 
 
 def _list(value: Any) -> list[Any]:

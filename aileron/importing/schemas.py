@@ -28,7 +28,7 @@ from aileron.importing.reading import DocumentError
 from aileron.importing.references import References
 from aileron.importing.words import is_visible, line
 
-__all__ = ["MARK", "REASON", "Mode", "Packed", "Packer", "UnusableError", "plain", "words_of_none"]
+__all__ = ["MARK", "REASON", "Mode", "Packed", "Packer", "UnusableError", "is_marked", "plain", "words_of_none"]
 
 Mode = Literal["sent", "answered"]
 Packed: TypeAlias = dict[str, Any] | bool
@@ -54,6 +54,8 @@ _UNKNOWN: Final = frozenset(
 """Keywords that say something about a value, which a connector does not know."""
 MARK: Final = "readOnly"
 """Keyword of a property that only the service writes."""
+_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {MARK: (MARK, "x-read-only"), "writeOnly": ("writeOnly",)}
+"""Documents that were written for Swagger have the second, because there nothing that is read-only may be required."""
 REASON: Final = "$comment"
 """Keyword of a schema that no value matches: the reason, for the list of what was left out."""
 _WORDS: Final = ("title", "description", "default", "example", "examples", MARK)
@@ -337,13 +339,7 @@ class Packer:
     def _is_marked(self, inner: Any, mark: str, file: str) -> bool:
         if not isinstance(inner, dict):
             return False
-        if inner.get(mark) is True:
-            return True
-        try:
-            value = self._references.resolved(inner, file).value
-        except DocumentError:
-            return False
-        return isinstance(value, dict) and value.get(mark) is True
+        return is_marked(inner, mark) or is_marked(self._references.maybe(inner, file), mark)
 
     def _typed(self, schema: Mapping[str, Any], made: dict[str, Any]) -> None:
         said = schema.get("type")
@@ -422,6 +418,11 @@ def _words_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     examples = schema.get("examples")
     if isinstance(examples, list) and examples and isinstance(examples[0], str | int | float | bool):
         yield "example", examples[0]
+
+
+def is_marked(schema: Mapping[str, Any], mark: str = MARK) -> bool:
+    """Tell whether a property of a document has this mark, in any spelling."""
+    return any(schema.get(name) is True for name in _SPELLINGS[mark])
 
 
 def words_of_none(schema: Packed) -> str | None:

@@ -228,7 +228,25 @@ def test_a_property_that_is_called_like_a_body_is_no_whole_request(
     made = made_of(operation)
 
     assert example_problems(made) == []
-    assert sorted(one.name for one in made.imported[0].inputs) == given
+    assert sorted(argument.name for argument in made.imported[0].inputs) == given
+
+
+@pytest.mark.parametrize(
+    ("mark", "given"),
+    [({"x-read-only": True}, ["name"]), ({"readOnly": True}, ["name"]), ({"x-read-only": "no"}, ["name", "score"])],
+)
+@pytest.mark.parametrize("is_named", [True, False], ids=["beside-a-reference", "inline"])
+def test_what_the_service_alone_writes_is_no_input_however_it_is_marked(
+    mark: dict[str, Any], given: list[str], is_named: bool
+) -> None:
+    """An example of the schema, which shows answers too, is given without it; where it is required, the answer has it."""
+    score = {"$ref": "#/components/schemas/Score"} if is_named else {"type": "object"}
+    properties = {"name": {"type": "string"}, "score": {**score, **mark}}
+    schema = {"type": "object", "properties": properties, "required": ["name", "score"]}
+    made = made_of(body({**schema, "example": {"name": "a", "score": [1]}}), schemas={"Score": {"type": "object"}})
+
+    assert sorted(argument.name for argument in made.imported[0].inputs) == given
+    assert bool(example_problems(made)) == ("score" in given)
 
 
 def test_an_example_that_cannot_be_given_is_listed_with_its_reason() -> None:
