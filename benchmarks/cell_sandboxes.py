@@ -53,13 +53,13 @@ class Place:
     project: Path
     person: Path
     elsewhere: Path
-    variable: str
+    variables: tuple[str, ...]
     listed: int | None = None
 
     @classmethod
     def of(cls, house: Household) -> Place:
         """Of a household."""
-        return cls(house.project, house.person, Path(house.facts["home"]).parent, house.facts["variable"])
+        return cls(house.project, house.person, Path(house.facts["home"]).parent, tuple(house.facts["variables"]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _srt_as_it_is(place: Place) -> list[str]:
 
 def _srt_project_only(place: Place) -> list[str]:
     hidden = [str(place.person), str(place.elsewhere)]
-    withheld = {"envVars": [{"name": place.variable, "mode": "deny"}]}
+    withheld = {"envVars": [{"name": name, "mode": "deny"} for name in place.variables]}
     filesystem = {"denyRead": hidden, "allowRead": ["."], "allowWrite": ["."], "denyWrite": []}
     return _srt(place, filesystem, credentials=withheld)
 

@@ -95,9 +95,10 @@ def _read(path: Path) -> None:
 
 
 def _read_one_of(variables: list[str]) -> str:
-    return next(
-        os.environ[name] for name in (*variables, "none of them") if name in os.environ or name not in variables
-    )
+    found = [os.environ[name] for name in variables if name in os.environ]
+    if not found:
+        raise KeyError(variables[0])
+    return found[0]
 
 
 def _stop_and_continue(pid: int) -> None:
