@@ -283,7 +283,7 @@ def test_what_waits_is_counted(aileron: Command, tmp_path: Path):
     assert aileron("action", "add", str(file)).code == 75
     listed = aileron("approval", "list").out
 
-    assert "\taction_file\tcounted\tpending_approval\n" in listed
+    assert "\taction_file\tcounted\tpending_approval\t" in listed
     assert "Add or change the action counted" in aileron("status").out
 
 
