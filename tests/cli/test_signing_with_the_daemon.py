@@ -284,7 +284,7 @@ def test_what_waits_is_counted(aileron: Command, tmp_path: Path):
     listed = aileron("approval", "list").out
 
     assert "\taction_file\tcounted\tpending_approval\t" in listed
-    assert "Add or change the action counted" in aileron("status").out
+    assert "Add the action “counted”" in aileron("status").out
 
 
 def test_a_connector_is_installed_with_a_signature(aileron: Command, real: DaemonHome, tmp_path: Path):
