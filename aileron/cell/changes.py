@@ -282,6 +282,6 @@ def named(changes: Changes, change: Change) -> str:
 
 
 def where(changes: Changes, root: str, path: str) -> str:
-    """Return the same of a path in a root."""
+    """Return the name of a path in a root: relative within the project, whole elsewhere."""
     is_in_project = bool(changes.roots) and root == changes.roots[0] and path
     return path if is_in_project else under(root, path)

@@ -73,7 +73,7 @@ class Changes:
     counts: Mapping[What, int]
     """All of them, also those that are not listed."""
     executing: int
-    """Those that execute something; of the folder of a package manager, all together are one."""
+    """Number of entries that execute something; each folder of a package manager counts as one."""
     git_data: int
     """Files of git's own that changed and are not listed: objects, the index, logs."""
     notes: tuple[str, ...] = ()

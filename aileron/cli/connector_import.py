@@ -362,7 +362,7 @@ def _remarks(made: Made) -> Iterator[str]:
 
 
 def _remarks_on_host(origin: Origin) -> list[str]:
-    """Those that are so in this home: what config.toml allows already is not told. A file that cannot be read allows nothing."""
+    """Return the remarks on a host, without what config.toml allows already. A file that cannot be read allows nothing."""
     from aileron.config import Settings, load_settings
     from aileron.home import Home
     from aileron.importing.servers import remarks

@@ -65,7 +65,7 @@ def bodies_of(media: Mapping[str, Any], references: References, file: str) -> li
 
 
 def _properties(schema: Mapping[str, Any], references: References, file: str) -> dict[str, Any]:
-    """Those of an object, and of the parts of its `allOf`."""
+    """Return the properties of an object and of the parts of its `allOf`."""
     found: dict[str, Any] = {}
     for part in [*(references.maybe(inner, file) for inner in _list(schema.get("allOf"))), schema]:
         own = part.get("properties")

@@ -44,7 +44,7 @@ class Lead(NamedTuple):
 
 
 def leads_of(project: str) -> list[Lead]:
-    """Those of a project, which is resolved; what is nearer to the top first."""
+    """Return the leads of a project, whose path is resolved; those nearer to its top come first."""
     leads = (lead for path in _links_and_environments(project) for lead in _leads(path, project))
     return list(itertools.islice(leads, _MAX_LEADS))
 

@@ -324,7 +324,7 @@ class _Shown:
                     self._links.setdefault(link, "" if self.is_kept_back(link) else os.readlink(link))
 
     def links(self, files: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Those that are in nothing that is shown, and in the way of nothing, of the files that are made neither."""
+        """Yield each link to be made and its target. One inside a place that is shown, or in the way of one, is left out."""
         targets = (*self._places, *self._fixed, *files)
         for link, said in self._links.items():
             if (

@@ -163,7 +163,7 @@ class AileronError(Exception):
 
 
 def shortened(message: str, most: int = MAX_MESSAGE) -> str:
-    """At most so many characters of it, the last quarter of them from its end, with how many were left out."""
+    """Shorten a message to `most` characters: its beginning, how many characters were left out, and its end."""
     if len(message) <= most:
         return message
     gap, end = " … ({} characters left out) … ", most // 4

@@ -61,7 +61,7 @@ NOT_LOADED: Final = Alarm("current state not loaded", "")
 
 
 def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alarm]:
-    """Each, in the order in which they matter; `than`: what differs from the most similar approved call."""
+    """Yield each alarm, in the order in which they matter. `than`: what differs from the most similar approved call."""
     fields: list[PreviewField] = []
     if plan.preview is not None:
         if preview is None:

@@ -297,7 +297,7 @@ def _wider(wider: int, changes: int) -> str:
 
 
 def consent_alarms(question: Question, subject: Subject) -> list[str]:
-    """All of its alarms, as the card has them; `granted_text` of a grant is in the question where it is known."""
+    """Return all alarms of a consent, as its card has them. Those of a grant need `granted_text` in the question."""
     granted = granted_action(subject, question.granted_text or None) if isinstance(subject, GrantConsent) else None
     facts = [_fact(name, value) for name, value in subject_facts(subject, None, str) if value is not None]
     found = [*_alarms_in([*facts, *_left_open(question, subject, granted)]), *_letters_of_names(subject)]

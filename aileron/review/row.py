@@ -59,7 +59,7 @@ class Row:
 
     @property
     def text(self) -> str:
-        """All of it in one line."""
+        """The whole row in one line."""
         return "  ".join(part for part in (self.verdict, self.marks, self.title) if part)
 
 
@@ -103,6 +103,6 @@ def _row(entry: ApprovalEntry, tags: str) -> Row:
 
 
 def _line(text: str, most: int) -> str:
-    """On one line; what is cut looks so."""
+    """Make a text harmless, on one line of at most `most` characters; a cut ends with an ellipsis."""
     shown = without_gaps(visible(text[: most + 1]))
     return shown if len(text) <= most else f"{shown[: most - 1]}…"

@@ -110,7 +110,7 @@ def likeness_of(plan: Plan) -> Likeness | None:
 
 
 def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
-    """Those by whose names a list groups and selects, in their order: they could be approved together, and differ in less.
+    """Return the groups by which a list groups and selects, in order: they could be approved together, and differ in less.
 
     The caller leaves out what has an alarm or a conversation.
     """

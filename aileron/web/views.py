@@ -157,7 +157,7 @@ def surface_of(surface: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class AlikeRow:
-    """Some that are alike, by the ids of the requests, and what a list calls them."""
+    """A group of requests that are alike: their ids, and what a list calls the group."""
 
     names: list[str]
     title: str
@@ -177,7 +177,7 @@ def queue_of(entries: Sequence[ApprovalEntry]) -> tuple[list[QueueRow], str]:
 
 
 def alike_of(entries: Sequence[ApprovalEntry]) -> list[AlikeRow]:
-    """Those that wait and are alike (review/listed.py): their page decides again whether they are."""
+    """Return the groups of waiting requests that are alike (review/listed.py). Their page checks again whether they are."""
     actions = {entry.approval_id: str(entry.action) for entry in entries}
     groups: dict[str, list[Row]] = {}
     for row in rows_for(entries).values():

@@ -59,7 +59,7 @@ def test_memory_that_no_page_shows_counts_for_a_cell(
 
 
 def test_a_little_of_every_kind_is_held_in_peace(attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them at once, over some looks, while a program outside takes more shared memory than the cell may have."""
+    """A cell holds all of them at once while a program outside takes more shared memory than the cell may have."""
     attack.waive()
     monkeypatch.setattr(cgroups, "find", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=3 * _LIMIT_MIB << 20)

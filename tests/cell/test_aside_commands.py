@@ -44,7 +44,7 @@ def test_a_terminal_is_asked_with_what_runs_later_first(aside: Aside) -> None:
 
 
 def test_packages_are_one_line_before_a_question(tmp_path: Path) -> None:
-    """Those of an environment that the overlay made, and of one that the project had; the hook stands before them."""
+    """An environment that the overlay made, and one that the project had, are a line each, behind the hook."""
     aside = Aside(tmp_path)
     for folder in ("venv-old/bin", "venv-old/lib", ".git/hooks"):
         (aside.project / folder).mkdir(parents=True)

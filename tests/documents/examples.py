@@ -55,7 +55,7 @@ def _values(bodies: Bodies) -> list[Any]:
 
 
 def bodies_in(made: Made, found: Described) -> Bodies:
-    """Those of one connector."""
+    """Count the bodies of one connector."""
     document = msgspec.json.decode(made.files["service/document.json"], type=Document)
     schemas = Schemas(document.components.schemas, search=is_found)
     names = {action.op: action.name for action in made.actions}

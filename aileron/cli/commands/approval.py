@@ -272,7 +272,7 @@ def _edited(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_list(rows: dict[str, Row], entries: dict[str, ApprovalEntry]) -> None:
-    """At a terminal. Who asks for all of them is said once, so that the requests have the room."""
+    """Print the table for a terminal. Name an agent that asks for all of them once, so that the requests have the room."""
     asker = common_asker(rows.values()) if len(rows) > 1 else None
     names = output.short_ids(list(rows))
     short = [_short_row(entries[name], row, names[name], has_agent=asker is None) for name, row in rows.items()]

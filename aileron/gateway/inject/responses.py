@@ -144,7 +144,7 @@ class ResponsesAsk(Ask):
         return entries
 
     def _trail(self) -> list[str]:
-        """Behind what the provider has of the conversation, as the program names it."""
+        """Return the digests of the turns, which go on from the response that the program names."""
         items = self.document.elements(self.turns)
         given = self.document.get(self.turns)
         turns = [item.value for item in items] if items else [{"role": "user", "content": given}]

@@ -97,7 +97,7 @@ class Commands(Filter):
         self._payload = -1
         """Of the argument that is passing: bytes still to come; -1 between two."""
         self._is_nobody = False
-        """Since a RESET."""
+        """True from a RESET until the next login: the server takes few commands then."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
         """As the rules say. LoginError(not_allowed) for what is no command, or too long."""

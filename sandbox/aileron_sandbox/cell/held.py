@@ -106,7 +106,7 @@ class Held:
         self._sequence = 0
         self._full_socket_bytes: Final = 2 * int(Path("/proc/sys/net/core/wmem_max").read_text(encoding="ascii"))
         self.memory_files: frozenset[Object] = frozenset()
-        """Those that `total_bytes` has in it."""
+        """Memory files that `total_bytes` counts."""
         self._files_bytes = self._shm_bytes = self._pipes_bytes = self._kernel_bytes = 0
         self._in_tables: set[str] = set()
         self._sockets: set[int] = set()
@@ -117,7 +117,7 @@ class Held:
 
     @property
     def total_bytes(self) -> int:
-        """All of it, as it was looked at last."""
+        """Bytes of everything held, as of the last look."""
         return self.shared_bytes + self._pipes_bytes + self._kernel_bytes
 
     @property

@@ -167,7 +167,7 @@ def test_numbers_that_no_frame_can_carry_still_fit_the_schema() -> None:
 
 
 def test_json_that_is_nested_deeper_than_a_frame_is_text_from_there_on() -> None:
-    """All of it is there."""
+    """Nothing of it is lost."""
     output = answered(declares(), says(DEEP)).output
     assert "is nested too deeply" in output["does_not_fit"]
     depth, inner = 0, output["items"]
