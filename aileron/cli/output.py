@@ -314,7 +314,9 @@ def fitted(text: str) -> str:
 
 
 def short_ids(names: Sequence[str]) -> dict[str, str]:
-    """Return a short id per id: an end that no other id here has, and that every command accepts."""
+    """Return a name per id: on a terminal an end that no other id here has, and that every command accepts; whole for a pipe."""
+    if not is_terminal():
+        return {name: name for name in names}
     return {
         name: next(end for end in _ends(name) if sum(other.endswith(end) for other in names) == 1) for name in names
     }

@@ -91,9 +91,7 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(found)
         return
-    names = {entry.id: entry.id for entry in found.grants}
-    if output.is_terminal():
-        names = output.short_ids(list(names))
+    names = output.short_ids([entry.id for entry in found.grants])
     output.print_table(
         ("ID", "USED", "UNTIL", "ACTION, WHERE"),
         [
