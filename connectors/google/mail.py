@@ -33,9 +33,8 @@ from aileron_connector.mail import (
     one_line,
     readable,
     text_field,
-    without_controls,
 )
-from aileron_connector.markup import Texts, texts_from
+from aileron_connector.markup import Texts, joined, texts_from
 
 __all__ = ["Address", "Message", "Parent", "People", "addresses", "as_json", "compose", "field", "text_of"]
 
@@ -50,8 +49,6 @@ MAX_LISTED_CHARACTERS: Final = 300
 """Of one field in a listing: a hundred messages fit into a result, however long somebody made their subjects."""
 MAX_HTML_CHARACTERS: Final = 500_000
 """Of one part that is turned into text: parsing it costs time, and newsletters stay below."""
-MAX_HIDDEN_CHARACTERS: Final = 10_000
-"""Characters of text that HTML hides, at most: a newsletter's line for previews has some hundred."""
 MAX_PARTS: Final = 200
 MAX_ATTACHMENTS: Final = 100
 MAX_REFERENCES: Final = 20
@@ -175,20 +172,11 @@ def text_of(message: Message) -> Text:
     """Its text and what is attached to it. ExternalApiError for a body that is not base64url, or parts without end."""
     attachments: list[dict[str, Any]] = []
     pieces, is_html = _read(message.payload, attachments, [MAX_PARTS])
-    text, hidden = _joined([piece.seen for piece in pieces]), _joined([piece.hidden for piece in pieces])
+    text, hidden = joined(pieces)
     source = "none" if not text else "html" if is_html else "plain"
     has_other = source == "plain" and _has_html(message.payload)
     is_cut = len(text) > MAX_TEXT_CHARACTERS
-    return Text(text[:MAX_TEXT_CHARACTERS], source, is_cut, has_other, _brief(hidden), attachments)
-
-
-def _joined(pieces: list[str]) -> str:
-    lines = (piece.replace("\r\n", "\n").replace("\r", "\n").strip("\n") for piece in pieces)
-    return without_controls("\n".join(lines)).strip()
-
-
-def _brief(hidden: str) -> str:
-    return hidden if len(hidden) <= MAX_HIDDEN_CHARACTERS else f"{hidden[:MAX_HIDDEN_CHARACTERS]}…"
+    return Text(text[:MAX_TEXT_CHARACTERS], source, is_cut, has_other, hidden, attachments)
 
 
 def _has_html(part: Part) -> bool:

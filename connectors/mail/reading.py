@@ -22,7 +22,7 @@ from imap import MAX_HEADER_BYTES, Folder
 
 from aileron_connector import BadInput
 from aileron_connector.mail import decoded, is_whole, one_line, readable, without_controls
-from aileron_connector.markup import Texts, texts_from
+from aileron_connector.markup import Texts, joined, texts_from
 
 __all__ = ["Fields", "Said", "attachment", "listing", "message", "parts", "said"]
 
@@ -32,8 +32,6 @@ MAX_PART_BYTES: Final = 512 << 10
 """Of one part that is text, as encoded: HTML is longer than the text in it."""
 MAX_TEXT_PARTS: Final = 10
 MAX_HTML_CHARACTERS: Final = 500_000
-MAX_HIDDEN_CHARACTERS: Final = 10_000
-"""Characters of text that HTML hides, at most: a newsletter's line for previews has some hundred."""
 MAX_GROUPS: Final = 5
 """Without any part in them, whose bytes are looked at."""
 MAX_TAIL_BYTES: Final = 4 << 10
@@ -166,7 +164,7 @@ def said(folder: Folder, uid: int, structure: Part | Group) -> Said:
         texts.append(Texts(decoded(data, "utf-8"), ""))
         damage.append(f"{_where(group)}: no boundary tells its parts apart, so it is given as it came")
         is_cut = is_cut or len(data) >= MAX_PART_BYTES
-    text, hidden = _joined([piece.seen for piece in texts]), _joined([piece.hidden for piece in texts])
+    text, hidden = joined(texts)
     data = text.encode("utf-8", "replace")
     is_html = any(part.kind == "text/html" for part in chosen)
     source = "none" if not text else "html" if is_html else "plain"
@@ -175,14 +173,9 @@ def said(folder: Folder, uid: int, structure: Part | Group) -> Said:
         source,
         is_cut or len(data) > MAX_TEXT_BYTES,
         source == "plain" and _has_html(structure),
-        hidden if len(hidden) <= MAX_HIDDEN_CHARACTERS else f"{hidden[:MAX_HIDDEN_CHARACTERS]}…",
+        hidden,
         damage,
     )
-
-
-def _joined(pieces: list[str]) -> str:
-    lines = (piece.replace("\r\n", "\n").replace("\r", "\n").strip("\n") for piece in pieces)
-    return without_controls("\n".join(lines)).strip()
 
 
 def _texts(structure: Part | Group) -> list[Part]:

@@ -18,18 +18,21 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from aileron_connector.html_styles import PAGE, Look, Styles, look_of
+from aileron_connector.mail import without_controls
 
-__all__ = ["Texts", "text_from", "texts_from"]
+__all__ = ["MAX_HIDDEN_CHARACTERS", "Texts", "joined", "text_from", "texts_from"]
 
 MAX_TAG_CHARACTERS: Final = 4096
 """Within which a tag's quotes are looked at; a longer one, with a picture in it, ends at the next `>`."""
 MAX_OPEN_ELEMENTS: Final = 1_000
 """Twice as deep as browsers go; what comes deeper, or behind that, counts as hidden."""
 MAX_LINK_CHARACTERS: Final = 2000
+MAX_HIDDEN_CHARACTERS: Final = 10_000
+"""Characters of a message's text that HTML hides, at most: a newsletter's line for previews has some hundred."""
 
 _RAW: Final = frozenset({"script", "style", "title", "textarea", "xmp", "iframe", "noembed", "noframes"})
 """Nothing in these is markup, up to their own end."""
@@ -63,6 +66,18 @@ def texts_from(page: str) -> Texts:
     for piece in pieces:
         reader.take(piece)
     return Texts(_tidy(reader.seen), _tidy(reader.hidden))
+
+
+def joined(parts: Iterable[Texts]) -> Texts:
+    """Join the texts of a message's parts, without control characters. What is hidden has at most MAX_HIDDEN_CHARACTERS."""
+    every = list(parts)
+    seen, hidden = _lines(part.seen for part in every), _lines(part.hidden for part in every)
+    return Texts(seen, hidden if len(hidden) <= MAX_HIDDEN_CHARACTERS else f"{hidden[:MAX_HIDDEN_CHARACTERS]}…")
+
+
+def _lines(texts: Iterable[str]) -> str:
+    lines = (text.replace("\r\n", "\n").replace("\r", "\n").strip("\n") for text in texts)
+    return without_controls("\n".join(lines)).strip()
 
 
 def _tidy(said: list[str]) -> str:
