@@ -38,9 +38,10 @@ NEWER := trixie
 # What one process compiled another need not: tests start thousands, and pytest rewrites 10,000 assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser documents bench fuzz pages release clean
+.PHONY: help setup demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser documents bench fuzz pages release clean
 
 help:
+	@echo "make setup   .venv, with all that tests and checks need"
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
 	@echo "make test    set up, then every check and test"
 	@echo "make check   lint, types, imports, docs, and the tests that need no jail"
@@ -53,6 +54,12 @@ help:
 	@echo "make pages   the tables of keys in docs/reference, from the schemas"
 	@echo "make release the last commit as wheel and sdist, built twice and compared, with SBOM and checksums, in dist/"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
+
+setup: $(VENV)/.dev
+
+# Any target, with a line of what it took in the folder that AILERON_TEST_COSTS names.
+measured/%:
+	@$(PYTHON) -m tests.support.costs measure $* $(MAKE) --no-print-directory $*
 
 demo: $(VENV)/.demo
 	@$(BIN)/aileron demo

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import aileron.passphrase
-from tests.support import derived, forks
+from tests.support import costs, derived, forks
 from tests.support.other_user import checkout
 from tests.support.upstream import Authority
 
@@ -30,6 +30,12 @@ settings.register_profile(
 )  # a round; tests/fuzz.py makes as many as there is time for
 settings.register_profile("few", max_examples=15, **_CALM)  # with another Python: that it runs, not what holds
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write down what each file of tests takes, where somebody asks."""
+    if costs.FOLDER in os.environ:
+        config.pluginmanager.register(costs.Files(Path(os.environ[costs.FOLDER])))
 
 
 @pytest.fixture(autouse=True, scope="session")
