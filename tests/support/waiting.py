@@ -1,0 +1,191 @@
+"""The one place where tests wait: for a condition, a file, the end of a process.
+
+    wait_until(lambda: server.started, "the server starts")
+    wait_text(home.path / "logs" / "daemon.log", "ready")
+    wait_gone(pid)
+
+Rules
+- Every wait ends: after `within_s` seconds with Late, which says what was waited for and what was seen last.
+- What can tell of itself is not polled: inotify(7) for files, a pidfd for the end of a process, an Event for threads and tasks.
+- What cannot is looked at again after a pause that begins short, so that quick things cost little, and grows, so that slow
+  ones leave the processor to whoever they wait for.
+
+No test sleeps to wait (tests/architecture/test_waiting.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import inspect
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+
+__all__ = ["DEADLINE_S", "Late", "wait_gone", "wait_text", "wait_text_async", "wait_until", "wait_until_async"]
+
+_T = TypeVar("_T")
+DEADLINE_S: Final = 20.0
+"""Long enough for a machine that does four other things, and a sixth of what a test has (pytest-timeout)."""
+_FIRST_PAUSE_S: Final = 0.001
+_LONGEST_PAUSE_S: Final = 0.05
+_GROWTH: Final = 1.5
+"""Ten looks in the first tenth of a second, twenty in each later one."""
+_UNTOLD_S: Final = 0.5
+"""How long a file that changes without an event goes unseen: one that came into a directory before that was watched, /proc."""
+_MAX_SHOWN: Final = 2000
+"""Characters of what was seen last: the end of a log says why."""
+_IN_CHANGES: Final = 0x2 | 0x80 | 0x100 | 0x400  # IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE_SELF of <sys/inotify.h>
+
+
+class Late(AssertionError):
+    """What was waited for did not come in time, or cannot come any more."""
+
+
+class _Patience:
+    """A deadline, the pauses until then, and the words for having waited in vain."""
+
+    def __init__(
+        self,
+        what: str,
+        within_s: float,
+        seen: Callable[[], object] | None = None,
+        unless: Callable[[], object] | None = None,
+    ) -> None:
+        self._what = what
+        self._within_s = within_s
+        self._seen = seen
+        self._unless = unless
+        self._over = time.monotonic() + within_s
+        self._pause_s = _FIRST_PAUSE_S
+
+    def left_s(self, found: object) -> float:
+        """Return how many seconds are left, or raise Late."""
+        if self._unless is not None and (why := self._unless()):
+            raise Late(f"{self._what}: not any more ({why}); seen last: {self._shown(found)}")
+        left_s = self._over - time.monotonic()
+        if left_s <= 0:
+            raise Late(f"{self._what}: not within {self._within_s:g} s; seen last: {self._shown(found)}")
+        return left_s
+
+    def pause_s(self, found: object) -> float:
+        """Return how long to pause before the next look, or raise Late."""
+        pause_s = min(self._pause_s, self.left_s(found))
+        self._pause_s = min(self._pause_s * _GROWTH, _LONGEST_PAUSE_S)
+        return pause_s
+
+    def _shown(self, found: object) -> str:
+        seen = found if self._seen is None else self._seen()
+        return (seen if isinstance(seen, str) else repr(seen))[-_MAX_SHOWN:]
+
+
+def wait_until(
+    look: Callable[[], _T],
+    what: str,
+    *,
+    within_s: float = DEADLINE_S,
+    seen: Callable[[], object] | None = None,
+    unless: Callable[[], object] | None = None,
+) -> _T:
+    """Wait until `look` returns something true, and return that.
+
+    Late says `what` was waited for, and what `seen` returns, or `look` itself did last; at once when `unless` returns a reason.
+    """
+    patience = _Patience(what, within_s, seen, unless)
+    while not (found := look()):
+        time.sleep(patience.pause_s(found))
+    return found
+
+
+async def wait_until_async(
+    look: Callable[[], object],
+    what: str,
+    *,
+    within_s: float = DEADLINE_S,
+    seen: Callable[[], object] | None = None,
+    unless: Callable[[], object] | None = None,
+) -> Any:
+    """Wait as wait_until does, while other tasks go on; `look` may be a coroutine function."""
+    patience = _Patience(what, within_s, seen, unless)
+    while True:
+        looked = look()
+        found = await looked if inspect.isawaitable(looked) else looked
+        if found:
+            return found
+        await anyio.sleep(patience.pause_s(found))
+
+
+def wait_text(
+    path: Path, text: str = "", *, within_s: float = DEADLINE_S, unless: Callable[[], object] | None = None
+) -> str:
+    """Wait until the file is there and has `text` in it, and return all that it has."""
+    patience = _Patience(f"{path} has {text!r}", within_s, unless=unless)
+    changes = _Changes(path)
+    try:
+        while (content := changes.content()) is None or text not in content:
+            select.select([changes.descriptor], [], [], min(_UNTOLD_S, patience.left_s(content)))
+    finally:
+        os.close(changes.descriptor)
+    return content
+
+
+async def wait_text_async(path: Path, text: str = "", *, within_s: float = DEADLINE_S) -> str:
+    """Wait as wait_text does, while other tasks go on."""
+    return await anyio.to_thread.run_sync(lambda: wait_text(path, text, within_s=within_s))
+
+
+def wait_gone(*pids: int, within_s: float = DEADLINE_S) -> None:
+    """Wait until each of these processes has ended, and its parent has been told."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            _wait_ended(pid, within_s)
+        # A pidfd is readable when there is an exit status, and says nothing of when the parent takes it.
+        wait_until(functools.partial(_is_reaped, pid), f"process {pid} is reaped", seen=functools.partial(_status, pid))
+
+
+def _wait_ended(pid: int, within_s: float) -> None:
+    pidfd = os.pidfd_open(pid)
+    try:
+        if not select.select([pidfd], [], [], within_s)[0]:
+            raise Late(f"process {pid} ends: not within {within_s:g} s; seen last: {_status(pid)}")
+    finally:
+        os.close(pidfd)
+
+
+def _is_reaped(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def _status(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    return "nothing"
+
+
+class _Changes:
+    """A descriptor that is readable when something changed in the folder of a file, or in the nearest above that is there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor: Final = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self.descriptor < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+
+    def content(self) -> str | None:
+        """Return what is in the file, None where there is none; what changes from now on is told."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.descriptor, 1 << 16)
+        folder = next(folder for folder in self._path.absolute().parents if folder.is_dir())
+        if self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _IN_CHANGES) < 0:
+            raise OSError(ctypes.get_errno(), f"inotify_add_watch {folder}")
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return self._path.read_text(encoding="utf-8", errors="replace")
+        return None
