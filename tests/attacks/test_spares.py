@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.attacks.tally import Attack
-from tests.support.early import EARLY, install_early, jails_with_threads, until, when_it_waited
+from tests.support.early import EARLY, install_early, jails_with_threads, when_it_waited
 from tests.support.home import PROBE, DaemonHome, daemon_home
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -111,7 +112,7 @@ def test_what_it_does_while_it_waits_is_ended_and_on_record(attack: Attack, home
     source, what, destination = ACTS[name]
     install_early(home, source)
     attack.control("it works when it is asked", True, home.run("tell").body["result"]["was_told"])
-    events = until(lambda: _early(home))
+    events = wait_until(lambda: _early(home), "an early act is on record")
     attack.denied(name, (what, destination), (events[0]["what"], events[0].get("destination")))
     next_one = home.run("tell", {"text": "x"}).body["result"]
     attack.denied("its place in the next run", (True, "x"), (next_one["was_told"], next_one["text"]))
@@ -131,7 +132,7 @@ def test_it_does_not_outlive_its_end(attack: Attack, home: DaemonHome, ended_by:
     """Threads that ignore every signal, in one that is discarded, used, or left when the daemon stops: none is left."""
     install_early(home, _STAYS)
     home.run("tell")
-    attack.control("it waits", True, bool(until(lambda: jails_with_threads(home))))
+    attack.control("it waits", True, wait_until(lambda: jails_with_threads(home) > 0, "it waits"))
     if ended_by == "lock":
         home.must("POST", "/v1/vault/lock")
     elif ended_by == "removal":
@@ -144,7 +145,7 @@ def test_it_does_not_outlive_its_end(attack: Attack, home: DaemonHome, ended_by:
         first = when_it_waited(home)
         home.must("POST", "/v1/vault/lock")
         attack.control("it was used", False, first["was_told"])
-    attack.denied(f"staying after {ended_by}", True, until(lambda: jails_with_threads(home) == 0))
+    attack.denied(f"staying after {ended_by}", True, wait_until(lambda: jails_with_threads(home) == 0, "it is ended"))
 
 
 def test_a_changed_file_is_refused_though_its_old_bytes_wait(attack: Attack, home: DaemonHome) -> None:

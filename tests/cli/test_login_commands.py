@@ -12,7 +12,7 @@ from aileron.model.host_key import fingerprint
 from tests.cli.command import Command
 from tests.cli.person import at_terminal, flat
 from tests.support.home import DaemonHome, daemon_home
-from tests.support.redis_server import free_ports
+from tests.support.ports import reserve_ports
 from tests.support.sshd import SshPeer, public_line
 
 MANIFEST = """\
@@ -259,7 +259,7 @@ def test_at_a_terminal_a_database_and_its_role_are_asked_for(aileron: Command):
 
 def test_a_server_that_shows_no_key_is_said_with_what_to_do(tmp_path: Path):
     """Nobody listens there: how to get the key by other means."""
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     with daemon_home() as home:
         home.ask("GET", "/healthz")
         home.unlock()

@@ -28,11 +28,12 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron_connector import operation
 from aileron_connector.testing import call
 from aileron_sandbox.frames import GrantedHost, TcpOpen
-from tests.support.dovecot import HOST, PASSWORD, Dovecot, wait_until
+from tests.support.dovecot import HOST, PASSWORD, Dovecot
 from tests.support.logins import LoginAt, trusting
 from tests.support.plain_host import ROOT, PlainHost, Report
 from tests.support.postfix import MAX_MESSAGE, Postfix
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 SOURCE = ROOT / "connectors" / "mail"
 OFFER = "plain login"
@@ -121,7 +122,7 @@ class Account:
 
     def arrived(self, user: str, count: int) -> list[EmailMessage]:
         """What somebody got, once it is so many."""
-        wait_until(lambda: len(self.dovecot.messages(user)) >= count, f"{user} got no mail: {self.postfix.log()}")
+        wait_until(lambda: len(self.dovecot.messages(user)) >= count, f"{user} gets mail", seen=self.postfix.log)
         return [read(data) for data in self.dovecot.messages(user)]
 
 

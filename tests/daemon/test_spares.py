@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.early import install_early, jails_with_threads, until, when_it_waited
+from tests.support.early import install_early, jails_with_threads, when_it_waited
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 _THREAD = "import threading\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True).start()"
@@ -74,11 +75,11 @@ def _change_settings(home: DaemonHome) -> None:
 def test_none_waits_after(early: DaemonHome, change: Callable[[DaemonHome], None]) -> None:
     """The vault's lock, an action's end, other settings: what waited is gone in a moment, long before its time is over."""
     early.run("tell")
-    assert until(lambda: jails_with_threads(early) > 0)
+    wait_until(lambda: jails_with_threads(early) > 0, "a connector waits")
     change(early)
     if change is _change_settings:
         early.must("GET", "/v1/actions")
-    assert until(lambda: jails_with_threads(early) == 0, within_s=10)
+    wait_until(lambda: jails_with_threads(early) == 0, "no connector waits", within_s=10)
 
 
 def test_none_of_before_the_lock_is_used_after_it(early: DaemonHome) -> None:
@@ -95,6 +96,6 @@ def test_none_of_before_the_lock_is_used_after_it(early: DaemonHome) -> None:
 def test_what_waits_does_not_keep_a_daemon_from_stopping(early: DaemonHome) -> None:
     """Nothing of it is left."""
     early.run("tell")
-    assert until(lambda: jails_with_threads(early) > 0)
+    wait_until(lambda: jails_with_threads(early) > 0, "a connector waits")
     early.stop()
     assert early.daemon_pid is None

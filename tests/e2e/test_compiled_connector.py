@@ -13,10 +13,10 @@ import pytest
 from aileron_sandbox import cgroups
 from tests.cli.command import Command
 from tests.sandbox.conftest import needs_groups
-from tests.support.early import until
 from tests.support.elf_programs import LINKS, Link, compiled
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream import Seen, Upstream, answer, chunked_answer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 NAME = "github://aileron-tests/in-c"
@@ -198,12 +198,12 @@ def _waiting(home: DaemonHome) -> set[int]:
 def test_one_that_says_it_is_ready_waits_for_its_next_run(home: DaemonHome) -> None:
     """The process of the second run was there before it was asked for, and is gone after it; the record is that of the first."""
     answers = [home.run("greet", {"name": "Mira"})]
-    waiting = until(lambda: _waiting(home))
+    waiting = wait_until(lambda: _waiting(home), "a connector waits")
     answers.append(home.run("greet", {"name": "Ada"}))
 
     assert [answer.body["result"]["greeting"] for answer in answers] == ["Mira", "Ada"]
     assert waiting
-    assert until(lambda: not waiting & _waiting(home)), "whoever waited was used"
+    wait_until(lambda: not waiting & _waiting(home), "whoever waited is used")
     first, second = ([event["type"] for event in home.events(answer.body["audit_id"])] for answer in answers)
     assert first == second
     assert home.must("GET", "/v1/audit?type=connector.acted-early")["events"] == []
@@ -337,4 +337,4 @@ def test_only_who_declared_it_starts_processes_and_none_outlives_the_run(
     assert os.strerror(1) in refused.body["error"]["message"]
     assert (ran.status, ran.body["result"]) == (200, {"left": 1})
     assert forking_home.daemon_pid is not None
-    assert until(lambda: not _waiting(forking_home))  # what was exec'ed has another name
+    wait_until(lambda: not _waiting(forking_home), "no connector waits")  # what was exec'ed has another name

@@ -17,10 +17,11 @@ from aileron.model.login import LoginTarget
 from aileron.registry.build import build
 from tests.support.approver import Approver
 from tests.support.canary import scan
-from tests.support.dovecot import HOST, PASSWORD, Dovecot, wait_until
+from tests.support.dovecot import HOST, PASSWORD, Dovecot
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.postfix import Postfix
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron/connector-mail"
@@ -80,7 +81,7 @@ class Office:
 
     def arrived(self, count: int) -> list[EmailMessage]:
         """What Noor got, once it is so many."""
-        wait_until(lambda: len(self.dovecot.messages("noor")) >= count, f"no mail: {self.postfix.log()}")
+        wait_until(lambda: len(self.dovecot.messages("noor")) >= count, "mail arrives", seen=self.postfix.log)
         found = self.dovecot.messages("noor")
         return [email.message_from_bytes(data, _class=EmailMessage, policy=email.policy.default) for data in found]
 

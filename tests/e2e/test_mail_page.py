@@ -9,9 +9,10 @@ import pytest
 
 from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
 from tests.support.canary import scan
-from tests.support.dovecot import HOST, PASSWORD, Dovecot, wait_until
+from tests.support.dovecot import HOST, PASSWORD, Dovecot
 from tests.support.postfix import Postfix
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 __all__ = ["home", "shell"]  # fixtures
 
@@ -61,7 +62,7 @@ def test_the_page_does_what_it_says(
         assert (status == 0) or is_asked, f"{step.text}: {printed}"
         assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
 
-    wait_until(lambda: dovecot.messages("noor"), "the message did not arrive")
+    wait_until(lambda: dovecot.messages("noor"), "the message arrives")
     assert b"Tomorrow at one?" in dovecot.messages("noor")[0]
     assert scan([home / ".aileron"], b"Tomorrow at one?"), "the scan finds nothing that is there"
     assert scan([home / ".aileron"], PASSWORD.encode()) == {}

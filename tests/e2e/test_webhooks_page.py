@@ -11,8 +11,8 @@ from standardwebhooks import Webhook
 
 from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
 from tests.support.canary import scan
-from tests.support.dovecot import wait_until
 from tests.support.upstream import Authority, Upstream, answer
+from tests.support.waiting import wait_until
 
 __all__ = ["home", "shell"]  # fixtures
 
@@ -51,7 +51,7 @@ def test_the_page_does_what_it_says(shell: Shell, home: Path, receiver: Upstream
         if "/dev/urandom" in step.text:
             key = (home / "webhook-key.txt").read_text()
 
-    wait_until(lambda: bool(receiver.requests), "the event did not arrive")
+    wait_until(lambda: bool(receiver.requests), "the event arrives")
     (seen,) = receiver.requests
     event = Webhook(key).verify(seen.body, {name.lower(): value for name, value in seen.fields})
     assert (seen.target, event["type"], event["data"]) == ("/hooks/orders", "order.placed", {"order": 42})

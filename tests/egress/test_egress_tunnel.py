@@ -11,10 +11,8 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 
-import anyio
 import pytest
 
 from aileron.egress.refusal import Reason
@@ -24,6 +22,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from tests.support.tunnels import DEADLINE_S, Proxy, read_answer
 from tests.support.upstream import Authority, Upstream, answer
+from tests.support.waiting import wait_still, wait_until, wait_until_async
 
 HOST = "api.example.test"
 OTHER = "other.example.test"
@@ -171,8 +170,8 @@ def test_a_client_that_does_not_read_stops_the_host(authority: Authority) -> Non
             proxy.resolver[HOST] = ["127.0.0.1"]
             with proxy.connect(f"{HOST}:{port}") as (client, _):
                 client.sendall(client_hello(HOST))
-                wait_until_still(sent)
-                held = len(sent)
+                wait_until(lambda: sent, "the host sends")
+                held = wait_still(lambda: len(sent), "the host is stopped")
                 got, size = hashlib.sha256(), 0
                 while data := client.recv(1 << 20):
                     got.update(data)
@@ -181,16 +180,6 @@ def test_a_client_that_does_not_read_stops_the_host(authority: Authority) -> Non
             assert size == count << 20
             assert got.digest() == hashlib.sha256(block * count).digest()
             assert proxy.report().bytes_down == count << 20
-
-
-def wait_until_still(growing: list[int]) -> None:
-    """Until it has something in it, and has not grown for a while."""
-    seen, since, until = 0, time.monotonic(), time.monotonic() + DEADLINE_S
-    while not seen or time.monotonic() < since + 0.3:
-        assert time.monotonic() < until
-        if len(growing) != seen:
-            seen, since = len(growing), time.monotonic()
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager
@@ -459,7 +448,7 @@ def client_hello_like(data: bytes) -> bytes:
 def test_an_end_of_the_session_ends_its_tunnels(proxy: Proxy, upstream: Upstream, authority: Authority) -> None:
     """Now, and on record as that."""
     with tls_through(proxy, upstream, authority) as tls:
-        proxy.wait(lambda: upstream.connections)
+        wait_until(lambda: upstream.connections, "the tunnel is there")
         proxy.end_session()
         with contextlib.suppress(ssl.SSLError, OSError):
             assert tls.recv(1) == b""
@@ -477,7 +466,7 @@ def test_a_client_that_vanishes_lets_go_of_the_host(proxy: Proxy, upstream: Upst
     with tls_through(proxy, upstream, authority) as tls:
         tls.sendall(b"GET / HTTP/1.1\r\n")
         tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset
-    proxy.wait(lambda: not proxy.carrying)
+    wait_until(lambda: not proxy.carrying, "nothing is left", seen=lambda: proxy.carrying)
     assert proxy.report().reason in ("reset by client", "closed")
     assert not proxy.way.sessions
 
@@ -534,11 +523,11 @@ def test_one_more_than_there_are_places_for_is_turned_away(proxy: Proxy, upstrea
     """With a 503; and when one has closed there is a place again."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(proxy.connected()) for _ in range(MAX_OF_A_SESSION)]
-        proxy.wait(lambda: proxy.carrying == MAX_OF_A_SESSION)
+        wait_until(lambda: proxy.carrying == MAX_OF_A_SESSION, "all are there", seen=lambda: proxy.carrying)
         with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
             assert (answered.status, answered.reason) == (503, Reason.TUNNEL_LIMIT.value)
         held[0].close()
-        proxy.wait(lambda: proxy.carrying < MAX_OF_A_SESSION)
+        wait_until(lambda: proxy.carrying < MAX_OF_A_SESSION, "one has gone")
         with proxy.connect(f"{HOST}:{upstream.port}") as (_, answered):
             assert answered.status == 200
 
@@ -571,11 +560,11 @@ class Asking:
         """What the test decided; it is looked for often."""
         self.asked += 1
         try:
-            while self.decision is None:
-                await anyio.sleep(0.01)
+            await wait_until_async(lambda: self.decision is not None, "the test decides")
         except BaseException:
             self.cancelled += 1
             raise
+        assert self.decision is not None
         if isinstance(self.decision, AileronError):
             raise self.decision
         return self.decision
@@ -595,7 +584,7 @@ def test_a_client_waits_for_a_person(asking: tuple[Asking, Proxy], upstream: Ups
     policy, proxy = asking
     with proxy.connected() as client:
         client.sendall(f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\n\r\n".encode())
-        proxy.wait(lambda: policy.asked)
+        wait_until(lambda: policy.asked, "the policy is asked")
         assert proxy.looked_up == []
         policy.decision = Admitted()
         assert read_answer(client).status == 200
@@ -613,13 +602,13 @@ def test_nobody_is_asked_for_a_client_that_has_gone(asking: tuple[Asking, Proxy]
     head = f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\n\r\n".encode()
     with proxy.connected() as client:
         client.sendall(head)
-        proxy.wait(lambda: policy.asked == 1)
-    proxy.wait(lambda: policy.cancelled == 1)
+        wait_until(lambda: policy.asked == 1, "the policy is asked")
+    wait_until(lambda: policy.cancelled == 1, "the question is withdrawn")
     with proxy.connected() as client:
         client.sendall(head)
-        proxy.wait(lambda: policy.asked == 2)
+        wait_until(lambda: policy.asked == 2, "the policy is asked")
         proxy.end_session()
-        proxy.wait(lambda: policy.cancelled == 2)
+        wait_until(lambda: policy.cancelled == 2, "the question is withdrawn")
         assert client.recv(1) == b""
 
 

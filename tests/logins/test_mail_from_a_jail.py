@@ -18,11 +18,13 @@ import pytest
 from aileron.model.login import LoginTarget
 from aileron.registry.build import build
 from tests.support.canary import find, scan
-from tests.support.dovecot import PASSWORD, Dovecot, free_port, wait_until
+from tests.support.dovecot import PASSWORD, Dovecot
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.memories import descendants_of, memory_of
+from tests.support.ports import reserve_ports
 from tests.support.postfix import OFFERS, Postfix
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]
 
@@ -70,7 +72,7 @@ def account(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     is_tls = request.param == "tls"
     with contextlib.ExitStack() as undo:
         dovecot = undo.enter_context(Dovecot(authority))
-        submission = free_port()
+        (submission,) = reserve_ports(1)
         if os.geteuid() == 0:
             postfix = undo.enter_context(Postfix(authority, dovecot, OFFERS[:1]))
             submission = (postfix.submissions if is_tls else postfix.submission)[OFFERS[0]]
@@ -104,7 +106,7 @@ def test_mail_is_sent_by_smtplib(account: Account) -> None:
     for start in (False, True):
         before = len(account.dovecot.messages("noor"))
         sent = account.done("send", subject=f"jail {start}", to="noor@example.com", start=start)
-        wait_until(lambda before=before: len(account.dovecot.messages("noor")) == before + 1, "nothing arrived")  # type: ignore[misc]
+        wait_until(lambda before=before: len(account.dovecot.messages("noor")) == before + 1, "a message arrives")  # type: ignore[misc]
         events = account.home.events(sent["audit_id"])
         kinds = [event["type"] for event in events]
         assert kinds.index("egress.sending") < kinds.index("egress.envelope") < kinds.index("egress.submitted")
@@ -146,7 +148,7 @@ def test_the_password_is_in_no_jail_no_file_and_no_answer(account: Account) -> N
                 found[pid] = memory
         return bool(found)
 
-    wait_until(is_in_a_jail, "no jail has the message")
+    wait_until(is_in_a_jail, "a jail has the message")
     reading.join(30)
     for memory in found.values():
         assert find(memory, SECRET, b"\0mira\0" + SECRET) == []

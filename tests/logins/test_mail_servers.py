@@ -16,11 +16,12 @@ from aileron.logins.protocol import Login
 from aileron.logins.protocols.imap import ImapLogin
 from aileron.logins.protocols.pop3 import Pop3Login
 from aileron.logins.protocols.smtp import SmtpLogin
-from tests.support.dovecot import PASSWORD, Dovecot, wait_until
+from tests.support.dovecot import PASSWORD, Dovecot
 from tests.support.logins import LoginAt, trusting
 from tests.support.mail_clients import imap, pop3, smtp
 from tests.support.postfix import MAX_MESSAGE, Postfix
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 SECRET = PASSWORD.encode()
 TOKEN = b"ya29.a-token-of-the-tests"
@@ -304,7 +305,7 @@ def test_smtplib_sends_by_each_mechanism(
     assert isinstance(submitted, Submitted)
     assert submitted.code == 250
     assert submitted.size >= (envelope.size or 0) > 0
-    wait_until(lambda: len(dovecot.messages("noor")) == before + 1, "no message arrived")
+    wait_until(lambda: len(dovecot.messages("noor")) == before + 1, "a message arrives")
     assert any(
         b"\n.begins with a dot\nand ends\n.\n" in one.replace(b"\r\n", b"\n") for one in dovecot.messages("noor")
     )
@@ -385,7 +386,7 @@ def test_a_wrong_password_is_said_and_tried_once(
     assert "wrong-password" not in failed.message + failed.said
     assert failed.said
     if protocol != "smtp":
-        wait_until(lambda: "auth failed, 1 attempts" in dovecot.log(), dovecot.log())
+        wait_until(lambda: "auth failed, 1 attempts" in dovecot.log(), "the failure is logged", seen=dovecot.log)
         assert "auth failed, 2 attempts" not in dovecot.log()
 
 

@@ -40,6 +40,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from tests.support.waiting import Late, wait_until
+
 __all__ = ["MISSING", "PATIENCE_S", "Browser", "BrowserError", "needs_browser"]
 
 PATIENCE_S: Final = 15.0
@@ -156,13 +158,16 @@ class Browser:
 
         What `ask` looked at may be gone by then, because the page became another: that is no answer.
         """
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
+
+        def look() -> str:
             with contextlib.suppress(BrowserError):
-                if found := ask():
-                    return found
-            time.sleep(0.05)
-        raise BrowserError(f"{otherwise}: {self._shown()}")
+                return ask()
+            return ""
+
+        try:
+            return wait_until(look, otherwise, within_s=PATIENCE_S)
+        except Late as late:
+            raise BrowserError(f"{late}: {self._shown()}") from None
 
     # Elements, each by a CSS selector
 

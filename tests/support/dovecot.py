@@ -19,29 +19,27 @@ import grp
 import json
 import os
 import pwd
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qs
 
 import pytest
 
+from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority, Seen, Upstream, answer
+from tests.support.waiting import wait_listening
 
-__all__ = ["HOST", "PASSWORD", "Dovecot", "free_port", "needs", "wait_until"]
+__all__ = ["HOST", "PASSWORD", "Dovecot", "needs"]
 
 HOST: Final = "localhost"
 PASSWORD: Final = 'correct "horse\\ \u00fcber battery'
 """With what has to be escaped in an IMAP string, and a letter outside of ASCII."""
-_START_S: Final = 20.0
 
 
 def needs(program: str, package: str) -> None:
@@ -53,32 +51,6 @@ def needs(program: str, package: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(words)
     pytest.skip(words)
-
-
-def free_port() -> int:
-    """One on 127.0.0.1 that nobody has now, nor is given by the kernel before the server has it: below ip_local_port_range."""
-    for _attempt in range(100):
-        port = random.randrange(10_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise OSError("no port is free")
-
-
-def wait_until(is_true: Callable[[], object], what: str) -> None:
-    """AssertionError with `what` after 20 s."""
-    until = time.monotonic() + _START_S
-    while not is_true():
-        assert time.monotonic() < until, what
-        time.sleep(0.01)
-
-
-def listens(port: int) -> bool:
-    """Somebody accepts connections there."""
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 def _arrival(message: Path) -> tuple[int, int]:
@@ -97,7 +69,7 @@ class Dovecot:
         self._mechanisms: Final = mechanisms
         self.tokens: dict[str, str] = {}
         """Access token → user."""
-        self.imap, self.imaps, self.pop3, self.pop3s = (free_port() for _ in range(4))
+        self.imap, self.imaps, self.pop3, self.pop3s = reserve_ports(4)
         self._introspection: Final = Upstream(self._introspect)
         user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
         self.user: Final = user
@@ -118,9 +90,7 @@ class Dovecot:
                 start_new_session=True,
             )
             undo.enter_context(self._introspection)
-            wait_until(
-                lambda: all(map(listens, (self.imap, self.imaps, self.pop3, self.pop3s))), "dovecot did not start"
-            )
+            wait_listening(self._process, self.imap, self.imaps, self.pop3, self.pop3s, says=self.log)
             self._undo = undo.pop_all()
         return self
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import psutil
 
 from tests.support.home import DaemonHome
 
-__all__ = ["EARLY", "install_early", "jails_with_threads", "until", "when_it_waited"]
+__all__ = ["EARLY", "install_early", "jails_with_threads", "when_it_waited"]
 
-_T = TypeVar("_T")
 EARLY: Final = "github://aileron-tests/early"
 _SOURCE: Final = Path(__file__).parent / "connectors" / "early"
 _PATIENCE_S: Final = 20.0
@@ -46,14 +44,6 @@ def when_it_waited(home: DaemonHome, action: str = "tell", **args: Any) -> dict[
         if not told["was_told"]:
             return {**told, "audit_id": answer.body["audit_id"]}
     raise AssertionError("no run found its connector waiting")
-
-
-def until(what: Callable[[], _T], within_s: float = _PATIENCE_S) -> _T:
-    """What `what` says, asked again while that is nothing, at most for so long."""
-    over = time.monotonic() + within_s
-    while not (found := what()) and time.monotonic() < over:
-        time.sleep(0.05)
-    return found
 
 
 def jails_with_threads(home: DaemonHome) -> int:

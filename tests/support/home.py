@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 import signal
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +24,7 @@ from aileron.registry.build import build
 from tests.support import forks
 from tests.support.answers import check_answer
 from tests.support.canary import scan
+from tests.support.waiting import try_lock, wait_ended, wait_until
 
 __all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action", "word"]
 
@@ -203,16 +202,11 @@ class DaemonHome:
 
     def _wait_gone(self, pid: int) -> None:
         """Until the lock is free: a dying process of several threads is a zombie before its files are closed."""
+        wait_ended(pid, within_s=_END_S)
         with (self.path / "run" / "daemon.lock").open("rb") as lock:
-            until = time.monotonic() + _END_S
-            while time.monotonic() < until:
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    with contextlib.suppress(ChildProcessError):
-                        os.waitpid(pid, 0)
-                    return
-                time.sleep(0.01)
-        raise TimeoutError(f"process {pid} still holds its lock after {_END_S} s")
+            wait_until(lambda: try_lock(lock), f"process {pid} lets its lock go", within_s=_END_S)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
 
 
 def word(answer: Answer) -> str:

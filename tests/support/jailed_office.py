@@ -22,7 +22,6 @@ import dataclasses
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +35,7 @@ from tests.support.memories import command_of, descendants_of, memory_of, memory
 from tests.support.other_user import UID
 from tests.support.their_home import their_home
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 __all__ = ["FORMS", "USERS", "Looked", "Waiting", "forms_of", "keep_frames", "look_while", "office"]
 
@@ -124,12 +124,13 @@ class Waiting:
         self._home = home
         self._running = threading.Thread(target=self._run, args=(action, args))
         self._running.start()
-        until = time.monotonic() + WAIT_S
-        while (jail := self._found(args["word"])) is None:
-            assert not self._answers, self._answers[0].body
-            assert time.monotonic() < until, "no jail waits"
-            time.sleep(0.02)
-        self.jail: int = jail
+        found = wait_until(
+            lambda: self._found(args["word"]),
+            "a jail waits",
+            unless=lambda: self._answers and f"it was answered: {self._answers[0].body}",
+        )
+        assert found is not None
+        self.jail: int = found
 
     def _run(self, action: str, args: dict[str, Any]) -> None:
         with contextlib.suppress(DaemonUnreachable):  # where the daemon is killed

@@ -12,13 +12,14 @@ import contextlib
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Final, Self
 
 import pytest
+
+from tests.support.ports import reserve_ports
+from tests.support.waiting import wait_listening
 
 __all__ = ["REALMS", "Lighttpd"]
 
@@ -49,7 +50,6 @@ auth.require = (
   "/basic/" => ("method" => "basic", "realm" => "{md5}", "require" => "valid-user")
 )
 """
-_START_S: Final = 10.0
 
 
 class Lighttpd:
@@ -61,8 +61,7 @@ class Lighttpd:
             pytest.skip("needs lighttpd")
         self._program: Final = _PROGRAM
         self._here: Final = directory
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: Final = int(free.getsockname()[1])
+        (self.port,) = reserve_ports(1)
         for path, realm in REALMS.items():
             (directory / "www" / path).mkdir(parents=True)
             (directory / "www" / path / "page").write_text(realm)
@@ -78,13 +77,11 @@ class Lighttpd:
     def __enter__(self) -> Self:
         command = [self._program, "-D", "-f", str(self._here / "lighttpd.conf")]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + _START_S
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return self
-            time.sleep(0.02)
-        self.__exit__()
-        raise AssertionError((self._here / "error.log").read_text())
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.__exit__)
+            wait_listening(self._process, self.port, says=(self._here / "error.log").read_text)
+            undo.pop_all()
+        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._process.terminate()

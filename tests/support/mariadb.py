@@ -13,17 +13,17 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Final, Self
 
 import pymysql
 import pytest
 
+from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
+from tests.support.waiting import end_of, wait_until
 
 __all__ = ["MariaDB", "needs_mariadb"]
 
@@ -79,8 +79,7 @@ class MariaDB:
         (self._directory / "data").mkdir()
         key, certificate = self._authority.server_files(self._directory, "localhost")
         key.chmod(0o600)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        (self.port,) = reserve_ports(1)
         tls = f"ssl-key = {key}\nssl-cert = {certificate}" if self._tls else "skip-ssl"
         settings = self._directory / "my.cnf"
         settings.write_text(_SETTINGS.format(directory=self._directory, port=self.port, tls=tls))
@@ -111,7 +110,8 @@ class MariaDB:
             cwd="/",
             **self._as(),
         )
-        self._wait()
+        said = (self._directory / "log").read_text
+        wait_until(self._is_ready, "mariadbd starts", seen=said, unless=end_of(self._server))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -145,13 +145,8 @@ class MariaDB:
             for path in paths:
                 os.chown(path, self._user.pw_uid, self._user.pw_gid)
 
-    def _wait(self) -> None:
-        until = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                self.run("SELECT 1")
-                return
-            except pymysql.err.OperationalError:
-                if self._server.poll() is not None or time.monotonic() > until:
-                    pytest.fail(f"mariadbd did not start:\n{(self._directory / 'log').read_text()}")
-                time.sleep(0.02)
+    def _is_ready(self) -> bool:
+        try:
+            return bool(self.run("SELECT 1"))
+        except pymysql.err.OperationalError:
+            return False

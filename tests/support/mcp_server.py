@@ -13,7 +13,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tests.support.waiting import wait_until
 
 READS = ToolAnnotations(read_only_hint=True)
 DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True)
@@ -128,11 +129,7 @@ def serving(app: Any, files: tuple[Path, Path] | None = None, port: int = 0) -> 
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="mcp server")
     thread.start()
     try:
-        until = time.monotonic() + 30
-        while not server.started:
-            if time.monotonic() > until:
-                raise TimeoutError("the server did not start")
-            time.sleep(0.01)
+        wait_until(lambda: server.started, "the server starts", unless=lambda: not thread.is_alive() and "it ended")
         yield listener.getsockname()[1]
     finally:
         server.should_exit = True

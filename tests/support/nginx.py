@@ -10,24 +10,23 @@ what asks for no certificate is another port. It runs as whoever runs the tests,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Final, Self
 
 import msgspec
 import pytest
 
-from tests.support.redis_server import free_ports
+from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_listening
 
 __all__ = ["Nginx", "Served", "needs_nginx"]
 
 _PROGRAM: Final = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-_READY_S: Final = 10.0
 needs_nginx = pytest.mark.skipif(
     _PROGRAM is None and "CI" not in os.environ, reason="nginx is not installed: apt-get install nginx-light"
 )
@@ -90,7 +89,7 @@ class Nginx:
         self, directory: Path, authority: Authority, client_ca: Path, host: str = "localhost", verify: str = "on"
     ) -> None:
         self._directory: Final = directory
-        self.port, self.port_1, self.open_port = free_ports(3)
+        self.port, self.port_1, self.open_port = reserve_ports(3)
         key, certificate = authority.server_files(directory, host, "127.0.0.1")
         listening = ((self.port, " http2", verify), (self.port_1, "", verify), (self.open_port, " http2", "off"))
         servers = [
@@ -122,22 +121,13 @@ class Nginx:
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
-        until = time.monotonic() + _READY_S
-        while not self._is_ready():
-            if time.monotonic() > until or self._process.poll() is not None:
-                self.__exit__()
-                raise RuntimeError((self._directory / "nginx.out").read_text(encoding="utf-8", errors="replace"))
-            time.sleep(0.02)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.__exit__)
+            wait_listening(self._process, self.open_port, says=(self._directory / "nginx.out").read_text)
+            undo.pop_all()
         return self
 
     def __exit__(self, *_error: object) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-    def _is_ready(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.open_port), 1).close()
-        except OSError:
-            return False
-        return True

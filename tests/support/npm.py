@@ -15,7 +15,6 @@ Not here: what is installed (agents/install.py, conformance/install.py), making 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import platform
@@ -23,10 +22,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
+
+from tests.support.waiting import Late, try_lock, wait_until
 
 __all__ = ["NODE_PIN", "NotInstalled", "cached", "npm", "put_node", "put_packages", "put_program", "run"]
 
@@ -153,14 +153,9 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Hold a lock that ends with the process; waits at most `_OTHER_S`."""
-    until = time.monotonic() + _OTHER_S
     with path.open("wb") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise NotInstalled(f"somebody else has been installing for {_OTHER_S:g} s: {path}") from None
-                time.sleep(0.2)
+        try:
+            wait_until(lambda: try_lock(lock), f"somebody else has installed: {path}", within_s=_OTHER_S)
+        except Late as late:
+            raise NotInstalled(str(late)) from None
         yield

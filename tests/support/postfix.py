@@ -26,9 +26,10 @@ from typing import Final, Self
 
 import pytest
 
-from tests.support.dovecot import HOST, Dovecot, free_port, needs, wait_until
-from tests.support.dovecot import listens as _listens
+from tests.support.dovecot import HOST, Dovecot, needs
+from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_listening, wait_until
 
 __all__ = ["MAX_MESSAGE", "OFFERS", "Postfix"]
 
@@ -63,8 +64,8 @@ class Postfix:
             pytest.skip("postfix starts as root only")
         self._authority: Final = authority
         self._dovecot: Final = dovecot
-        self.submission: Final = {mechanisms: free_port() for mechanisms in offers}
-        self.submissions: Final = {mechanisms: free_port() for mechanisms in offers}
+        self.submission: Final = dict(zip(offers, reserve_ports(len(offers)), strict=True))
+        self.submissions: Final = dict(zip(offers, reserve_ports(len(offers)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -82,10 +83,7 @@ class Postfix:
                 start_new_session=True,
                 env={"PATH": "/usr/sbin:/usr/bin:/bin", "MAIL_CONFIG": str(self.folder / "etc")},
             )
-            wait_until(
-                lambda: all(map(_listens, (*self.submission.values(), *self.submissions.values()))),
-                "postfix did not start",
-            )
+            wait_listening(self._process, *self.submission.values(), *self.submissions.values(), says=self.log)
             self._undo = undo.pop_all()
         return self
 
@@ -99,7 +97,7 @@ class Postfix:
 
     def settle(self) -> None:
         """Wait until every message that it took is delivered, so that none of an earlier test arrives in a later one."""
-        wait_until(lambda: not self._has_waiting(), f"a message waits: {self.log()}")
+        wait_until(lambda: not self._has_waiting(), "no message waits", seen=self.log)
 
     def _has_waiting(self) -> bool:
         folders = (self.folder / "queue" / name for name in ("maildrop", "incoming", "active", "deferred"))

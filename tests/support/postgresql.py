@@ -15,11 +15,9 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,7 +25,9 @@ from typing import Any, Final, Self
 import pg8000.native
 import pytest
 
+from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
+from tests.support.waiting import end_of, wait_until
 
 __all__ = ["ADMIN", "ADMIN_PASSWORD", "PostgreSQL", "needs_postgresql"]
 
@@ -88,8 +88,7 @@ class PostgreSQL:
         key, certificate = self._authority.server_files(self._directory, "localhost")
         key.chmod(0o600)
         self._give(key, certificate)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        (self.port,) = reserve_ports(1)
         settings = f"{_SETTINGS}port = {self.port}\n{self._settings}"
         if self._tls:
             settings += f"ssl = on\nssl_key_file = '{key}'\nssl_cert_file = '{certificate}'\n"
@@ -99,7 +98,12 @@ class PostgreSQL:
             self._server = subprocess.Popen(
                 [_PROGRAMS / "postgres", "-D", data], stdout=log, stderr=log, cwd="/", **self._as()
             )
-        self._wait()
+        wait_until(
+            self._is_ready,
+            "postgres starts",
+            seen=self.log.read_text,
+            unless=end_of(self._server),
+        )
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -136,13 +140,9 @@ class PostgreSQL:
     def _run(self, *command: object) -> None:
         subprocess.run([str(word) for word in command], check=True, capture_output=True, cwd="/", **self._as())
 
-    def _wait(self) -> None:
-        until = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                with self.admin():
-                    return
-            except (pg8000.exceptions.Error, OSError):
-                if self._server.poll() is not None or time.monotonic() > until:
-                    pytest.fail(f"postgres did not start:\n{self.log.read_text()}")
-                time.sleep(0.02)
+    def _is_ready(self) -> bool:
+        try:
+            with self.admin():
+                return True
+        except (pg8000.exceptions.Error, OSError):
+            return False

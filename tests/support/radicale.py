@@ -18,7 +18,6 @@ import http.client
 import os
 import re
 import secrets
-import socket
 import ssl
 import subprocess
 import sys
@@ -28,9 +27,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.support.ports import reserve_ports
+
 START_S: Final = 30.0
 REQUEST_S: Final = 10.0
-ATTEMPTS: Final = 3
 
 
 class RadicaleServer:
@@ -58,17 +58,13 @@ class RadicaleServer:
         """Start it and wait until it answers. TimeoutError with its log if it does not."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "users").write_text(f"{self.user}:{self.password}\n", encoding="utf-8")
-        for attempt in range(ATTEMPTS):
-            # It does not take port 0, and between our choice and its bind somebody else may take the port.
-            self.port = _free_port()
-            self._spawn()
-            try:
-                self.wait_for_log("Radicale server ready", START_S)
-                return
-            except TimeoutError:
-                self.stop()
-                if attempt == ATTEMPTS - 1:
-                    raise
+        (self.port,) = reserve_ports(1)  # it does not take port 0
+        self._spawn()
+        try:
+            self.wait_for_log("Radicale server ready", START_S)
+        except TimeoutError:
+            self.stop()
+            raise
 
     def _spawn(self) -> None:
         config = self._folder / "config"
@@ -193,9 +189,3 @@ class RadicaleServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

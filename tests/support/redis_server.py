@@ -6,36 +6,26 @@ tests.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Final, Self
 
 import pytest
 
+from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_listening
 
-__all__ = ["RedisServer", "free_ports", "needs_redis"]
+__all__ = ["RedisServer", "needs_redis"]
 
-_READY_S: Final = 10.0
 needs_redis = pytest.mark.skipif(
     shutil.which("redis-server") is None and "CI" not in os.environ,
     reason="redis-server is not installed: apt-get install redis-server",
 )
 """Skips a test where there is no server. In CI it is there, or the test fails."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free just now, all different."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 class RedisServer:
@@ -44,7 +34,7 @@ class RedisServer:
     def __init__(self, directory: Path, authority: Authority, *users: str) -> None:
         self._directory: Final = directory
         self.log: Final = directory / "redis.log"
-        self.port, self.tls_port = free_ports(2)
+        self.port, self.tls_port = reserve_ports(2)
         key, certificate = authority.server_files(directory, "localhost", "127.0.0.1")
         acl = list(users) if any(user.startswith("default ") for user in users) else ["default off", *users]
         (directory / "redis.conf").write_text(
@@ -72,22 +62,13 @@ class RedisServer:
             self._process = subprocess.Popen(
                 ["redis-server", str(self._directory / "redis.conf")], stdout=log, stderr=subprocess.STDOUT
             )
-        until = time.monotonic() + _READY_S
-        while not self._is_ready():
-            if time.monotonic() > until or self._process.poll() is not None:
-                self.__exit__()
-                raise RuntimeError(self.log.read_text(encoding="utf-8", errors="replace"))
-            time.sleep(0.02)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.__exit__)
+            wait_listening(self._process, self.port, self.tls_port, says=self.log.read_text)
+            undo.pop_all()
         return self
 
     def __exit__(self, *_error: object) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-
-    def _is_ready(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.tls_port), 1).close()
-        except OSError:
-            return False
-        return True

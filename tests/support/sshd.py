@@ -7,13 +7,13 @@ may be (`SshPeer`): one on asyncssh that takes a password, or does what no serve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pwd
 import shutil
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,11 +21,11 @@ from typing import Any, Final, Self
 import asyncssh
 import pytest
 
-from tests.support.redis_server import free_ports
+from tests.support.ports import reserve_ports
+from tests.support.waiting import wait_listening, wait_text
 
 __all__ = ["HOST_KEYS", "USER", "SshPeer", "Sshd", "needs_sshd", "public_line"]
 
-_READY_S: Final = 10.0
 _SSHD: Final = "/usr/sbin/sshd"
 USER: Final = pwd.getpwuid(os.getuid()).pw_name
 """Who can log in."""
@@ -47,7 +47,7 @@ class Sshd:
 
     def __init__(self, directory: Path, *settings: str) -> None:
         self._directory: Final = directory
-        (self.port,) = free_ports(1)
+        (self.port,) = reserve_ports(1)
         self.host_keys: Final = {name: asyncssh.generate_private_key(name) for name in HOST_KEYS}
         self.client_key: Final = asyncssh.generate_private_key("ssh-ed25519")
         self.client_secret: Final[bytes] = self.client_key.export_private_key()  # not the same each time
@@ -91,10 +91,7 @@ class Sshd:
 
     def wait_logged(self, text: str) -> None:
         """Until the server has written this. It does so behind what it answers."""
-        until = time.monotonic() + _READY_S
-        while text not in self.log:
-            assert time.monotonic() < until, self.log
-            time.sleep(0.02)
+        wait_text(self._directory / "sshd.log", text)
 
     def __enter__(self) -> Self:
         if os.getuid() == 0:
@@ -105,12 +102,10 @@ class Sshd:
             self._process = subprocess.Popen(
                 [_SSHD, "-D", "-e", "-f", str(self._directory / "sshd_config")], stdout=log, stderr=subprocess.STDOUT
             )
-        until = time.monotonic() + _READY_S
-        while "Server listening" not in self.log:
-            if time.monotonic() > until or self._process.poll() is not None:
-                self.__exit__()
-                raise RuntimeError(self.log)
-            time.sleep(0.02)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.__exit__)
+            wait_listening(self._process, self.port, says=lambda: self.log)
+            undo.pop_all()
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -21,10 +21,11 @@ from typing import Final, Self
 
 import pytest
 
+from tests.support.waiting import Late, wait_until
+
 __all__ = ["Tmux"]
 
 _DEADLINE_S: Final = 40.0
-_PAUSE_S: Final = 0.05
 _KEY_S: Final = 0.7
 """For a key to have been seen to, before it is pressed again: longer than a key of the console is dead."""
 
@@ -87,29 +88,30 @@ class Tmux:
         self.do("send-keys", "-l", text)
         self.do("send-keys", "Enter")
 
-    def until(self, *wanted: str) -> str:
+    def until(self, *wanted: str, within_s: float = _DEADLINE_S) -> str:
         """Until all of these stand on the screen; the screen."""
-        until = time.monotonic() + _DEADLINE_S
-        while not all(one in (text := self.text) for one in wanted):
-            assert time.monotonic() < until, f"{wanted} are not to be seen:\n{text}"
-            time.sleep(_PAUSE_S)
-        return text
+
+        def look() -> str | None:
+            text = self.text
+            return text if all(one in text for one in wanted) else None
+
+        return str(wait_until(look, f"{wanted} are shown", within_s=within_s, seen=lambda: self.text))
 
     def until_over(self) -> None:
         """Until the program has ended."""
-        until = time.monotonic() + _DEADLINE_S
-        while not self.is_over:
-            assert time.monotonic() < until, f"it still runs:\n{self.text}"
-            time.sleep(_PAUSE_S)
+        wait_until(lambda: self.is_over, "the program ends", within_s=_DEADLINE_S, seen=lambda: self.text)
 
     def until_pressed(self, key: str, wanted: str) -> str:
         """Until a key has done this; it is pressed again where it was pressed too early, as a person would."""
-        until = time.monotonic() + _DEADLINE_S
-        while wanted not in (text := self.text):
-            assert time.monotonic() < until, f"{wanted} is not to be seen:\n{text}"
+        patience_s, over = 0.0, time.monotonic() + _DEADLINE_S
+        while True:
+            try:
+                return self.until(wanted, within_s=patience_s)
+            except Late:
+                if time.monotonic() > over:
+                    raise
             self.keys(key)
-            time.sleep(_KEY_S)
-        return text
+            patience_s = _KEY_S
 
     def _tmux(self, *words: str) -> list[str]:
         return ["env", "-u", "TMUX", "tmux", "-S", str(self._folder / "s"), *words]

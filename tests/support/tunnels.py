@@ -15,7 +15,6 @@ import dataclasses
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -29,6 +28,7 @@ from aileron.egress.tunnel import HostPolicy, TunnelIntent, TunnelReport, WayOut
 from aileron.egress.tunnel.policy import Admitted, Cell, Refused, listed
 from aileron.model.host_pattern import HostPattern, parse_host_patterns
 from aileron.model.names import HostPort
+from tests.support.waiting import wait_until
 
 __all__ = ["DEADLINE_S", "Answer", "Door", "Proxy", "TestCell", "read_answer"]
 
@@ -191,16 +191,14 @@ class Proxy:
         """A connection on which that destination was asked for."""
         return self.asked(f"CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n\r\n".encode())
 
-    def wait(self, is_so: Callable[[], object]) -> None:
-        """Until it is."""
-        until = time.monotonic() + DEADLINE_S
-        while not is_so():
-            assert time.monotonic() < until, "it never was"
-            time.sleep(0.005)
-
     def report(self) -> TunnelReport:
         """That of the tunnel that ended last, waited for."""
-        self.wait(lambda: len(self.journal.reports) == len(self.journal.intents) and self.journal.reports)
+        journal = self.journal
+        wait_until(
+            lambda: len(journal.reports) == len(journal.intents) and journal.reports,
+            "every tunnel has a report",
+            seen=lambda: (journal.intents, journal.reports),
+        )
         return self.journal.reports[-1]
 
 

@@ -17,27 +17,44 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import inspect
 import os
 import select
+import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
 
-__all__ = ["DEADLINE_S", "Late", "wait_gone", "wait_text", "wait_text_async", "wait_until", "wait_until_async"]
+__all__ = [
+    "DEADLINE_S",
+    "Late",
+    "end_of",
+    "try_lock",
+    "wait_ended",
+    "wait_gone",
+    "wait_listening",
+    "wait_still",
+    "wait_still_async",
+    "wait_text",
+    "wait_text_async",
+    "wait_until",
+    "wait_until_async",
+]
 
 _T = TypeVar("_T")
 DEADLINE_S: Final = 20.0
 """Long enough for a machine that does four other things, and a sixth of what a test has (pytest-timeout)."""
 _FIRST_PAUSE_S: Final = 0.001
 _LONGEST_PAUSE_S: Final = 0.05
-_GROWTH: Final = 1.5
-"""Ten looks in the first tenth of a second, twenty in each later one."""
+_GROWTH: Final = 1.3
+"""A dozen looks in the first tenth of a second, twenty in each later one."""
 _UNTOLD_S: Final = 0.5
 """How long a file that changes without an event goes unseen: one that came into a directory before that was watched, /proc."""
 _MAX_SHOWN: Final = 2000
@@ -122,6 +139,24 @@ async def wait_until_async(
         await anyio.sleep(patience.pause_s(found))
 
 
+def wait_still(look: Callable[[], _T], what: str, *, for_s: float = 0.3, within_s: float = DEADLINE_S) -> _T:
+    """Wait until what `look` returns has not changed for some time, and return it: for what must not happen, or stops."""
+    patience, found = _Patience(what, within_s), look()
+    since = time.monotonic()
+    while time.monotonic() < since + for_s:
+        time.sleep(min(for_s, patience.pause_s(found)))
+        if (now := look()) != found:
+            found, since = now, time.monotonic()
+    return found
+
+
+async def wait_still_async(
+    look: Callable[[], _T], what: str, *, for_s: float = 0.3, within_s: float = DEADLINE_S
+) -> _T:
+    """Wait as wait_still does, in a thread, while other tasks go on."""
+    return await anyio.to_thread.run_sync(lambda: wait_still(look, what, for_s=for_s, within_s=within_s))
+
+
 def wait_text(
     path: Path, text: str = "", *, within_s: float = DEADLINE_S, unless: Callable[[], object] | None = None
 ) -> str:
@@ -141,17 +176,52 @@ async def wait_text_async(path: Path, text: str = "", *, within_s: float = DEADL
     return await anyio.to_thread.run_sync(lambda: wait_text(path, text, within_s=within_s))
 
 
+def end_of(process: subprocess.Popen[Any]) -> Callable[[], str]:
+    """Return a function for `unless` that says how the process ended, and nothing while it runs."""
+    return lambda: "" if process.poll() is None else f"it ended with {process.returncode}"
+
+
+def wait_listening(process: subprocess.Popen[Any], *ports: int, says: Callable[[], str] = str) -> None:
+    """Wait until a server accepts connections at these ports of 127.0.0.1; Late has the end of what it `says`."""
+    for port in ports:
+        wait_until(
+            functools.partial(_listens, port),
+            f"{process.args!r} listens at port {port}",
+            seen=says,
+            unless=end_of(process),
+        )
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def try_lock(file: IO[bytes]) -> bool:
+    """Lock a file that somebody else may have locked; flock(2)."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
 def wait_gone(*pids: int, within_s: float = DEADLINE_S) -> None:
     """Wait until each of these processes has ended, and its parent has been told."""
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            _wait_ended(pid, within_s)
+        wait_ended(pid, within_s=within_s)
         # A pidfd is readable when there is an exit status, and says nothing of when the parent takes it.
         wait_until(functools.partial(_is_reaped, pid), f"process {pid} is reaped", seen=functools.partial(_status, pid))
 
 
-def _wait_ended(pid: int, within_s: float) -> None:
-    pidfd = os.pidfd_open(pid)
+def wait_ended(pid: int, *, within_s: float = DEADLINE_S) -> None:
+    """Wait until this process has ended: there is none, or nothing but its exit status."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
     try:
         if not select.select([pidfd], [], [], within_s)[0]:
             raise Late(f"process {pid} ends: not within {within_s:g} s; seen last: {_status(pid)}")
