@@ -19,6 +19,7 @@ from benchmarks import page
 from benchmarks.measure import RESULTS
 
 BENCHMARKS: Final = (
+    "start",
     "jail",
     "peers",
     "frames",

@@ -254,7 +254,7 @@ def _with_shares(template: Template, program: int) -> Callable[[], Measured]:
 
     def ours() -> Measured:
         with _waiting_jails(template, program, IDLE):
-            return Measured([sum(map(pss, _tree(template.pid))) / IDLE])
+            return Measured([sum(map(pss, tree(template.pid))) / IDLE])
 
     return ours
 
@@ -265,7 +265,7 @@ def _of_peers(count: int, size: Callable[[int], int]) -> Callable[[], Measured]:
     def theirs() -> Measured:
         with contextlib.ExitStack() as stack:
             waiting = [stack.enter_context(bwrap_waiting()) for _ in range(count)]
-            return Measured(sum(map(size, _tree(process.pid))) for process in waiting)
+            return Measured(sum(map(size, tree(process.pid))) for process in waiting)
 
     return theirs
 
@@ -284,14 +284,15 @@ def _waiting_jails(template: Template, program: int, count: int) -> Iterator[lis
             child.wait(DEADLINE_S)
 
 
-def _tree(pid: int) -> list[int]:
+def tree(pid: int) -> list[int]:
+    """The process and all that came of it."""
     return [pid, *(process.pid for process in psutil.Process(pid).children(recursive=True))]
 
 
 def _process_of(child: Child, template: Template) -> int:
     """The process that holds the other end of a child's pipe as descriptor 3. PermissionError unless root."""
     pipe = os.fstat(child.frames_in).st_ino
-    for pid in _tree(template.pid):
+    for pid in tree(template.pid):
         with contextlib.suppress(FileNotFoundError):
             if os.stat(f"/proc/{pid}/fd/3").st_ino == pipe:
                 return pid

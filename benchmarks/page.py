@@ -26,6 +26,7 @@ CURVES: Final = PAGE.with_suffix("")
 BEGIN: Final = "<!-- results: written by `python -m benchmarks`, do not edit -->"
 END: Final = "<!-- end of results -->"
 ORDER: Final = (
+    "start-daemon.json", "start-processor.json", "start-commands.json", "start-memory.json",
     "jail-first-frame.json", "jail-reaped.json", "jail-rate.json", "jail-memory.json", "jail-faults.json",
     "peers-first.json", "peers-reaped.json", "peers-warm.json",
     "frames-64.json", "frames-4096.json", "frames-1048576.json",
