@@ -29,13 +29,13 @@ import platform
 import re
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from aileron_sandbox.unavailable import JailUnavailable
 
-__all__ = ["ElfRuntime"]
+__all__ = ["ElfRuntime", "libraries_of"]
 
 _HEADER: Final = struct.Struct("<4sBBB9xHHIQQQIHHHHHH")  # Elf64_Ehdr
 _SEGMENT: Final = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr
@@ -113,6 +113,19 @@ class ElfRuntime:
     def loader(self) -> Path | None:
         """What the kernel starts in the place of a dynamic program; None for a static one."""
         return self.libraries[0] if self.libraries else None
+
+
+def libraries_of(files: Iterable[Path], optional: Iterable[str]) -> tuple[Path, ...]:
+    """The loader and the libraries that files of this machine need together, with those of `optional` that it has.
+
+    JailUnavailable where one of them is not for this machine, or needs what is not in the system's directories; OSError.
+    """
+    here = _here()
+    wanted = [name for name in optional if _find(name, here) is not None]
+    for path in files:
+        with _opened(path) as file:
+            wanted += _read_needs(file, str(path), here).libraries
+    return tuple(sorted(_closure(_Needs(here.loader, tuple(wanted), ""), here)))
 
 
 class _Needs(NamedTuple):

@@ -1,7 +1,9 @@
 """Which files a Python program needs to see: the standard library, the shared libraries it loads, time zones, packages.
 
-Runs on the host, once per start. The libraries are not guessed: a short-lived interpreter loads every extension module
-of the standard library and reads back the names under which the loader found what it mapped, dl_iterate_phdr(3).
+Runs on the host, once per start. The libraries are not guessed: the headers of the interpreter and of every extension module
+of the standard library name them (elf.py; 5 ms). For an interpreter that has libraries elsewhere than the system, a short-lived
+one loads every extension module and reads back the names under which the loader found what it mapped, dl_iterate_phdr(3), which
+takes ten times as long.
 
 Not here: making them visible (template/mounts.py).
 """
@@ -19,6 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from aileron_sandbox.elf import libraries_of
 from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["PythonRuntime"]
@@ -91,9 +94,25 @@ def _examine() -> tuple[Path, Path, tuple[Path, ...]]:
     base = getattr(sys, "_base_executable", None) or sys.executable
     executable = Path(os.path.realpath(base))
     stdlib = Path(os.path.realpath(sysconfig.get_path("stdlib")))
+    modules = _extension_modules(stdlib)
+    try:
+        libraries = libraries_of([executable, *modules], _SONAMES)
+    except (JailUnavailable, OSError):  # it has some of its own, which only it can find
+        names = sorted({path.name.partition(".")[0] for path in modules})
+        libraries = tuple(path for path in _loaded(executable, names) if not path.is_relative_to(stdlib))
+    return executable, stdlib, libraries
+
+
+def _extension_modules(stdlib: Path) -> list[Path]:
+    left_out = (*(f"{name}." for name in _LEFT_OUT), "_test", "xx", "_xx")
+    return [path for path in (stdlib / "lib-dynload").glob("*.so") if not path.name.startswith(left_out)]
+
+
+def _loaded(executable: Path, modules: list[str]) -> list[Path]:
+    """Shared objects that an interpreter has mapped once it has imported these. JailUnavailable if it cannot be run."""
     try:
         answer = subprocess.run(
-            [str(executable), "-I", "-S", "-W", "ignore", "-c", _PROBE, _modules_and_sonames(stdlib)],
+            [str(executable), "-I", "-S", "-W", "ignore", "-c", _PROBE, json.dumps([modules, _SONAMES])],
             env={},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -102,11 +121,4 @@ def _examine() -> tuple[Path, Path, tuple[Path, ...]]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise JailUnavailable(f"{executable} cannot be examined: {error}", "run it yourself to see why") from error
-    mapped = [Path(name) for name in json.loads(answer.stdout)]
-    return executable, stdlib, tuple(path for path in mapped if not path.is_relative_to(stdlib))
-
-
-def _modules_and_sonames(stdlib: Path) -> str:
-    names = {path.name.partition(".")[0] for path in (stdlib / "lib-dynload").glob("*.so")}
-    modules = sorted(name for name in names if name not in _LEFT_OUT and not name.startswith(("_test", "xx", "_xx")))
-    return json.dumps([modules, _SONAMES])
+    return [Path(name) for name in json.loads(answer.stdout)]

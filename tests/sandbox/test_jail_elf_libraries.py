@@ -7,6 +7,8 @@ import os
 import platform
 import re
 import subprocess
+import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,22 @@ from tests.support.elf_programs import compiled
 _MACHINE_AT, _CLASS_AT = 18, 4  # in Elf64_Ehdr, elf(5)
 _LOADED = re.compile(r"(/\S+) \(0x")
 _LATE = "libgcc_s.so.1"
+_EXAMINED = """
+import pathlib, sys, sysconfig
+started = []
+sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None)
+from aileron_sandbox.runtime import PythonRuntime
+if len(sys.argv) > 1:
+    sysconfig.get_path = lambda name: sys.argv[1]
+print(len(started), *PythonRuntime.of_this_interpreter().libraries, len(started))
+"""
+_LOADS_ALL = """
+import importlib, pathlib, re, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(*set(re.findall(r" (/\\S+\\.so\\S*)$", pathlib.Path("/proc/self/maps").read_text(), re.MULTILINE)))
+"""
+_WITH_DISPLAYS = ("_tkinter", "_curses", "readline", "_dbm", "_gdbm", "nis", "_crypt", "_test", "xx", "_xx")
 
 
 @contextmanager
@@ -142,6 +160,38 @@ def test_what_is_no_program_is_refused() -> None:
 
     assert "shared library" in _refusal(shared).what
     assert "type 1" in _refusal(unlinked).what
+
+
+def _printed(*command: object) -> list[str]:
+    made = [sys.executable, *map(str, command)]
+    return subprocess.run(made, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+
+
+def test_python_needs_what_its_modules_load_and_is_not_started_to_say_so() -> None:
+    """The libraries that an interpreter has mapped once every extension module was imported are all shown."""
+    modules = Path(sysconfig.get_path("stdlib"), "lib-dynload").glob("*.so")
+    names = {path.name.partition(".")[0] for path in modules if not path.name.startswith(_WITH_DISPLAYS)}
+    loaded = {os.path.realpath(path) for path in _printed("-I", "-S", "-c", _LOADS_ALL, *names)}
+
+    started_before, *libraries, started = _printed("-c", _EXAMINED)
+
+    own = os.path.realpath(sysconfig.get_path("stdlib"))
+    missing = {path for path in loaded if not path.startswith(own)} - {os.path.realpath(path) for path in libraries}
+    assert names
+    assert missing == set()
+    assert started_before == started
+
+
+def test_python_with_libraries_of_its_own_is_asked_by_starting_it(ghost: Path) -> None:
+    """Where only its search path says which they are, the loader is the one that knows."""
+    (ghost / "lib-dynload").mkdir()
+    made = ["gcc", "-shared", "-xc", "/dev/null", "-o", ghost / "lib-dynload" / "own.so", f"-Wl,-rpath,{ghost}"]
+    subprocess.run([*made, "-Wl,--no-as-needed", f"-L{ghost}", "-lghost"], check=True, capture_output=True, timeout=60)
+
+    started_before, *libraries, started = _printed("-c", _EXAMINED, ghost)
+
+    assert int(started) == int(started_before) + 1
+    assert any(path.endswith("/libc.so.6") for path in libraries)
 
 
 @given(st.data())
