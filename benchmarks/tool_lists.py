@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from aileron.actions.manifest import input_schema, parse_action
 from aileron.config import Settings
 from aileron.mcp import tools
@@ -60,7 +62,7 @@ def _bytes_of(offer: Offer) -> int:
     while cursor is not None:
         page, cursor = tools.page_of(offer, cursor)
         listed += page
-    return sum(len(tool.model_dump_json(by_alias=True, exclude_none=True).encode()) + 1 for tool in listed)
+    return sum(len(msgspec.json.encode(tool)) + 1 for tool in listed)
 
 
 if __name__ == "__main__":

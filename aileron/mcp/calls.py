@@ -25,11 +25,11 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 import msgspec
-from mcp_types import CallToolResult
 
 from aileron.mcp import results, tools
 from aileron.mcp.agent_port import AgentPort, Call, Offer, Offered
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND, Finder
+from aileron.mcp.results import ToolResult
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.misfit import misfit_in
 from aileron.model.names import RESERVED_TOOLS, tool_name
@@ -78,7 +78,7 @@ class UnknownTool(LookupError):
     """No tool has this name; the words are for the caller."""
 
 
-_OwnTool = Callable[[Asker, dict[str, Any]], Awaitable[CallToolResult]]
+_OwnTool = Callable[[Asker, dict[str, Any]], Awaitable[ToolResult]]
 
 
 class _Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,7 +151,7 @@ class ToolCalls:
         """What this caller can use now; its names are known from then on."""
         return await self._offer(asker)
 
-    async def call(self, asker: Asker, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    async def call(self, asker: Asker, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """One call. UnknownTool; every other failure is a result."""
         own = self._own.get(name)
         status = RunStatus.FAILED if own is None or name == tools.RUN_ACTION.name else None
@@ -169,7 +169,7 @@ class ToolCalls:
         except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
             return results.refused(bug(error), status=status)
 
-    async def _act(self, asker: Asker, action: str, args: dict[str, Any]) -> CallToolResult:
+    async def _act(self, asker: Asker, action: str, args: dict[str, Any]) -> ToolResult:
         """A call of an action, whichever tool it came by."""
         tool = tool_name(action)
         account = _account(args)
@@ -219,7 +219,7 @@ class ToolCalls:
 
     # our own tools
 
-    async def _check_action_status(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+    async def _check_action_status(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
         asked = _decoded(args, _Check)
         first = ""
         if asked.answer is not None:
@@ -229,7 +229,7 @@ class ToolCalls:
             await self._door.state(asker.session, _id(asked.id), 0.0), page=asked.page, first=first
         )
 
-    async def _wait_for_action(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+    async def _wait_for_action(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
         asked = _decoded(args, _Wait)
         if not 0 <= asked.seconds <= tools.MAX_WAIT_S:
             raise _bad_input(f"seconds is {asked.seconds:g}; expected 0 to {tools.MAX_WAIT_S}")
@@ -244,10 +244,10 @@ class ToolCalls:
             if asker.report is not None:
                 await asker.report(waited, asked.seconds, f"{state['status']}, {waited:.0f} s")
 
-    async def _cancel_action(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+    async def _cancel_action(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
         return results.cancelled(await self._door.cancel(asker.session, _id(_decoded(args, _Cancel).id)))
 
-    async def _find_action(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+    async def _find_action(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
         asked = _decoded(args, _Find)
         if not 1 <= asked.limit <= MAX_FOUND:
             raise _bad_input(f"limit is {asked.limit}; expected 1 to {MAX_FOUND}")
@@ -262,7 +262,7 @@ class ToolCalls:
         found = await anyio.to_thread.run_sync(self._finder.find, words, actions, limit, limiter=self._finding)
         return [entries[action.name] for action in found]
 
-    async def _run_action(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+    async def _run_action(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
         asked = _decoded(args, _Act)
         tool = tool_name(asked.name[:_ID_CHARACTERS])
         if tool in RESERVED_TOOLS:
@@ -290,7 +290,7 @@ class ToolCalls:
         details = {"nearest": nearest} if nearest else {}
         return AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.ACTION, details=details)
 
-    async def _list_pending(self, asker: Asker, args: dict[str, Any]) -> CallToolResult:
+    async def _list_pending(self, asker: Asker, args: dict[str, Any]) -> ToolResult:
         _decoded(args, _Nothing)
         return results.pending_list(await self._door.pending(asker.session))
 

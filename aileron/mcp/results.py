@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from mcp_types import CallToolResult, TextContent
 
 from aileron.mcp.agent_port import Offered
 from aileron.mcp.tools import ACCOUNT, asks_first, schema_of
@@ -29,7 +28,7 @@ from aileron.model.names import tool_name
 from aileron.model.outcome import RunStatus
 from aileron.model.visible import visible, visible_json
 
-__all__ = ["PAGE_BYTES", "cancelled", "found_list", "pages_of", "pending_list", "refused", "state_result"]
+__all__ = ["PAGE_BYTES", "ToolResult", "cancelled", "found_list", "pages_of", "pending_list", "refused", "state_result"]
 
 PAGE_BYTES: Final = 8 << 10
 """Of a result's JSON, in UTF-8, as it stands in the answer. What the real agents let their models see of one answer, without a
@@ -53,6 +52,15 @@ _MAX_LISTED: Final = 25
 
 _COPIED: Final = ("action", "approval_id", "audit_id", "run_id", "review_url", "expires_at", "held_until")
 _DO_NOT_REPEAT: Final = "Do not call the action again for this."
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a call: the words for a model that reads text, the same as facts, and whether it counts as an error."""
+
+    text: str
+    facts: dict[str, Any]
+    is_error: bool
+
 
 _NEXT: Final[dict[FailureClass, str]] = {
     FailureClass.INVALID_REQUEST: "Correct the call and try again.",
@@ -78,7 +86,7 @@ _NEXT_RETRIABLE: Final = "This may pass: you may call again later, a few times a
 _NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again will not help by itself."
 
 
-def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> CallToolResult:
+def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> ToolResult:
     """Where a run or a question is, as the door said it; `page` is of the result, from 1. `first` is said before that.
 
     AileronError(bad_input) for a page that is not there.
@@ -107,7 +115,7 @@ def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> Ca
     return _told(facts, is_error=status.is_final and status is not RunStatus.COMPLETED)
 
 
-def refused(failure: Failure, *, status: RunStatus | None = None) -> CallToolResult:
+def refused(failure: Failure, *, status: RunStatus | None = None) -> ToolResult:
     """A call that was refused; nothing was done. `status` for a call of an action: it is `failed`."""
     facts: dict[str, Any] = {} if status is None else {"status": status.value}
     error = _error(msgspec.to_builtins(failure))
@@ -118,7 +126,7 @@ def refused(failure: Failure, *, status: RunStatus | None = None) -> CallToolRes
     return _told(facts, is_error=True)
 
 
-def cancelled(state: dict[str, Any]) -> CallToolResult:
+def cancelled(state: dict[str, Any]) -> ToolResult:
     """A question was taken back: what cancel_action says when it did what it is for."""
     facts = {
         "status": state["status"],
@@ -130,7 +138,7 @@ def cancelled(state: dict[str, Any]) -> CallToolResult:
     return _told(facts, is_error=False)
 
 
-def pending_list(questions: list[dict[str, Any]]) -> CallToolResult:
+def pending_list(questions: list[dict[str, Any]]) -> ToolResult:
     """What this session asked and nobody decided yet, at most _MAX_LISTED of them."""
     shown = [
         {"id": question.get("approval_id")}
@@ -146,7 +154,7 @@ def pending_list(questions: list[dict[str, Any]]) -> CallToolResult:
     return _told(facts, is_error=False)
 
 
-def found_list(found: Sequence[Offered], total: int) -> CallToolResult:
+def found_list(found: Sequence[Offered], total: int) -> ToolResult:
     """What find_action found among `total` actions, the likeliest first: whole as long as that fits into PAGE_BYTES together,
     then by name and title.
     """
@@ -368,9 +376,9 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} more characters)"
 
 
-def _told(facts: dict[str, Any], *, is_error: bool) -> CallToolResult:
+def _told(facts: dict[str, Any], *, is_error: bool) -> ToolResult:
     text = f"{facts['message']}\n{facts['next_step']}\n\n{_json(facts)}"
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=facts, is_error=is_error)
+    return ToolResult(text=text, facts=facts, is_error=is_error)
 
 
 def _json(value: Any) -> str:

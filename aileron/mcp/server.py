@@ -52,7 +52,9 @@ from mcp_types import (
     PaginatedRequestParams,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
+    TextContent,
 )
+from mcp_types import Tool as SdkTool
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -355,7 +357,9 @@ class McpServer:
             page, cursor = tools.page_of(offer, params.cursor if params else None)
         except ValueError as error:
             raise MCPError(INVALID_PARAMS, f"cursor: {error}") from None
-        return ListToolsResult(tools=page, next_cursor=cursor)
+        return ListToolsResult(
+            tools=[SdkTool.model_validate(msgspec.to_builtins(tool)) for tool in page], next_cursor=cursor
+        )
 
     async def _listen_to_changes(
         self, ctx: _Context, params: SubscriptionsListenRequestParams
@@ -376,9 +380,11 @@ class McpServer:
         report = None if progress_token_from_params(ctx.params) is None else ctx.session.report_progress
         asker = Asker(_session(ctx), _process(ctx), report)
         try:
-            return await self._calls.call(asker, params.name, params.arguments or {})
+            answer = await self._calls.call(asker, params.name, params.arguments or {})
         except UnknownTool as unknown:
             raise MCPError(INVALID_PARAMS, str(unknown)) from None
+        text = TextContent(type="text", text=answer.text)
+        return CallToolResult(content=[text], structured_content=answer.facts, is_error=answer.is_error)
 
 
 def _first_questions(version: str) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from mcp_types import Tool, ToolAnnotations
+import msgspec
 
 from aileron.mcp.agent_port import Offer, Offered
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND
@@ -32,11 +32,35 @@ __all__ = [
     "OWN_OF_MANY",
     "PAGE_TOOLS",
     "RUN_ACTION",
+    "Hints",
+    "Tool",
     "asks_first",
     "page_of",
     "schema_of",
     "tool_of",
 ]
+
+
+class Hints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a call can do by itself, as the protocol spells it (`annotations`)."""
+
+    title: str
+    read_only_hint: bool
+    destructive_hint: bool
+    idempotent_hint: bool
+    open_world_hint: bool
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True, rename={"input_schema": "inputSchema", "meta": "_meta"}):
+    """One tool, as the protocol spells it."""
+
+    name: str
+    title: str
+    description: str
+    input_schema: dict[str, Any]
+    annotations: Hints
+    meta: dict[str, Any]
+
 
 ACCOUNT: Final = "useAccount"
 """The argument that says whose credential is meant. No input of an action can have this name: theirs are lower case."""
@@ -70,7 +94,7 @@ def tool_of(offered: Offered) -> Tool:
         description=_described(action),
         input_schema=schema_of(offered),
         annotations=_annotated(offered),
-        _meta=_UP_FRONT,
+        meta=_UP_FRONT,
     )
 
 
@@ -133,13 +157,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_TOLD else f"{text[:_MAX_TOLD]}…"
 
 
-def _annotated(offered: Offered) -> ToolAnnotations:
+def _annotated(offered: Offered) -> Hints:
     """What a call can do by itself. Reasons: docs/adr/0019-mcp.md."""
     action = offered.action
     asks = asks_first(offered)
     reads = not asks and all(step.does is Effect.READ for step in action.steps)
     adds = all(step.does in (Effect.READ, Effect.CREATE) for step in action.steps)
-    return ToolAnnotations(
+    return Hints(
         title=action.intent,
         read_only_hint=reads,
         destructive_hint=not asks and not adds and action.approval.irreversible,
@@ -169,14 +193,14 @@ def _own(
             "required": list(required),
             "additionalProperties": False,
         },
-        annotations=ToolAnnotations(
+        annotations=Hints(
             title=title,
             read_only_hint=reads,
             destructive_hint=acts,
             idempotent_hint=not acts,
             open_world_hint=acts,
         ),
-        _meta=_UP_FRONT,
+        meta=_UP_FRONT,
     )
 
 

@@ -107,7 +107,7 @@ def test_a_refusal_says_what_to_call_again_with():
     none = AileronError(FailureClass.BINDING_REQUIRED, "none is bound", boundary=Boundary.USER, details={"setup": "x"})
 
     def next_step(error: AileronError) -> str:
-        facts = refused(error.failure, status=RunStatus.FAILED).structured_content
+        facts = refused(error.failure, status=RunStatus.FAILED).facts
         assert facts is not None
         return str(facts["next_step"])
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types import CallToolResult
 
 from aileron.mcp import results
-from aileron.mcp.results import PAGE_BYTES, pages_of, refused, state_result
+from aileron.mcp.results import PAGE_BYTES, ToolResult, pages_of, refused, state_result
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.outcome import RunStatus
 from tests.support.hostile_text import assert_harmless, hostile
@@ -43,12 +42,10 @@ def state(status: RunStatus, **more: Any) -> dict[str, Any]:
     return {"status": status.value, **STATES[status], **more}
 
 
-def facts(result: CallToolResult) -> dict[str, Any]:
+def facts(result: ToolResult) -> dict[str, Any]:
     """What structuredContent says, which is what the text says too: a sentence, and the same JSON."""
-    found: dict[str, Any] = result.structured_content
-    [block] = result.content
-    assert block.type == "text"
-    sentence, _, document = block.text.partition("\n\n")
+    found = result.facts
+    sentence, _, document = result.text.partition("\n\n")
     assert json.loads(document) == found
     assert sentence == f"{found['message']}\n{found['next_step']}"
     return found
@@ -183,7 +180,7 @@ def test_words_of_others_are_harmless_in_a_sentence(text: str):
         told = facts(result)
         assert_harmless(told["message"])
         assert "\n" not in told["message"]
-        assert_harmless(result.content[0].text)  # type: ignore[union-attr]  # facts() saw that it is text
+        assert_harmless(result.text)
         assert text in (
             told.get("reason"),
             told.get("question"),

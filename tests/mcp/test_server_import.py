@@ -15,6 +15,7 @@ DEAR = {"mcp", "mcp_types", "pydantic", "jsonschema", "opentelemetry", "sse_star
     [
         "aileron.mcp",
         "aileron.mcp.agent_port",
+        "aileron.mcp.calls",
         "aileron.mcp.relay",
         "aileron.daemon.http.mcp",
         "aileron.daemon.supervise",

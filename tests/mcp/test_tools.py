@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
-from mcp_types import Tool
 
 from aileron.mcp import tools
 from aileron.mcp.agent_port import Offer, Offered
-from aileron.mcp.tools import FIND_ACTION, MAX_DESCRIPTION, OWN, PAGE_TOOLS, RUN_ACTION, page_of, tool_of
+from aileron.mcp.tools import FIND_ACTION, MAX_DESCRIPTION, OWN, PAGE_TOOLS, RUN_ACTION, Tool, page_of, tool_of
 from aileron.model.names import RESERVED_TOOLS
 from tests.mcp.peers import offered
 
@@ -25,7 +25,7 @@ def offer(*actions: Offered, listed: frozenset[str] | None = None) -> Offer:
 def hints(tool: Tool) -> dict[str, bool | None]:
     """The four, by the names on the wire."""
     assert tool.annotations is not None
-    dumped: dict[str, Any] = tool.annotations.model_dump(by_alias=True)
+    dumped: dict[str, Any] = msgspec.to_builtins(tool.annotations)
     return {name: value for name, value in dumped.items() if name.endswith("Hint")}
 
 

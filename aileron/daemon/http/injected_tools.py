@@ -28,11 +28,10 @@ from aileron.mcp.agent_port import AgentPort
 from aileron.model.failure import AileronError
 from aileron.model.names import RESERVED_TOOLS
 
-if TYPE_CHECKING:  # 0.4 s, and only where somebody uses it
-    from mcp_types import CallToolResult
-
+if TYPE_CHECKING:  # only where somebody uses it
     from aileron.mcp.agent_port import Offer
     from aileron.mcp.calls import ToolCalls
+    from aileron.mcp.results import ToolResult
 
 __all__ = ["InjectedTools"]
 
@@ -52,7 +51,6 @@ class InjectedTools:
         self._audit = audit
         self._noted: OrderedDict[tuple[str, ...], None] = OrderedDict()
         self._calls: ToolCalls | None = None
-        self._importing = anyio.Lock()
 
     def session_of(self, name: str) -> str:
         """The session in whose addresses this name is. AileronError(unauthorized)."""
@@ -66,27 +64,25 @@ class InjectedTools:
         """All actions and our own tools; where there is no room for all, those that find and run the others; none where there is
         no room for those. AileronError.
         """
-        calls = await self._there()
         from aileron.mcp.calls import Asker
 
         self._sessions.check_open(session)
-        offer = await calls.offer(Asker(session))
+        offer = await self._tool_calls().offer(Asker(session))
         return await anyio.to_thread.run_sync(functools.partial(_fitting, offer, room))
 
     async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Through the door, and on record: what the model is told, and whether that is an error."""
-        calls = await self._there()
         from aileron.mcp import results
         from aileron.mcp.calls import Asker, UnknownTool
 
         try:
             await self._audit.note(events.InjectionCalled(session=session, wire=wire, tool=tool))
-            found = await calls.call(Asker(session), tool, arguments)
+            found = await self._tool_calls().call(Asker(session), tool, arguments)
         except UnknownTool as unknown:
             return str(unknown), True
         except AileronError as unwritten:  # nothing was called
             return _told(results.refused(unwritten.failure)), True
-        facts = found.structured_content or {}
+        facts = found.facts
         failure = facts.get("error") or {}
         answered = events.InjectionAnswered(
             session=session,
@@ -101,7 +97,7 @@ class InjectedTools:
                 await self._audit.note(answered)
             except AileronError as unwritten:  # as everywhere: what cannot be recorded is not told
                 return _told(results.refused(unwritten.failure)), True
-        return _told(found), bool(found.is_error)
+        return _told(found), found.is_error
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
         """On record when they are others than at the session's last request. AileronError where that cannot be written."""
@@ -121,16 +117,12 @@ class InjectedTools:
                 await self._audit.note(events.InjectionSkipped(session=session, wire=wire, reason=why))
                 self._noted_now(what)
 
-    async def _there(self) -> ToolCalls:
-        async with self._importing:
-            if self._calls is None:
-                self._calls = await anyio.to_thread.run_sync(self._import)
+    def _tool_calls(self) -> ToolCalls:
+        if self._calls is None:
+            from aileron.mcp.calls import ToolCalls
+
+            self._calls = ToolCalls(self._door)
         return self._calls
-
-    def _import(self) -> ToolCalls:
-        from aileron.mcp.calls import ToolCalls
-
-        return ToolCalls(self._door)
 
     def _is_new(self, what: tuple[str, ...]) -> bool:
         if what in self._noted:
@@ -156,17 +148,15 @@ def _fitting(offer: Offer, room: int) -> list[Tool]:
         return []
     described = [*own, *(tools.tool_of(one) for one in listed)]
     return [
-        Tool(tool.name, _prefixed(tool.description or "") if tool in own else tool.description or "", tool.input_schema)
+        Tool(tool.name, _prefixed(tool.description) if tool in own else tool.description, tool.input_schema)
         for tool in described
     ]
 
 
-def _told(result: CallToolResult) -> str:
+def _told(result: ToolResult) -> str:
     """The words of an answer, with our tools under the names that this model knows them by."""
-    text = str(getattr(result.content[0], "text", "")) if result.content else ""
-    facts = result.structured_content or {}
-    step = str(facts.get("next_step", ""))
-    return text.replace(step, _prefixed(step)) if step else text
+    step = str(result.facts.get("next_step", ""))
+    return result.text.replace(step, _prefixed(step)) if step else result.text
 
 
 def _prefixed(sentence: str) -> str:
