@@ -2,20 +2,11 @@
 
 Runs in ingress. It decides nothing but whether a stranger's request has to wait (admission.py).
 
-    receive ──► Request, Body, Body, last Body ──► daemon
-    send    ◄── Head, Body, Body, last Body    ◄── daemon
-
-Rules
-- One piece is held at a time, in each direction: who does not read stops the other side. After each, others have their turn.
-- A client that goes away closes the exchange. An answer that breaks off breaks off: it is never ended as if it were whole.
-
-Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the daemon's end (daemon/http/ingress.py).
+Source: docs/adr/0031-ingress.md. Not here: how a request is passed on (exchange.py), the daemon's end (daemon/http/ingress.py).
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import socket
 from typing import Final
 
@@ -23,18 +14,8 @@ import anyio
 from starlette.types import Receive, Scope, Send
 
 from aileron.ingress.admission import Admission, BusyError
-from aileron.ingress.messages import (
-    MAX_PACKET,
-    MAX_PIECE,
-    Body,
-    Head,
-    MessageError,
-    Request,
-    body_packets,
-    decode_answer,
-    encode,
-    exchange_pair,
-)
+from aileron.ingress.exchange import head_of, pass_on
+from aileron.ingress.messages import MessageError, Request, exchange_pair
 from aileron.ingress.places import place_of
 from aileron.ingress.refusals import refuse_stranger
 
@@ -58,23 +39,22 @@ class Forward:
         if self._admission.is_known(scope):
             if (place := place_of(scope)) is not None:
                 place.shows_session()
-            await self._pass_on(_head_of(self._door, scope, is_known=True), _Upload(receive, None), send)
+            await self._pass_on(head_of(self._door, scope, is_known=True), receive, send, None)
             return
         try:
             async with self._admission.turn(scope):
-                head = _head_of(self._door, scope, is_known=False)
-                await self._pass_on(head, _Upload(receive, self._admission), send)
+                head = head_of(self._door, scope, is_known=False)
+                await self._pass_on(head, receive, send, self._admission)
         except BusyError:
             await _refuse(receive, send)
 
-    async def _pass_on(self, head: Request, upload: _Upload, send: Send) -> None:
+    async def _pass_on(self, head: Request, receive: Receive, send: Send, budget: Admission | None) -> None:
         ours, theirs = exchange_pair()
         with ours:
             try:
                 with theirs:
                     await self._hand_over(theirs)
-                    await _put(ours, encode(head))
-                await self._exchange(ours, upload, send)
+                await pass_on(ours, head, receive, send, budget)
             except (OSError, MessageError):
                 return  # the daemon has let go of it: what was not answered breaks off
 
@@ -87,71 +67,6 @@ class Forward:
                     await anyio.wait_writable(self._control)
                 else:
                     return
-
-    async def _exchange(self, ours: socket.socket, upload: _Upload, send: Send) -> None:
-        uploading = asyncio.create_task(upload.run(ours))
-        try:
-            await _answer(ours, send)
-        finally:
-            uploading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await uploading
-
-
-class _Upload:
-    """The body of a request on its way, and whether its client is still there."""
-
-    def __init__(self, receive: Receive, budget: Admission | None) -> None:
-        self._receive = receive
-        self._budget = budget
-
-    async def run(self, ours: socket.socket) -> None:
-        """Until the client goes away, which the daemon hears of. One whose exchange is over is cancelled."""
-        with contextlib.suppress(OSError):  # the daemon does not listen any more; its answer may still come
-            while True:
-                message = await self._receive()
-                if message["type"] == "http.disconnect":
-                    ours.shutdown(socket.SHUT_WR)  # who only sends no more may still read
-                    return
-                await self._pass_on(ours, message.get("body", b""), more=message.get("more_body", False))
-
-    async def _pass_on(self, ours: socket.socket, data: bytes, *, more: bool) -> None:
-        if self._budget is not None and data:
-            await self._budget.upload(len(data))
-        for packet in body_packets(data, MAX_PIECE, more=more):
-            await _put(ours, packet)
-
-
-async def _answer(ours: socket.socket, send: Send) -> None:
-    """What the daemon says, as it comes, until it was whole. OSError, MessageError."""
-    loop = asyncio.get_running_loop()
-    while packet := await loop.sock_recv(ours, MAX_PACKET):
-        match decode_answer(packet):
-            case Head() as head:
-                await send({"type": "http.response.start", "status": head.status, "headers": head.fields})
-            case Body() as body:
-                await send({"type": "http.response.body", "body": body.data, "more_body": body.more})
-                if not body.more:
-                    return
-        await asyncio.sleep(0)  # neither waits where both are ready: a fast answer would keep the loop to itself
-
-
-async def _put(ours: socket.socket, packet: bytes) -> None:
-    await asyncio.get_running_loop().sock_sendall(ours, packet)  # one packet, or none: it is never sent in parts
-
-
-def _head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
-    return Request(
-        door=door,
-        http_version=scope["http_version"],
-        method=scope["method"],
-        path=scope["path"],
-        raw_path=scope["raw_path"],
-        query=scope["query_string"],
-        fields=list(scope["headers"]),
-        client=scope["client"],
-        is_known=is_known,
-    )
 
 
 async def _refuse(receive: Receive, send: Send) -> None:

@@ -37,24 +37,20 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp
 
 from aileron.hidden.packets import packet_socket, received_with
-from aileron.hidden.start import control_of, ended, execute_program, received, send, started
+from aileron.hidden.start import control_of, ended, execute_program, send, started
+from aileron.ingress.exchange import Exchange, scope_of, unread_thrown_away
 from aileron.ingress.known import SHOWS_SESSION, KnownCallers
 from aileron.ingress.messages import (
-    MAX_PACKET,
     Address,
-    Body,
-    Head,
     Known,
     Listening,
     MessageError,
     Request,
     Start,
     Stop,
-    body_packets,
-    decode_request,
     encode,
 )
 from aileron.ingress.refusals import refuse_stranger
@@ -68,8 +64,6 @@ MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
 GRACE_S: Final = 6.0
 """When the daemon stops: ingress gives answers under way five seconds, and ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
-_PIECE: Final = 65536
-"""Bytes of an answer in one packet."""
 _WELL_S: Final = 60.0
 """It ran that long: what ended it is no fault that comes again at once."""
 _AT_ONCE: Final = 16
@@ -223,8 +217,8 @@ class Ingress:
 
     async def _serve_one(self, exchange: socket.socket) -> None:
         try:
-            with exchange, _unread_thrown_away(exchange):
-                await self._answer(_Exchange(exchange))
+            with exchange, unread_thrown_away(exchange):
+                await self._answer(Exchange(exchange))
         except MessageError as error:
             _log.error("ingress sent what it cannot send: %s", error)
         except Exception:  # noqa: BLE001 - whatever an application raises ends its own request, and no other
@@ -232,7 +226,7 @@ class Ingress:
         finally:
             self._exchanges -= 1
 
-    async def _answer(self, exchange: _Exchange) -> None:
+    async def _answer(self, exchange: Exchange) -> None:
         request = await exchange.head()
         door = None if request is None else self.doors.get(request.door)
         if request is None:
@@ -265,88 +259,16 @@ async def _end_after(is_over: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-class _Exchange:
-    """One request: what an application receives of it, and where its answer goes."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock: Final = sock
-        self._is_gone = False
-        self._sending: Final = asyncio.Lock()
-
-    async def head(self) -> Request | None:
-        """The first message; None where the client has gone already. MessageError for any other."""
-        packet = await self._packet()
-        if not packet:
-            return None
-        request = decode_request(packet)
-        if not isinstance(request, Request):
-            raise MessageError("a body without a head")
-        return request
-
-    async def receive(self) -> Message:
-        """ASGI."""
-        await (
-            anyio.lowlevel.checkpoint()
-        )  # what is there already is had without a wait: others have their turn between two pieces
-        packet = await self._packet()
-        if not packet:
-            return {"type": "http.disconnect"}
-        body = decode_request(packet)
-        if not isinstance(body, Body):
-            raise MessageError("a second head")
-        return {"type": "http.request", "body": body.data, "more_body": body.more}
-
-    async def send(self, message: Message) -> None:
-        """ASGI. A client that has gone hears nothing, and no one is told here: `receive` says so."""
-        match message["type"]:
-            case "http.response.start":
-                fields = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
-                await self._put(encode(Head(message["status"], fields)))
-            case "http.response.body":
-                await self._put_body(bytes(message.get("body", b"")), more=message.get("more_body", False))
-            case other:
-                raise ValueError(f"an ASGI message that is not passed on: {other}")
-
-    async def _put_body(self, data: bytes, *, more: bool) -> None:
-        for packet in body_packets(data, _PIECE, more=more):
-            await self._put(packet)
-
-    async def _packet(self) -> bytes:
-        try:
-            return await received(self._sock, MAX_PACKET)
-        except OSError:
-            return b""
-
-    async def _put(self, packet: bytes) -> None:
-        async with self._sending:  # an application may have two that send, one of which only says that it still lives
-            if self._is_gone:
-                return
-            try:
-                await send(self._sock, packet)
-            except OSError:
-                self._is_gone = True
-
-
 def _is_ipv6(address: Address) -> bool:
     return ":" in address[0]
 
 
 def _scope_of(request: Request, door: TcpService) -> dict[str, object]:
     return {
-        "type": "http",
-        "asgi": {"spec_version": "2.1", "version": "3.0"},
-        "http_version": request.http_version,
-        "method": request.method,
+        **scope_of(request),
         "scheme": "https" if door.tls else "http",
-        "path": request.path,
-        "raw_path": request.raw_path,
-        "query_string": request.query,
-        "root_path": "",
-        "headers": request.fields,
-        "client": request.client,
         "server": door.address_for(request.client),
         "state": {SHOWS_SESSION: request.is_known},
-        "extensions": {},
     }
 
 
@@ -357,20 +279,6 @@ def _maybe_exchange(descriptor: int) -> socket.socket | None:
     except ValueError as error:
         _log.error("ingress passed %s", error)
         return None
-
-
-@contextlib.contextmanager
-def _unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
-    """At the end nothing more can come in, and nothing that came is left: a socket that is closed with something unread takes
-    what was sent from it away again (ECONNRESET at the other end, before what waits there; net/unix/af_unix.c).
-    """
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            exchange.shutdown(socket.SHUT_RD)
-            while exchange.recv(MAX_PACKET, socket.MSG_DONTWAIT):
-                pass
 
 
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:

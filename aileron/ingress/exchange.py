@@ -1,0 +1,208 @@
+"""One request between two processes of ours: an ASGI application in the one, and who calls it in the other.
+
+    receive ──► Request, Body, Body, last Body ──► receive     one socket pair for each request
+    send    ◄── Head, Body, Body, last Body    ◄── send
+
+Runs in ingress and in the daemon, which is either side. What passes is shared with the other process as a whole, O_NONBLOCK too,
+so each call on the socket says itself that it does not wait (MSG_DONTWAIT).
+
+Rules
+- One piece is held at a time, in each direction: who does not read stops the other side. After each, others have their turn.
+- A client that goes away closes the exchange. An answer that breaks off breaks off: it is never ended as if it were whole.
+
+Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the messages (messages.py), what is passed to whom
+(forward.py, daemon/http).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import anyio.lowlevel
+from starlette.types import Message, Receive, Scope, Send
+
+from aileron.hidden.start import received, send
+from aileron.ingress.messages import (
+    MAX_PACKET,
+    MAX_PIECE,
+    Body,
+    Head,
+    MessageError,
+    Request,
+    body_packets,
+    decode_answer,
+    decode_request,
+    encode,
+)
+
+__all__ = ["Exchange", "UploadBudget", "head_of", "pass_on", "scope_of", "unread_thrown_away"]
+
+_PIECE: Final = 65536
+"""Bytes of an answer in one packet."""
+
+
+class UploadBudget(Protocol):
+    """Decides when so many bytes of a body may go on."""
+
+    async def upload(self, size: int) -> None:
+        """Return once they may."""
+        ...
+
+
+async def pass_on(
+    ours: socket.socket, head: Request, receive: Receive, send: Send, budget: UploadBudget | None = None
+) -> None:
+    """Have a request answered by whoever has the other end. OSError and MessageError where that let go of it."""
+    await _put(ours, encode(head))
+    uploading = asyncio.create_task(_upload(ours, receive, budget))
+    try:
+        await _answer(ours, send)
+    finally:
+        uploading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await uploading
+
+
+def head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
+    """The head that stands for this scope at the other end."""
+    return Request(
+        door=door,
+        http_version=scope["http_version"],
+        method=scope["method"],
+        path=scope["path"],
+        raw_path=scope["raw_path"],
+        query=scope["query_string"],
+        fields=list(scope["headers"]),
+        client=scope["client"],
+        is_known=is_known,
+    )
+
+
+def scope_of(request: Request) -> dict[str, object]:
+    """The scope that a head stands for, without what its own side knows better: `scheme`, `server` and `state`."""
+    return {
+        "type": "http",
+        "asgi": {"spec_version": "2.1", "version": "3.0"},
+        "http_version": request.http_version,
+        "method": request.method,
+        "path": request.path,
+        "raw_path": request.raw_path,
+        "query_string": request.query,
+        "root_path": "",
+        "headers": request.fields,
+        "client": request.client,
+        "extensions": {},
+    }
+
+
+class Exchange:
+    """The application's end of one request: what it receives, and where its answer goes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock: Final = sock
+        self._is_gone = False
+        self._sending: Final = asyncio.Lock()
+
+    async def head(self) -> Request | None:
+        """The first message; None where the client has gone already. MessageError for any other."""
+        packet = await self._packet()
+        if not packet:
+            return None
+        request = decode_request(packet)
+        if not isinstance(request, Request):
+            raise MessageError("a body without a head")
+        return request
+
+    async def receive(self) -> Message:
+        """ASGI."""
+        await (
+            anyio.lowlevel.checkpoint()
+        )  # what is there already is had without a wait: others have their turn between two pieces
+        packet = await self._packet()
+        if not packet:
+            return {"type": "http.disconnect"}
+        body = decode_request(packet)
+        if not isinstance(body, Body):
+            raise MessageError("a second head")
+        return {"type": "http.request", "body": body.data, "more_body": body.more}
+
+    async def send(self, message: Message) -> None:
+        """ASGI. A client that has gone hears nothing, and no one is told here: `receive` says so."""
+        match message["type"]:
+            case "http.response.start":
+                fields = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+                await self._put(encode(Head(message["status"], fields)))
+            case "http.response.body":
+                await self._put_body(bytes(message.get("body", b"")), more=message.get("more_body", False))
+            case other:
+                raise ValueError(f"an ASGI message that is not passed on: {other}")
+
+    async def _put_body(self, data: bytes, *, more: bool) -> None:
+        for packet in body_packets(data, _PIECE, more=more):
+            await self._put(packet)
+
+    async def _packet(self) -> bytes:
+        try:
+            return await received(self._sock, MAX_PACKET)
+        except OSError:
+            return b""
+
+    async def _put(self, packet: bytes) -> None:
+        async with self._sending:  # an application may have two that send, one of which only says that it still lives
+            if self._is_gone:
+                return
+            try:
+                await send(self._sock, packet)
+            except OSError:
+                self._is_gone = True
+
+
+@contextlib.contextmanager
+def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
+    """At the end nothing more can come in, and nothing that came is left: a socket that is closed with something unread takes
+    what was sent from it away again (ECONNRESET at the other end, before what waits there; net/unix/af_unix.c).
+    """
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            exchange.shutdown(socket.SHUT_RD)
+            while exchange.recv(MAX_PACKET, socket.MSG_DONTWAIT):
+                pass
+
+
+async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | None) -> None:
+    """Pass the body on until the client goes away, which the other side hears of. Whose exchange is over is cancelled."""
+    with contextlib.suppress(OSError):  # nobody listens any more; the answer may still come
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                ours.shutdown(socket.SHUT_WR)  # who only sends no more may still read
+                return
+            data = message.get("body", b"")
+            if budget is not None and data:
+                await budget.upload(len(data))
+            for packet in body_packets(data, MAX_PIECE, more=message.get("more_body", False)):
+                await _put(ours, packet)
+
+
+async def _answer(ours: socket.socket, send: Send) -> None:
+    """Pass on what is answered, as it comes, until it was whole. OSError, MessageError."""
+    loop = asyncio.get_running_loop()
+    while packet := await loop.sock_recv(ours, MAX_PACKET):
+        match decode_answer(packet):
+            case Head() as head:
+                await send({"type": "http.response.start", "status": head.status, "headers": head.fields})
+            case Body() as body:
+                await send({"type": "http.response.body", "body": body.data, "more_body": body.more})
+                if not body.more:
+                    return
+        await asyncio.sleep(0)  # neither waits where both are ready: a fast answer would keep the loop to itself
+
+
+async def _put(ours: socket.socket, packet: bytes) -> None:
+    await asyncio.get_running_loop().sock_sendall(ours, packet)  # one packet, or none: it is never sent in parts
