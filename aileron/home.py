@@ -7,15 +7,15 @@ Not here: how files in it are read and written (files.py).
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
+
+import msgspec
 
 __all__ = ["Home"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Home:
+class Home(msgspec.Struct, frozen=True):
     """Where everything of one user lives: `~/.aileron`, or `AILERON_HOME`. Directories are 0700."""
 
     path: Path

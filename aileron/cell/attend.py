@@ -27,9 +27,10 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import Final, Protocol
+
+import msgspec
 
 from aileron.cell.loop import End, Loop, Pump
 from aileron.cell.publish import Published
@@ -88,8 +89,7 @@ class RunningCell(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """How the agent ended: by `code` or by `signal`. `why`, where it was not its own doing."""
 
     code: int | None

@@ -31,6 +31,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from aileron.cell.kept import Kept, kept_cells, prune
 from aileron.cell.start import Root, Start
 from aileron.cell.tree import under
@@ -65,7 +67,7 @@ def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
     What lies in the home, which `cells` is in (Home.cells), is none of the agent's: no cell shows it.
     """
     apart = os.path.realpath(cells.parent)
-    return [Start.of(dataclasses.replace(root, apart=(*root.apart, apart))) for root in roots]
+    return [Start.of(msgspec.structs.replace(root, apart=(*root.apart, apart))) for root in roots]
 
 
 class Watch:

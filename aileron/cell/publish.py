@@ -16,9 +16,10 @@ import errno
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
+
+import msgspec
 
 from aileron.cell.relays import Door
 
@@ -37,8 +38,7 @@ class PublishRefused(Exception):
         self.fix = fix
 
 
-@dataclass(frozen=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """The port on this machine, and the one in the cell."""
 
     host_port: int

@@ -13,13 +13,14 @@ Source: inode(7), clock_gettime(2). Not here: what is different (compare.py).
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from aileron.cell.state_files import STATE_FILES, obeyed_at
 from aileron.cell.tree import Bytes, Names, kind_of, names_from, names_to, opened_root, read_names
@@ -39,8 +40,7 @@ _GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_0
 """Steps in ns that file systems count in: FAT in 2 s, HFS+ and ext3 in seconds, NTFS in 100 ns."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Root:
+class Root(msgspec.Struct, frozen=True):
     """A folder, or a file, that the agent can write to, without links in its path. The first one is the project.
 
     `only` limits what is of interest to globs, as of `KINDS`: of an agent's own state, what executes or is obeyed later.
@@ -60,8 +60,7 @@ class Root:
 # When it started
 
 
-@dataclasses.dataclass(frozen=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """A moment by a file system's clock, with two clocks of the machine beside it."""
 
     stamp_ns: int
@@ -128,8 +127,7 @@ def is_since(ctime_ns: int, start_ns: int) -> bool:
     return any(ctime_ns % min(grain, _SECOND) == 0 and ctime_ns + grain > start_ns for grain in _GRAINS)
 
 
-@dataclasses.dataclass(frozen=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """One root, as it was before the agent started."""
 
     root: Root
@@ -137,7 +135,7 @@ class Start:
     kind: EntryKind | None
     """None: it was not there."""
     names: Names
-    obeyed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    obeyed: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Path → what an agent obeys in its state file there."""
 
     @classmethod
@@ -168,7 +166,7 @@ class Start:
             "path": self.root.path,
             "only": list(self.root.only),
             "apart": list(self.root.apart),
-            "moment": dataclasses.astuple(self.moment),
+            "moment": msgspec.structs.astuple(self.moment),
             "kind": self.kind,
             "names": names_to(self.names),
             "obeyed": dict(self.obeyed),

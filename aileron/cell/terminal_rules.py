@@ -17,16 +17,14 @@ documents on theirs. Not here: the machine that reads the bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 __all__ = ["MODES", "RULES", "Decision", "Rule"]
 
 Decision = Literal["passes", "dropped", "rewritten"]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One row. `example` is what the filter is fed in the test, and what of it comes out follows from the decision."""
 
     sequence: str

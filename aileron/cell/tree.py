@@ -17,7 +17,6 @@ Source: openat(2), openat2(2), getdents(2), readdir(3) on d_type. Not here: what
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import itertools
 import os
@@ -25,6 +24,8 @@ import secrets
 import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from aileron_sandbox import kernel
 
@@ -69,8 +70,7 @@ _AT_FDCWD: Final = -100  # fcntl.h; the path is absolute
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-@dataclasses.dataclass(slots=True)
-class Folder:
+class Folder(msgspec.Struct):
     """What is in one folder: its own inode, and names by what they are."""
 
     inode: int

@@ -21,6 +21,8 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
+
 __all__ = [
     "CALL_S",
     "HOME_VARIABLE",
@@ -59,8 +61,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NOT_THROUGH = "requests to that model do not go through Aileron's gateway"
 
 
-@dataclasses.dataclass(frozen=True)
-class AileronServer:
+class AileronServer(msgspec.Struct, frozen=True):
     """The program an agent starts to see actions (`command`, its first word absolute), and the home it is for."""
 
     command: tuple[str, ...]
@@ -71,8 +72,7 @@ class AileronServer:
         return {HOME_VARIABLE: self.home, TOKEN_VARIABLE: token}
 
 
-@dataclasses.dataclass(frozen=True)
-class Gateway:
+class Gateway(msgspec.Struct, frozen=True):
     """Where models' APIs are reached: `url` without a path. `kept` are the providers whose key the vault has."""
 
     url: str
@@ -80,7 +80,7 @@ class Gateway:
 
     def injecting(self, path: str) -> Gateway:
         """The same for a session with `path` in its addresses, which is a secret of that session's."""
-        return dataclasses.replace(self, url=self.url + path)
+        return msgspec.structs.replace(self, url=self.url + path)
 
     def is_injected(self, address: str) -> bool:
         """Whether an address is this gateway's, of some session with a name in its addresses."""
@@ -124,16 +124,14 @@ class Setup:
     from_vault: frozenset[str] = frozenset()
 
 
-@dataclasses.dataclass(frozen=True)
-class Snippet:
+class Snippet(msgspec.Struct, frozen=True):
     """What a user pastes to have the server registered always: into `path` (as a user would write it), in the file's format."""
 
     path: str
     text: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Executes:
+class Executes(msgspec.Struct, frozen=True):
     """Files of an agent's settings that make it, or a shell, run something the next time, outside of a cell too.
 
     `pattern` is an absolute path with globs in it, where `**` stands for everything below a folder. `how` says what runs.
@@ -143,8 +141,7 @@ class Executes:
     how: str
 
 
-@dataclasses.dataclass(frozen=True)
-class KeyFile:
+class KeyFile(msgspec.Struct, frozen=True):
     """A file with credentials of several providers. `providers` reads from its text whose: None where it is not understood.
 
     A name that is none of the gateway's is one that only the file has a credential for. `Agent.reads` names the file too.
@@ -154,8 +151,7 @@ class KeyFile:
     providers: Callable[[str], frozenset[str] | None]
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnQuestions:
+class OwnQuestions(msgspec.Struct, frozen=True):
     """An agent asks before each command, in a cell too, and refuses it where it cannot ask: with one of the options `unasked`.
 
     `note` says so, unless one of `settled` was given as well.
@@ -166,8 +162,7 @@ class OwnQuestions:
     note: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CellNeeds:
+class CellNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent needs of the person's home and environment in a cell. What is not named here is not there.
 
     `directories` and `files` are its settings and state, writable, and made if they are missing. A file on its own cannot be
@@ -185,18 +180,17 @@ class CellNeeds:
     fixed: tuple[Path, ...] = ()
     names: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
-    keys: Mapping[str, tuple[tuple[str, ...], tuple[Path, ...]]] = dataclasses.field(default_factory=dict)
+    keys: Mapping[str, tuple[tuple[str, ...], tuple[Path, ...]]] = msgspec.field(default_factory=dict)
     key_files: tuple[KeyFile, ...] = ()
     arguments: tuple[str, ...] = ()
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     executes: tuple[Executes, ...] = ()
     hosts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     own_questions: OwnQuestions | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Agent:
+class Agent(msgspec.Struct, frozen=True):
     """One agent. `program` is looked for in PATH; `install` is the command that brings it."""
 
     name: str

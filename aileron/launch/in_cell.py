@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from aileron.cell.changes import Watch, starts_of, summary
 from aileron.cell.start import Root
 from aileron.cell.terminal import streams_of_ours
@@ -42,8 +44,7 @@ _TICK_S: Final = 0.02
 """Twice the longest step of the clock that file systems stamp by (CONFIG_HZ=100)."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CellLaunch:
+class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """What is started. `open_session` is called once, and may raise: then there is no agent."""
 
     sights: Sights
@@ -79,7 +80,7 @@ def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> 
 
             session = launch.open_session()  # what an overlay keeps lies in the session's folder
             overlay = prepare_overlay(launch.home.cells / session.id, sights.project)
-            policy = dataclasses.replace(policy, overlay=overlay)
+            policy = msgspec.structs.replace(policy, overlay=overlay)
         streams = streams_of_ours()
         command = [sights.program, *sights.arguments]
         with Cell.prepare(policy, command, sights.environment, streams, stub=stub) as cell:
@@ -113,7 +114,7 @@ def _without_sockets(policy: CellPolicy, sockets: list[str]) -> CellPolicy:
             f"{len(sockets)} sockets lie in what the agent can write, and each has to be covered",
             f"remove those that nobody listens at; at most {MAX_MASKED} are covered",
         )
-    return dataclasses.replace(policy, masked=(*policy.masked, *sockets))
+    return msgspec.structs.replace(policy, masked=(*policy.masked, *sockets))
 
 
 def make_missing(missing: tuple[Missing, ...]) -> bool:

@@ -6,8 +6,9 @@ Runs in commands, for `--explain`. Not here: the cell in which an agent runs (in
 
 from __future__ import annotations
 
-import dataclasses
 import os
+
+import msgspec
 
 from aileron.launch.sights import Sights
 from aileron_sandbox.cell.door import Cell, Streams
@@ -22,6 +23,6 @@ _PROGRAM = "/usr/bin/env"
 def layers_of(sights: Sights) -> tuple[str, ...]:
     """Of an agent's cell, as it would be if what is missing of the agent's files were there. JailUnavailable."""
     there = tuple(bind for bind in sights.policy.binds if os.path.exists(bind.source))
-    policy = dataclasses.replace(sights.policy, binds=there)
+    policy = msgspec.structs.replace(sights.policy, binds=there)
     with Cell.start(policy, [_PROGRAM], {}, _STREAMS) as cell:
         return cell.layers

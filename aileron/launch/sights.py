@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from aileron.launch import cell_environment, git_sights, project_sights, toolchains
 from aileron.launch.agent import (
     Agent,
@@ -44,7 +46,7 @@ from aileron.launch.places import SECRET_IN_HOME, is_like_credentials, is_within
 from aileron.launch.system_sights import SYSTEM, SystemSights, made_files, system_sights
 from aileron.launch.ways import leads_away, way_of
 from aileron.model.placeholder import CELL_PLACEHOLDER
-from aileron_sandbox.cell.policy import Bind, CellPolicy
+from aileron_sandbox.cell.policy import FILE_BYTES, MEMORY_BYTES, OPEN_FILES, PROCESSES, SCRATCH_BYTES, Bind, CellPolicy
 
 __all__ = [
     "EMPTY_STATE",
@@ -86,19 +88,17 @@ class CellRefused(Exception):
         self.fix = fix
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CellLimits:
+class CellLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much a cell may use; the defaults are the policy's."""
 
-    memory_bytes: int = CellPolicy.memory_bytes
-    processes: int = CellPolicy.processes
-    open_files: int = CellPolicy.open_files
-    file_bytes: int = CellPolicy.file_bytes
-    scratch_bytes: int = CellPolicy.scratch_bytes
+    memory_bytes: int = MEMORY_BYTES
+    processes: int = PROCESSES
+    open_files: int = OPEN_FILES
+    file_bytes: int = FILE_BYTES
+    scratch_bytes: int = SCRATCH_BYTES
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CellOptions:
+class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a person chose, by options and settings. Paths are absolute. With `overlay`, changes of the project are kept aside."""
 
     read_only: bool = False
@@ -109,8 +109,7 @@ class CellOptions:
     limits: CellLimits = CellLimits()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Where things are. All are resolved: the person's home, Aileron's, what of Aileron is installed, the ports of loopback.
 
     `gateway_port` is where agents find the daemon on loopback, in a cell too. `earlier_projects` is what agents in earlier cells
@@ -134,8 +133,7 @@ class Machine:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """What has to be made before the cell is: a directory (mode 0700), or a file with `{}` in it (mode 0600)."""
 
     path: str
@@ -184,7 +182,7 @@ class Sights:
 
 def server_in_cell(server: AileronServer) -> AileronServer:
     """Our server as an agent in a cell starts it: the same program, for the home that is there."""
-    return dataclasses.replace(server, home=cell_environment.RUN_HOME)
+    return msgspec.structs.replace(server, home=cell_environment.RUN_HOME)
 
 
 def sights(
@@ -232,7 +230,7 @@ def sights(
         files=files,
         tcp_listeners=(("gateway", machine.gateway_port), ("tunnel", cell_environment.PROXY_PORT)),
         unix_listeners=tuple((name, f"{cell_environment.RUN_HOME}/run/{name}.sock") for name in ("mcp", "agent")),
-        **dataclasses.asdict(options.limits),
+        **msgspec.structs.asdict(options.limits),
     )
     passed = cell_environment.passed(
         asked.environment,
@@ -396,8 +394,7 @@ class _Shown:
         return any(is_within(path, place) for place in self._secret)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Keys:
+class _Keys(msgspec.Struct, frozen=True):
     variables: tuple[str, ...]
     files: tuple[str, ...]
     notes: tuple[str, ...]

@@ -27,7 +27,6 @@ counted in a child's own user namespace, is one for the whole tree.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import functools
@@ -38,6 +37,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
+
+import msgspec
 
 from aileron_sandbox.fixes import is_short_of_descriptors
 from aileron_sandbox.template import limits
@@ -56,8 +57,7 @@ _NANOSECONDS: Final = 1_000_000_000
 _MICROSECONDS: Final = 1_000_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where groups can be made."""
 
     kind: Kind
@@ -83,7 +83,7 @@ def find() -> Place | None:
     if "memory" in mounts and "memory" in own:
         cpu = mounts["cpuacct"].below(own["cpuacct"]) if {"cpuacct"} <= mounts.keys() & own.keys() else None
         place = Place("cgroup-v1", mounts["memory"].below(own["memory"]))
-        for candidate in (dataclasses.replace(place, cpu=cpu), place):
+        for candidate in (msgspec.structs.replace(place, cpu=cpu), place):
             if _can_be_used(candidate):
                 return candidate
     return None
@@ -234,8 +234,7 @@ class Groups:
 # Where
 
 
-@dataclasses.dataclass(frozen=True)
-class _Mount:
+class _Mount(msgspec.Struct, frozen=True):
     mount_point: Path
     root: Path
     """Which group of its hierarchy is seen at the mount point."""

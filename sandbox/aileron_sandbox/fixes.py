@@ -13,12 +13,13 @@ docs/how-to/when-user-namespaces-are-blocked.md.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
+
+import msgspec
 
 __all__ = ["SYSCTLS", "Machine", "fix", "fix_cell", "is_short_of_descriptors"]
 
@@ -80,11 +81,10 @@ profile aileron-jail {executable} flags=(unconfined) {{
 }}"""
 
 
-@dataclasses.dataclass(frozen=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """What the words depend on. `executable` is the interpreter that makes the jails."""
 
-    sysctls: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    sysctls: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_container: bool = False
     executable: str = "/usr/bin/python3"
     is_root: bool = False

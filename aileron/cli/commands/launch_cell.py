@@ -8,12 +8,13 @@ Not here: the options themselves (cell_options.py), whether a cell is wanted whe
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from aileron.api.daemon import Status
 from aileron.api.sessions import CellFacts, NewSession, OpenSession
@@ -36,8 +37,7 @@ _DEFAULT_PORT = 8721
 """Stands in what is explained where no daemon runs that would have one."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CellStart:
+class CellStart(msgspec.Struct, frozen=True, kw_only=True):
     """One launch. `running` is the daemon's word, or None where none runs; `gateway` is None where it is not to be used."""
 
     agent: Agent
@@ -271,7 +271,7 @@ def _as_json(start: CellStart, sights: Sights, layers: tuple[str, ...], notes: l
         "environment": dict(sights.environment),
         "hosts": start.hosts,
         "asks": start.is_asking,
-        "publish": [dataclasses.asdict(one) for one in start.wishes.published()],
+        "publish": [msgspec.structs.asdict(one) for one in start.wishes.published()],
         "layers": list(layers),
         "notes": notes,
     }

@@ -21,7 +21,6 @@ Not here: what the streams mean to a terminal, who answers at a listener (ailero
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import resource
@@ -36,6 +35,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
+
+import msgspec
 
 from aileron_sandbox.cell import messages
 from aileron_sandbox.cell.held import Held
@@ -57,20 +58,17 @@ Streams = tuple[Kind, Kind, Kind]
 """Of 0, 1 and 2. All that are the terminal share one."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """The agent was stopped, by Ctrl-Z for one. It goes on with `signal(SIGCONT)`."""
 
     signal: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Continued:
+class Continued(msgspec.Struct, frozen=True):
     """It goes on."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """The agent has ended, and all of the cell with it: by `code` or by `signal`. `why`: if that was not its own doing."""
 
     code: int | None
@@ -78,8 +76,7 @@ class Ended:
     why: str | None
 
 
-@dataclasses.dataclass(frozen=True)
-class NotStarted:
+class NotStarted(msgspec.Struct, frozen=True):
     """The agent's program could not be executed, and the cell is over."""
 
     errno: int
@@ -456,7 +453,7 @@ def _preparation(
         },
         links=policy.links,
         masked=policy.masked,
-        overlay=dataclasses.astuple(overlay) if overlay is not None else None,
+        overlay=msgspec.structs.astuple(overlay) if overlay is not None else None,
         pipes=(-1, -1, -1),  # known where they arrive
         scratch_bytes=policy.scratch_bytes,
         streams=streams,

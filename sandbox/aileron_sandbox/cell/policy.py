@@ -11,11 +11,22 @@ Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what an agent needs (ail
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Final
 
-__all__ = ["MAX_MASKED", "Bind", "CellPolicy", "Overlay"]
+import msgspec
+
+__all__ = [
+    "FILE_BYTES",
+    "MAX_MASKED",
+    "MEMORY_BYTES",
+    "OPEN_FILES",
+    "PROCESSES",
+    "SCRATCH_BYTES",
+    "Bind",
+    "CellPolicy",
+    "Overlay",
+]
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -25,11 +36,16 @@ MAX_MASKED: Final = 4096
 """Each is a mount as well: what others cannot read in a root's /etc is twenty."""
 _MAX_FILE: Final = 1 << 16
 """Bytes of one file that is made: a list of hosts, of users."""
+MEMORY_BYTES: Final = 8 * _GIB
+PROCESSES: Final = 4096
+OPEN_FILES: Final = 65536
+FILE_BYTES: Final = 64 * _GIB
+SCRATCH_BYTES: Final = 4 * _GIB
+"""Defaults of a policy, which says what each bounds."""
 _MAX_LISTENERS: Final = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """A file or directory of the host's, at `target` in the cell.
 
     What is mounted below the source on the host is empty in the cell, whether it is writable or not: a project may have another
@@ -47,8 +63,7 @@ class Bind:
         _check_path(self.target)
 
 
-@dataclasses.dataclass(frozen=True)
-class Overlay:
+class Overlay(msgspec.Struct, frozen=True):
     """`lower` at `target`, with what is written there kept in `upper`; `work` is an empty directory beside it (overlayfs)."""
 
     lower: str
@@ -61,8 +76,7 @@ class Overlay:
             _check_path(path)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CellPolicy:
+class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """One cell. A value outside its range is a ValueError, never clamped."""
 
     folder: str
@@ -81,15 +95,15 @@ class CellPolicy:
     """(name, port): listens on both loopback addresses of the cell, and whoever started it accepts."""
     unix_listeners: tuple[tuple[str, str], ...] = ()
     """(name, path): the same at a path in the cell, of which the directory is made."""
-    memory_bytes: int = 8 * _GIB
+    memory_bytes: int = MEMORY_BYTES
     """Of all its processes together, where the machine can bound that (cgroups.py), else watched and ended."""
-    processes: int = 4096
+    processes: int = PROCESSES
     """Processes and threads (RLIMIT_NPROC, counted in its own user namespace): a parallel build with tests has hundreds."""
-    open_files: int = 65536
+    open_files: int = OPEN_FILES
     """Descriptors of one process: what watches a large project for changes takes thousands."""
-    file_bytes: int = 64 * _GIB
+    file_bytes: int = FILE_BYTES
     """Size of any one file (RLIMIT_FSIZE)."""
-    scratch_bytes: int = 4 * _GIB
+    scratch_bytes: int = SCRATCH_BYTES
     """Of /tmp, and of the home, which are memory: each at most so much."""
 
     def __post_init__(self) -> None:

@@ -17,7 +17,6 @@ Not here: what it does with what it is told (prepare.py), the cell (door.py).
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import functools
 import importlib.util
@@ -31,6 +30,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
 
 from aileron_sandbox.unavailable import JailUnavailable
 
@@ -167,7 +168,7 @@ class _Entry(threading.Thread):
         if place is None:
             return
         # Nobody counts a cell's processor time, and for each group that it enters it waits for the kernel, 10 ms (RCU).
-        groups = cgroups.Groups(dataclasses.replace(place, cpu=None), ends_together=False)
+        groups = cgroups.Groups(msgspec.structs.replace(place, cpu=None), ends_together=False)
         try:
             group = groups.take()
             with group.opened() as opened:
