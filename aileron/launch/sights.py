@@ -42,9 +42,9 @@ from aileron.launch.agent import (
     xdg_directory,
 )
 from aileron.launch.agents import AGENTS
-from aileron.launch.places import SECRET_IN_HOME, is_like_credentials, is_within, secret_places
+from aileron.launch.places import SECRET_IN_HOME, SECRET_ON_MACHINE, is_like_credentials, is_within, secret_places
 from aileron.launch.system_sights import SYSTEM, SystemSights, made_files, system_sights
-from aileron.launch.ways import leads_away, way_of
+from aileron.launch.ways import leads_away, resolved_below, way_of
 from aileron.model.placeholder import CELL_PLACEHOLDER
 from aileron_sandbox.cell.policy import FILE_BYTES, MEMORY_BYTES, OPEN_FILES, PROCESSES, SCRATCH_BYTES, Bind, CellPolicy
 
@@ -126,11 +126,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     earlier_projects: tuple[str, ...] = ()
 
     @functools.cached_property
+    def secrets_of_home(self) -> tuple[str, ...]:
+        """Places of credentials in the home, resolved, as they are when first asked."""
+        return tuple(resolved_below(self.home, SECRET_IN_HOME))
+
+    @functools.cached_property
     def secret_places(self) -> tuple[str, ...]:
         """Places of credentials, each with what links lead to, as they are when first asked."""
-        return tuple(
-            dict.fromkeys(one for place in secret_places(self.home) for one in (place, os.path.realpath(place)))
-        )
+        resolved = (*self.secrets_of_home, *map(os.path.realpath, SECRET_ON_MACHINE))
+        return tuple(dict.fromkeys(itertools.chain(*zip(secret_places(self.home), resolved, strict=True))))
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -191,7 +195,8 @@ def sights(
     """The cell of one launch. `asked` and `setup` are those for the cell, with the placeholder as their token. CellRefused."""
     project = os.path.realpath(folder)
     needs = agent.cell(asked.environment)
-    settings = tuple((one, _settings_of(one, asked.environment)) for one in (agent, *AGENTS.values()))
+    others = [one for one in AGENTS.values() if one is not agent]
+    settings = ((agent, _settings_of(needs)), *((one, _settings_of(one.cell(asked.environment))) for one in others))
     _check_project(project, machine, agent, settings)
     for setting in (*needs.directories, *needs.files):
         _check_setting(str(setting), machine)
@@ -408,8 +413,8 @@ def _check_project(project: str, machine: Machine, agent: Agent, settings: _Sett
         raise CellRefused(f"{project} is a place of the system, and not a project", fix)
     if is_within(machine.aileron_home, project) or is_within(project, machine.aileron_home):
         raise CellRefused(f"{project} contains Aileron's home, or is in it", fix)
-    for name in SECRET_IN_HOME:
-        if is_within(project, place := os.path.realpath(f"{machine.home}/{name}")):
+    for place in machine.secrets_of_home:
+        if is_within(project, place):
             raise CellRefused(f"{project} is in {place}, a place of credentials", fix)
     for one, places in settings:
         whose = "the agent's own settings" if one is agent else f"the settings of {one.title}"
@@ -423,8 +428,7 @@ _SettingsOf = tuple[tuple[Agent, list[str]], ...]
 """Where the settings of each agent lie, of the one that is started first."""
 
 
-def _settings_of(agent: Agent, environment: Mapping[str, str]) -> list[str]:
-    needs = agent.cell(environment)
+def _settings_of(needs: CellNeeds) -> list[str]:
     return [os.path.abspath(path) for path in (*needs.directories, *needs.files)]
 
 

@@ -11,13 +11,16 @@ Source: the manuals of the tools. Not here: programs of the system (system_sight
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from aileron.launch.places import is_within
-from aileron.launch.ways import leads_away, read_regular
+from aileron.launch.ways import leads_away, read_regular, resolved_unless_led_away
 
 __all__ = [
     "TOOLCHAINS",
@@ -33,7 +36,7 @@ __all__ = [
 ]
 
 
-class Where(NamedTuple):
+class Where(msgspec.Struct, frozen=True, dict=True):
     """Whose programs: the home, resolved, the environment, and the folders, resolved, in which an agent may have `written`."""
 
     home: str
@@ -47,6 +50,14 @@ class Where(NamedTuple):
     def is_written(self, path: str) -> bool:
         """Whether an agent could have made this."""
         return any(is_within(path, place) for place in self.written)
+
+    @functools.cached_property
+    def toolchains(self) -> Mapping[str, str]:
+        """Name of each toolchain → where it is, resolved: as it is when first asked. Those that an agent could have moved are
+        not in it.
+        """
+        found = {chain.name: resolved_unless_led_away(_said_of(chain, self), self.written) for chain in TOOLCHAINS}
+        return {name: place for name, place in found.items() if place is not None}
 
 
 class Toolchain(NamedTuple):
@@ -175,17 +186,15 @@ def _around(path: str, where: Where) -> Iterator[str]:
 def toolchain_of(path: str, where: Where) -> tuple[str, ...]:
     """What is shown of the toolchain in which a path lies; nothing where it lies in none."""
     for chain in TOOLCHAINS:
-        place = _place_of(chain, where)
-        if place and is_within(path, place):
+        place = where.toolchains.get(chain.name)
+        if place is not None and is_within(path, place):
             return tuple(_parts_of(chain, where))
     return ()
 
 
-def _place_of(chain: Toolchain, where: Where) -> str:
-    """Resolved; empty where an agent could have chosen it."""
+def _said_of(chain: Toolchain, where: Where) -> str:
     said = where.environment.get(chain.variable, "") if chain.variable else ""
-    path = said if said.startswith("/") else _in_home(chain.name, where)
-    return "" if where.leads_away(path) else os.path.realpath(path)
+    return said if said.startswith("/") else _in_home(chain.name, where)
 
 
 def _in_home(name: str, where: Where) -> str:
@@ -196,7 +205,7 @@ def _in_home(name: str, where: Where) -> str:
 
 
 def _parts_of(chain: Toolchain, where: Where) -> Iterator[str]:
-    place = _place_of(chain, where)
+    place = where.toolchains.get(chain.name, "")
     for part in chain.shows if place else ():
         path = os.path.join(place, part).rstrip("/")
         if os.path.exists(path) and not where.leads_away(path):

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from aileron.launch.places import is_within
 
-__all__ = ["leads_away", "read_regular", "way_of"]
+__all__ = ["leads_away", "read_regular", "resolved_below", "resolved_unless_led_away", "way_of"]
 
 _MAX_LINKS: Final = 40
 """MAXSYMLINKS: the kernel follows no more, path_resolution(7)."""
@@ -53,10 +53,27 @@ def way_of(path: str) -> tuple[str, ...]:
 
 def leads_away(path: str, written: Iterable[str]) -> bool:
     """Whether a link in one of these folders, which are resolved, leads out of it on the way to what the path means."""
+    return resolved_unless_led_away(path, written) is None
+
+
+def resolved_unless_led_away(path: str, written: Iterable[str]) -> str | None:
+    """Return what the path means; None where a link in one of these folders, which are resolved, leads out of it on the way."""
     *links, real = way_of(path)
-    return bool(links) and any(
+    is_led_away = bool(links) and any(
         not is_within(real, place) and any(is_within(link, place) for link in links) for place in written
     )
+    return None if is_led_away else real
+
+
+def resolved_below(directory: str, names: Iterable[str]) -> Iterator[str]:
+    """Resolve each name below a directory, which is resolved. Folders on the way are looked at once for all of them."""
+    folders: dict[str, str] = {}
+    for name in names:
+        folder, last = os.path.split(f"{directory.rstrip('/')}/{name}")
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        path = f"{folders[folder].rstrip('/')}/{last}"
+        yield os.path.realpath(path) if os.path.islink(path) else path
 
 
 def read_regular(path: str, limit_bytes: int) -> bytes | None:

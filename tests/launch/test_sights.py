@@ -13,6 +13,7 @@ from aileron.cell.executes import matching
 from aileron.launch.agents import AGENTS
 from aileron.launch.places import SECRET_IN_HOME
 from aileron.launch.sights import CellOptions, CellRefused
+from aileron.launch.ways import resolved_below
 from aileron.model.placeholder import CELL_PLACEHOLDER
 from tests.launch.places import Place
 
@@ -1021,3 +1022,27 @@ def test_nothing_of_the_home_is_named_twice(place: Place) -> None:
     assert len(targets) == len(set(targets))
     assert [one.count("/") for one in targets[2:]] == sorted(one.count("/") for one in targets[2:])
     assert all(os.path.realpath(bind.source) == bind.source for bind in cell.policy.binds)
+
+
+def test_names_of_one_folder_are_resolved_as_each_by_itself(tmp_path: Path) -> None:
+    """A file, a link, a name below a link, links in a circle and what is not there lead where the system says that they do."""
+    home = tmp_path.resolve() / "home"
+    (home / "real" / "below").mkdir(parents=True)
+    (home / "linked").symlink_to("real")
+    (home / "real" / "out").symlink_to(tmp_path)
+    (home / "circle").symlink_to("circle")
+    (home / "dangling").symlink_to("/nowhere/else")
+    names = [
+        "real",
+        "real/below",
+        "linked",
+        "linked/below",
+        "linked/out/x",
+        "linked/out",
+        "circle",
+        "circle/x",
+        "dangling/x",
+        "a/b",
+    ]
+
+    assert list(resolved_below(str(home), names)) == [os.path.realpath(home / name) for name in names]
