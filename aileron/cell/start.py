@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -98,7 +97,7 @@ def _probed_stamp(folder: str) -> int | None:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             return None  # nothing can be written here
-        return _named_stamp(os.path.join(folder, f".aileron-{secrets.token_hex(8)}"))
+        return _named_stamp(os.path.join(folder, f".aileron-{os.urandom(8).hex()}"))
     try:
         return os.fstat(descriptor).st_ctime_ns
     finally:

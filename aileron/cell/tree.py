@@ -20,7 +20,6 @@ import contextlib
 import errno
 import itertools
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -245,7 +244,7 @@ def remove_tree(path: str) -> None:
     above, name = os.path.split(path)
     with contextlib.suppress(FileNotFoundError), opened(above) as parent:
         with _opened_anyhow(name, parent) as top:
-            _clear(top, top, secrets.token_hex(8), 0)
+            _clear(top, top, os.urandom(8).hex(), 0)
         os.rmdir(name, dir_fd=parent)
 
 

@@ -31,7 +31,6 @@ import errno
 import fcntl
 import functools
 import os
-import secrets
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -44,7 +43,7 @@ from aileron_sandbox.fixes import is_short_of_descriptors
 from aileron_sandbox.template import limits
 from aileron_sandbox.watch import Used
 
-__all__ = ["Group", "Groups", "Kind", "Place", "find"]
+__all__ = ["Group", "Groups", "Kind", "Place", "find", "take_one"]
 
 Kind = Literal["cgroup-v2", "cgroup-v1"]
 _PREFIX: Final = "aileron-jails-"
@@ -73,19 +72,22 @@ def find() -> Place | None:
 
     OSError where there is no descriptor to try with.
     """
-    mounts, own = _mounts(), _own_paths()
-    unified = mounts.get("")
-    if unified is not None and "" in own:
-        for directory in _candidates_v2(unified.below(own[""]), unified.mount_point):
-            place = Place("cgroup-v2", directory)
-            if _can_be_used(place):
-                return place
-    if "memory" in mounts and "memory" in own:
-        cpu = mounts["cpuacct"].below(own["cpuacct"]) if {"cpuacct"} <= mounts.keys() & own.keys() else None
-        place = Place("cgroup-v1", mounts["memory"].below(own["memory"]))
-        for candidate in (msgspec.structs.replace(place, cpu=cpu), place):
-            if _can_be_used(candidate):
-                return candidate
+    for place in _candidates():
+        if (taken := _maybe_taken(place)) is not None:
+            taken[0].close()
+            return place
+    return None
+
+
+def take_one() -> tuple[Groups, Group] | None:
+    """A group for one child, which does not end together and whose processor time nobody counts; None where there is none.
+
+    The attempt that `find` makes is the group itself, and no group of v1 that counts processor time is entered: for each that a
+    child enters, it waits for the kernel, 10 ms (RCU). OSError where there is no descriptor to try with.
+    """
+    for place in _candidates():
+        if place.cpu is None and (taken := _maybe_taken(place, ends_together=False)) is not None:
+            return taken
     return None
 
 
@@ -274,6 +276,20 @@ def _own_paths() -> dict[str, Path]:
     return found
 
 
+def _candidates() -> Iterator[Place]:
+    """The best first."""
+    mounts, own = _mounts(), _own_paths()
+    unified = mounts.get("")
+    if unified is not None and "" in own:
+        for directory in _candidates_v2(unified.below(own[""]), unified.mount_point):
+            yield Place("cgroup-v2", directory)
+    if "memory" in mounts and "memory" in own:
+        memory = mounts["memory"].below(own["memory"])
+        if {"cpuacct"} <= mounts.keys() & own.keys():
+            yield Place("cgroup-v1", memory, mounts["cpuacct"].below(own["cpuacct"]))
+        yield Place("cgroup-v1", memory)
+
+
 def _candidates_v2(own: Path, top: Path) -> Iterator[Path]:
     """The own group first. Above it only what was given to an ordinary user, and no way out of a limit."""
     directory = own
@@ -294,18 +310,25 @@ def _has_limit(directory: Path) -> bool:
     return False
 
 
-def _can_be_used(place: Place) -> bool:
-    """By doing it: a directory may be writable and its group still not be one that can have others with a limit."""
-    try:
-        if place.kind == "cgroup-v2":
-            _give_memory_to_those_below(place.memory)
-        with Groups(place) as groups, groups.take().opened() as group:
-            group.bound(_TRIAL_BYTES)
-    except OSError as error:
-        if is_short_of_descriptors(error):  # no answer, and `find` would keep it for good
-            raise
-        return False
-    return True
+def _maybe_taken(place: Place, *, ends_together: bool = True) -> tuple[Groups, Group] | None:
+    """Take a group there, and see that it can be bounded: a directory may be writable and its group still not be one that can
+    have others with a limit. None where it is not.
+    """
+    with contextlib.ExitStack() as undo:
+        try:
+            if place.kind == "cgroup-v2":
+                _give_memory_to_those_below(place.memory)
+            groups = Groups(place, ends_together=ends_together)
+            undo.callback(groups.close)
+            group = groups.take()
+            with group.opened() as opened:
+                opened.bound(_TRIAL_BYTES)
+        except OSError as error:
+            if is_short_of_descriptors(error):  # no answer, and `find` would keep it for good
+                raise
+            return None
+        undo.pop_all()
+        return groups, group
 
 
 def _give_memory_to_those_below(directory: Path) -> None:
@@ -320,7 +343,7 @@ def _give_memory_to_those_below(directory: Path) -> None:
 
 def _make_and_lock(parent: Path) -> tuple[Path, int]:
     for _ in range(_ATTEMPTS):
-        path = parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        path = parent / f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
         path.mkdir()
         lock = _maybe_lock(path)
         if lock is not None:
@@ -346,7 +369,9 @@ def _maybe_lock(path: Path) -> int | None:
 
 def _remove_left_behind(parent: Path) -> None:
     """What belongs to nobody any more. What cannot be removed, being another user's, is left alone."""
-    for path in parent.glob(f"{_PREFIX}*"):
+    with os.scandir(parent) as entries:
+        found = [parent / entry.name for entry in entries if entry.name.startswith(_PREFIX)]
+    for path in found:
         with contextlib.suppress(PermissionError):
             lock = _maybe_lock(path)
             if lock is not None:

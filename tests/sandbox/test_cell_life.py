@@ -185,7 +185,7 @@ def test_who_uses_too_much_memory_is_ended_and_told(folder: Path) -> None:
 
 def test_without_a_group_memory_is_watched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes and private files together; the layers say so."""
-    monkeypatch.setattr(cgroups, "find", lambda: None)
+    monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, memory_bytes=256 << 20)
     fill = "dd if=/dev/zero of=/tmp/x bs=1M count=400 status=none; sleep 60"
     with opened(policy, ["sh", "-c", fill]) as cell:

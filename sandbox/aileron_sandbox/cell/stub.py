@@ -31,8 +31,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import msgspec
-
 from aileron_sandbox.unavailable import JailUnavailable
 
 if TYPE_CHECKING:
@@ -164,20 +162,18 @@ class _Entry(threading.Thread):
     def _enter(self) -> None:
         from aileron_sandbox import cgroups
 
-        place = cgroups.find()
-        if place is None:
+        taken = cgroups.take_one()
+        if taken is None:
             return
-        # Nobody counts a cell's processor time, and for each group that it enters it waits for the kernel, 10 ms (RCU).
-        groups = cgroups.Groups(msgspec.structs.replace(place, cpu=None), ends_together=False)
+        groups, group = taken
         try:
-            group = groups.take()
             with group.opened() as opened:
                 for door in opened.doors:
                     os.write(door, b"%d" % self._pid)
         except BaseException:
             groups.close()
             raise
-        self._taken = groups, group
+        self._taken = taken
 
     def result(self) -> tuple[Groups, Group] | None:
         """What it has taken, once it has. OSError."""
