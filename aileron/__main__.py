@@ -1,7 +1,7 @@
 """`aileron` and `python -m aileron`: which command, before anything dear is imported.
 
 `run` and `console` are dispatched here by their first word, and for `launch` the process of a cell is begun, if it will have one;
-what a daemon knows is completed without typer (cli/completing.py); everything else goes through it (cli/app.py).
+what a daemon knows is completed without typer (cli/completing.py); everything else is app.py's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
     # What the interpreter's last search for cycles frees, the kernel frees anyway, and it took a quarter of a short command.
     atexit.register(gc.freeze)
     words = sys.argv[1:]
-    if _COMPLETING in os.environ:
+    if os.environ.get(_COMPLETING):
         return _complete(words)
     output.prepare()
     if UNSUPPORTED is not None:
@@ -83,9 +83,10 @@ def _complete(words: list[str]) -> int:
         if (found := answer()) is not None:
             output.write(found[0])
             return found[1]
-        from aileron.cli.app import main as every_other
+        from aileron.cli.typer_app import call_of
 
-        return every_other(words)
+        call_of(words, as_json=False)  # which ends the process
+        return FAILED
     except (Exception, KeyboardInterrupt):  # noqa: BLE001 - whatever went wrong: no words are offered
         return FAILED
 

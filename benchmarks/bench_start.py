@@ -41,7 +41,16 @@ PYTHON: Final = "python -c pass"
 FRESH, USED = "`aileron daemon start`, a fresh home", "`aileron daemon start`, a used home"
 FIRST_RUN, NOBODY = "`aileron run`, no daemon", "`aileron status`, no daemon"
 RUN: Final = "run give-back text=x"
-IN_PLACE: Final = ("--version", "--help", "-h", "", "status --help", "action list --help", "run --help", "audit list --help")
+IN_PLACE: Final = (
+    "--version",
+    "--help",
+    "-h",
+    "",
+    "status --help",
+    "action list --help",
+    "run --help",
+    "audit list --help",
+)
 """Words that only print something."""
 ASKING: Final = (
     "status", "run give-back text=x", "action list", "action list --json", "action show give-back", "approval list",

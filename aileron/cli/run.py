@@ -1,7 +1,7 @@
 """`aileron run`: one action, its result on standard output.
 
 The hot command: agents call it, so it imports neither typer nor rich nor msgspec unless something fails (`aileron.__main__` comes
-here before any of them), and reads its options by hand. `OPTIONS` is the one list of them; app.py shows the same to typer.
+here before any of them), and reads its options by hand. `OPTIONS` is the one list of them; commands/run.py declares the same.
 
 Rules
 - It goes through the socket that agents use: a run needs no more. Only a passphrase given beforehand goes to the operator's, and

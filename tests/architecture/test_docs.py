@@ -92,7 +92,7 @@ def command_line() -> list[tuple[str, Any]]:
     """The same, from the application itself."""
     from typer.main import get_command
 
-    from aileron.cli.app import app
+    from aileron.cli.typer_app import app
 
     return list(commands(get_command(app)))
 

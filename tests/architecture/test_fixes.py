@@ -68,7 +68,7 @@ def command_line() -> Any:
     """The application."""
     from typer.main import get_command
 
-    from aileron.cli.app import app
+    from aileron.cli.typer_app import app
 
     return get_command(app)
 

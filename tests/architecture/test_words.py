@@ -61,7 +61,7 @@ def every_command() -> list[Helped]:
     """All of `aileron`."""
     from typer.main import get_command
 
-    from aileron.cli.app import app
+    from aileron.cli.typer_app import app
 
     return list(commands(get_command(app)))
 

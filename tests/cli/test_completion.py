@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from aileron.cli import completing
-from aileron.cli.app import app
+from aileron.cli.typer_app import app
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon
 

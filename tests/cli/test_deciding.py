@@ -717,7 +717,7 @@ def test_approve_waits_as_a_run_does():
     """The same default, by the same words."""
     from typer.main import get_command
 
-    from aileron.cli.app import app
+    from aileron.cli.typer_app import app
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
     (wait,) = [parameter for parameter in commands["approve"].params if parameter.name == "wait"]

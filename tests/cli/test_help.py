@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from aileron.cli.app import app
+from aileron.cli.typer_app import app
 
 COMMANDS: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
 DEAR = {"pydantic", "rich", "msgspec", "http", "ssl", "asyncio", "aileron.review", "aileron.cli.decision_dialogue"}

@@ -45,6 +45,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 _LOADED: Final = (
     "aileron.daemon.supervise",
     "aileron.cli.app",
+    "aileron.cli.typer_app",
     "aileron.client",
     "anyio._backends._asyncio",
     "hypercorn.asyncio",

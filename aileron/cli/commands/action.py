@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 from msgspec import UNSET
 
 from aileron.api.actions import (
@@ -30,6 +29,7 @@ from aileron.cli.commands.completion import action_names
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.decision_dialogue import carry_through
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import edit_text, passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published, resolved
@@ -50,19 +50,19 @@ _MAX_BYTES = 1 << 20
 
 _SUSPENDED = "suspended: the server changed this tool"
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the action.", autocompletion=action_names)]
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Action files to check.")]
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the action.", autocompletion=action_names)]
+Files = Annotated[list[Path], Argument(metavar="FILE...", help="Action files to check.")]
 
 
 def add(
     targets: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="NAME@VERSION|FILE|DIR...",
             help="Published action, your own action file, or a directory of action files.",
         ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace an installed action of the same name.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace an installed action of the same name.")] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -76,7 +76,7 @@ def add(
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     every = [one for target in targets for one in ([target] if is_published(target) else _files_of(Path(target)))]
     if len(every) == 1:
-        raise typer.Exit(_add_one(supervisor, every[0], force=force, yes=yes, as_json=as_json))
+        raise Exit(_add_one(supervisor, every[0], force=force, yes=yes, as_json=as_json))
     told = _Together()
     codes = []
     for one in every:
@@ -86,7 +86,7 @@ def add(
             codes.append(problem.exit_code if told.is_known(problem) else report(problem, as_json=as_json))
     if not as_json:
         told.finish(sum(code == OK for code in codes), len(codes))
-    raise typer.Exit(exit_of(codes))
+    raise Exit(exit_of(codes))
 
 
 class _Together:
@@ -161,11 +161,11 @@ def _add_published(supervisor: Supervisor, name: str, *, force: bool, yes: bool,
 def add_suite(
     source: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="SOURCE", help="Published suite (SCHEME://OWNER/REPOSITORY/FILE@REF), or path of your own file."
         ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace installed actions of the same names.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace installed actions of the same names.")] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -192,20 +192,18 @@ def add_suite(
     for name, code in codes.items():
         if code != OK:
             output.note(visible(f"not installed: {name}: {why[name]}"))
-    raise typer.Exit(exit_of(list(codes.values())))
+    raise Exit(exit_of(list(codes.values())))
 
 
 def update(
     name: Name,
     version: Annotated[
         str | None,
-        typer.Option("--version", metavar="VERSION", help="Update to VERSION, older or newer, instead of the newest."),
+        Option("--version", metavar="VERSION", help="Update to VERSION, older or newer, instead of the newest."),
     ] = None,
-    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Include prerelease versions.")] = False,
-    theirs: Annotated[
-        bool, typer.Option("--theirs", help="Discard your own edits and use the published text.")
-    ] = False,
-    edit: Annotated[bool, typer.Option("--edit", help="Edit the new text in $EDITOR before it is installed.")] = False,
+    prerelease: Annotated[bool, Option("--include-prerelease", help="Include prerelease versions.")] = False,
+    theirs: Annotated[bool, Option("--theirs", help="Discard your own edits and use the published text.")] = False,
+    edit: Annotated[bool, Option("--edit", help="Edit the new text in $EDITOR before it is installed.")] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -234,16 +232,16 @@ def update(
         *(["--theirs"] if theirs else []),
     ]
     again = " ".join(["aileron action update", name, *options])
-    raise typer.Exit(installed(supervisor, job, again=again, yes=yes, as_json=as_json))
+    raise Exit(installed(supervisor, job, again=again, yes=yes, as_json=as_json))
 
 
 def diff(
     name: Name,
     version: Annotated[
-        str | None, typer.Option("--version", metavar="VERSION", help="Compare with VERSION instead of the newest.")
+        str | None, Option("--version", metavar="VERSION", help="Compare with VERSION instead of the newest.")
     ] = None,
-    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Include prerelease versions.")] = False,
-    theirs: Annotated[bool, typer.Option("--theirs", help="Compare as if your own edits were discarded.")] = False,
+    prerelease: Annotated[bool, Option("--include-prerelease", help="Include prerelease versions.")] = False,
+    theirs: Annotated[bool, Option("--theirs", help="Compare as if your own edits were discarded.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what `action update` would change."""
@@ -389,7 +387,7 @@ def validate(files: Files) -> None:
         else:
             output.write(f"{visible(str(file))}: ok, {visible(action.name)} {action.version}")
     if worst != OK:
-        raise typer.Exit(worst)
+        raise Exit(worst)
 
 
 def _installed_manifests() -> Callable[[ConnectorPin], ConnectorManifest | None]:
@@ -423,7 +421,7 @@ def resume(
     name: Name,
     unchanged: Annotated[
         bool,
-        typer.Option("--unchanged", help="Accept no change: the next run compares the tool with the accepted one."),
+        Option("--unchanged", help="Accept no change: the next run compares the tool with the accepted one."),
     ] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
@@ -439,7 +437,7 @@ def resume(
     answer = supervisor.change(
         ActionResumed, "POST", path_of("v1", "actions", name, "resume"), asked, later=ConsentsAnswer
     )
-    raise typer.Exit(carry_through(supervisor, answer, _tell_resumed, yes=yes, as_json=as_json))
+    raise Exit(carry_through(supervisor, answer, _tell_resumed, yes=yes, as_json=as_json))
 
 
 def _tell_resumed(result: Any) -> None:

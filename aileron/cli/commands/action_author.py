@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from msgspec import UNSET
 
 from aileron.actions.operation_names import guessed_effect, words_of
 from aileron.api.connectors import ConnectorEntry, ConnectorList
 from aileron.cli import output
+from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
@@ -102,7 +102,7 @@ _MAX_FIXED = 1000
 
 def schema(
     manifest: Annotated[
-        bool, typer.Option("--manifest", help="Print the schema of a connector's manifest.toml instead.")
+        bool, Option("--manifest", help="Print the schema of a connector's manifest.toml instead.")
     ] = False,
 ) -> None:
     """Print a JSON Schema of the action file, for your editor.
@@ -126,10 +126,10 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the action, in lower case, such as send-email.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the action, in lower case, such as send-email.")],
     connector: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--connector",
             metavar="NAME[@VERSION]",
             help="Connector to call. Default: the installed connector that has the operation.",
@@ -137,14 +137,14 @@ def new(
     ] = None,
     op: Annotated[
         str | None,
-        typer.Option("--op", metavar="OP", help="Operation to call. Default: derived from NAME, such as send_email."),
+        Option("--op", metavar="OP", help="Operation to call. Default: derived from NAME, such as send_email."),
     ] = None,
     effect: Annotated[
         Effect | None,
-        typer.Option("--effect", help="What the operation does. Only with read is no approval needed."),
+        Option("--effect", help="What the operation does. Only with read is no approval needed."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write. Default: NAME.md.")
+        Path | None, Option("-o", "--output", metavar="FILE", help="File to write. Default: NAME.md.")
     ] = None,
 ) -> None:
     """Create an action file with a comment at each choice.

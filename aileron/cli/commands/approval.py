@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
-import typer
 from msgspec import UNSET
 
 from aileron.api.approvals import ApprovalEntry, ApprovalList, AskBack, Asked, Edited, EditRequest, Question
@@ -15,6 +14,7 @@ from aileron.cli.card import names_in_proof, show_card
 from aileron.cli.commands.completion import approval_ids
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
 from aileron.cli.prompts import NO, YES, ask_now, can_ask, choose, edit_text, passphrase_from
@@ -30,18 +30,16 @@ from aileron.review.row import Row, common_asker, rows_for
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 
-Id = Annotated[
-    str, typer.Argument(metavar="ID", help="ID of the request, or the end of it.", autocompletion=approval_ids)
-]
+Id = Annotated[str, Argument(metavar="ID", help="ID of the request, or the end of it.", autocompletion=approval_ids)]
 _IDS_HELP: Final = "ID of the request, or the end of it; several to decide them together."
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help=_IDS_HELP, autocompletion=approval_ids)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve without asking. A signature is still asked for.")]
-Wait = Annotated[str, typer.Option("--wait", metavar="DURATION", help="Time to wait for the outcome: 500ms, 90s, 5m.")]
+Ids = Annotated[list[str], Argument(metavar="ID...", help=_IDS_HELP, autocompletion=approval_ids)]
+Yes = Annotated[bool, Option("--yes", "-y", help="Approve without asking. A signature is still asked for.")]
+Wait = Annotated[str, Option("--wait", metavar="DURATION", help="Time to wait for the outcome: 500ms, 90s, 5m.")]
 
 
 def approve(
     approvals: Ids,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, for the record.")] = None,
+    reason: Annotated[str | None, Option("--reason", metavar="TEXT", help="Reason, for the record.")] = None,
     yes: Yes = False,
     wait: Wait = DEFAULT_WAIT,
     passphrase_file: PassphraseFile = None,
@@ -65,14 +63,14 @@ def approve(
         )
     if len(names) > 1:
         several = ApprovingSeveral(supervisor, names, yes=yes, reason=reason, as_json=as_json)
-        raise typer.Exit(several.approve(wait_s))
+        raise Exit(several.approve(wait_s))
     dialogue = decision_dialogue.Dialogue(supervisor, names[0], yes=yes, reason=reason, as_json=as_json, tell=tell_done)
-    raise typer.Exit(_end(supervisor, questions[0], dialogue, dialogue.approve(), wait_s, as_json=as_json))
+    raise Exit(_end(supervisor, questions[0], dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
 
 def deny(
     approvals: Ids,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Send the agent this reason.")] = None,
+    reason: Annotated[str | None, Option("--reason", metavar="TEXT", help="Send the agent this reason.")] = None,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -85,18 +83,18 @@ def deny(
     questions = _named(supervisor, approvals)
     names = [question.approval_id for question in questions]
     if len(names) > 1:
-        raise typer.Exit(DenyingSeveral(supervisor, names, reason=reason, as_json=as_json).deny())
+        raise Exit(DenyingSeveral(supervisor, names, reason=reason, as_json=as_json).deny())
     decision_dialogue.check_waits(questions[0])
-    raise typer.Exit(decision_dialogue.Dialogue(supervisor, names[0], reason=reason, as_json=as_json).deny())
+    raise Exit(decision_dialogue.Dialogue(supervisor, names[0], reason=reason, as_json=as_json).deny())
 
 
 def edit(
     approval: Id,
     args: Annotated[
         str | None,
-        typer.Option("--args", metavar="JSON|@FILE|-", help="Use these arguments and open no editor."),
+        Option("--args", metavar="JSON|@FILE|-", help="Use these arguments and open no editor."),
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, for the record.")] = None,
+    reason: Annotated[str | None, Option("--reason", metavar="TEXT", help="Reason, for the record.")] = None,
     yes: Yes = False,
     wait: Wait = DEFAULT_WAIT,
     passphrase_file: PassphraseFile = None,
@@ -116,7 +114,7 @@ def edit(
     wanted = _edited(before) if args is None else from_json(args)
     if wanted == before:
         output.note(f"no changes: not decided, still waiting\n  approve: aileron approve {visible(name)}")
-        raise typer.Exit(UNFINISHED)
+        raise Exit(UNFINISHED)
     made = supervisor.fetch(Edited, "POST", path_of("v1", "action-approvals", name, "edit"), EditRequest(args=wanted))
     if made.plan.get("args") != wanted:
         raise Problem(
@@ -128,12 +126,12 @@ def edit(
     dialogue = decision_dialogue.Dialogue(
         supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=tell_done
     )
-    raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
+    raise Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
 
 def ask(
     approval: Id,
-    question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="Question for the agent.")] = None,
+    question: Annotated[str | None, Argument(metavar="QUESTION", help="Question for the agent.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the agent a question before you decide.
@@ -183,9 +181,9 @@ def list_(as_json: AsJson = False) -> None:
 
 def show(
     approval: Id,
-    full: Annotated[bool, typer.Option("--full", help="Show full values without truncation.")] = False,
+    full: Annotated[bool, Option("--full", help="Show full values without truncation.")] = False,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Load the current state too, which only the approver may see.")
+        bool, Option("--preview", help="Load the current state too, which only the approver may see.")
     ] = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -198,7 +196,7 @@ def show(
         output.print_json(entry)
         return
     if preview:
-        raise typer.Exit(_with_preview(supervisor, entry))
+        raise Exit(_with_preview(supervisor, entry))
     review = as_told(entry)
     more = None if full or not output.is_terminal() else decision_dialogue.more_of(name)
     below = names_in_proof(review) if more is None else set()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
-import typer
 from msgspec import UNSET, UnsetType
 
 from aileron.api.approver import (
@@ -19,6 +18,7 @@ from aileron.api.approver import (
 from aileron.api.daemon import Removed
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import FAILED, INTEGRITY, OK, UNKNOWN, UNREACHABLE, Problem, local_work
 from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.signing import TRIES, ApproverStatus, alone, approver_status, as_shown, ask_until_right, text_of
@@ -54,7 +54,7 @@ Everything listed above counts as approved.
 
 def init(
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the existing key. You need its passphrase once more.")
+        bool, Option("--replace", help="Replace the existing key. You need its passphrase once more.")
     ] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -70,7 +70,7 @@ def init(
             fix="run `aileron approver init` in a terminal of your own",
         )
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    raise typer.Exit(alone(lambda: _Init(supervisor, passphrase_from(passphrase_file)(), replace=replace).perform()))
+    raise Exit(alone(lambda: _Init(supervisor, passphrase_from(passphrase_file)(), replace=replace).perform()))
 
 
 def status(as_json: AsJson = False) -> None:
@@ -125,7 +125,7 @@ def passkeys(as_json: AsJson = False) -> None:
 
 
 def revoke_passkey(
-    passkey: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the passkey.")],
+    passkey: Annotated[str, Argument(metavar="NAME", help="Name or id of the passkey.")],
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:

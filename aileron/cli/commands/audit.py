@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import msgspec
-import typer
 from msgspec.structs import replace
 
 from aileron.api.audit import EventList, RecordOfRun
@@ -24,6 +23,7 @@ from aileron.api.runs import RunState
 from aileron.cli import output
 from aileron.cli.commands.completion import run_ids
 from aileron.cli.commands.options import AsJson
+from aileron.cli.declared import Argument, Option
 from aileron.cli.export import line, new_file, table
 from aileron.cli.ids import run_meant, session_meant
 from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
@@ -82,23 +82,21 @@ _NAMED = frozenset({"bytes_down", "bytes_up", "may_hide", "ms", "scrubbed", "siz
 """Facts that mean nothing without their name."""
 
 
-_Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Show only the run with this id or its end.")]
-_Action = Annotated[str | None, typer.Option("--action", metavar="NAME", help="Show only this action.")]
-_Connector = Annotated[str | None, typer.Option("--connector", metavar="NAME", help="Show only this connector.")]
-_Type = Annotated[
-    str | None, typer.Option("--type", metavar="TYPE", help="Show only this event type, such as run.finished.")
-]
+_Run = Annotated[str | None, Option("--run", metavar="ID", help="Show only the run with this id or its end.")]
+_Action = Annotated[str | None, Option("--action", metavar="NAME", help="Show only this action.")]
+_Connector = Annotated[str | None, Option("--connector", metavar="NAME", help="Show only this connector.")]
+_Type = Annotated[str | None, Option("--type", metavar="TYPE", help="Show only this event type, such as run.finished.")]
 _Class = Annotated[
     str | None,
-    typer.Option("--class", metavar="CLASS", help="Show only failures of this class, such as network_error."),
+    Option("--class", metavar="CLASS", help="Show only failures of this class, such as network_error."),
 ]
 _Session = Annotated[
-    str | None, typer.Option("--session", metavar="ID", help="Show only the session with this id or its end.")
+    str | None, Option("--session", metavar="ID", help="Show only the session with this id or its end.")
 ]
 _Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Show events since TIME: 15m, 2h, 7d, or RFC 3339.")
+    str | None, Option("--since", metavar="TIME", help="Show events since TIME: 15m, 2h, 7d, or RFC 3339.")
 ]
-_Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Show events before TIME.")]
+_Until = Annotated[str | None, Option("--until", metavar="TIME", help="Show events before TIME.")]
 
 
 class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -142,8 +140,8 @@ def list_(
     session: _Session = None,
     since: _Since = None,
     until: _Until = None,
-    after: Annotated[int | None, typer.Option(metavar="SEQ", help="Show only rows after this number.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="Number of events to show.")] = 50,
+    after: Annotated[int | None, Option("--after", metavar="SEQ", help="Show only rows after this number.")] = None,
+    limit: Annotated[int, Option("--limit", metavar="N", help="Number of events to show.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List events, newest first."""
@@ -158,9 +156,9 @@ def list_(
 
 
 def tail(
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new events until interrupted.")] = False,
+    follow: Annotated[bool, Option("-f", "--follow", help="Keep printing new events until interrupted.")] = False,
     lines: Annotated[
-        int, typer.Option("-n", "--lines", metavar="N", min=0, max=_PAGE, help="Number of events to show.")
+        int, Option("-n", "--lines", metavar="N", min=0, max=_PAGE, help="Number of events to show.")
     ] = 10,
     run: _Run = None,
     action: _Action = None,
@@ -170,7 +168,7 @@ def tail(
     session: _Session = None,
     since: _Since = None,
     until: _Until = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Print the newest events in chronological order.
 
@@ -191,10 +189,10 @@ def tail(
 
 def export(
     style: Annotated[
-        _Format, typer.Option("--format", help="Output format: jsonl (verifiable records) or csv (for a spreadsheet).")
+        _Format, Option("--format", help="Output format: jsonl (verifiable records) or csv (for a spreadsheet).")
     ] = _Format.JSONL,
     file: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
+        Path | None, Option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
     ] = None,
     run: _Run = None,
     action: _Action = None,
@@ -234,9 +232,7 @@ def export(
 
 
 def show(
-    run: Annotated[
-        str, typer.Argument(metavar="ID", help="Audit id of the run, or the end of it.", autocompletion=run_ids)
-    ],
+    run: Annotated[str, Argument(metavar="ID", help="Audit id of the run, or the end of it.", autocompletion=run_ids)],
     as_json: AsJson = False,
 ) -> None:
     """Show a run: its result and all its events."""
@@ -262,10 +258,10 @@ def show(
 
 def verify(
     file: Annotated[
-        Path | None, typer.Option(metavar="LEDGER", help="Verify a copy instead of the ledger in the home.")
+        Path | None, Option("--file", metavar="LEDGER", help="Verify a copy instead of the ledger in the home.")
     ] = None,
     head: Annotated[
-        str | None, typer.Option(metavar="SEQ:HASH", help="Head that you keep elsewhere; it must be in the chain.")
+        str | None, Option("--head", metavar="SEQ:HASH", help="Head that you keep elsewhere; it must be in the chain.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

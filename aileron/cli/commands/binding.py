@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
-
 from aileron.api.bindings import BindingDetail, BindingEntry, BindingList, RevokedBinding
 from aileron.api.secrets import VaultState
 from aileron.cli import output
@@ -19,6 +17,7 @@ from aileron.cli.bind import reauthorize as sign_in_anew
 from aileron.cli.bind import rebind as bind_anew
 from aileron.cli.commands.completion import binding_names, secret_names
 from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import OK, UNFINISHED, Problem
 from aileron.cli.prompts import can_ask, is_yes, passphrase_from
@@ -36,40 +35,41 @@ from aileron.review.plan import host_line
 __all__ = ["inspect", "list_", "reauthorize", "rebind", "revoke", "setup"]
 
 _Name = Annotated[
-    str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="Name of the binding.", autocompletion=binding_names)
+    str, Argument(metavar="KIND/SERVICE/IDENTITY", help="Name of the binding.", autocompletion=binding_names)
 ]
-_Username = Annotated[str | None, typer.Option(metavar="USER", help="User name, for kinds basic and login.")]
+_Username = Annotated[str | None, Option("--username", metavar="USER", help="User name, for kinds basic and login.")]
 _Secret = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Stored secret to use (`aileron secret set NAME`).", autocompletion=secret_names),
+    Option(
+        "--secret",
+        metavar="NAME",
+        help="Stored secret to use (`aileron secret set NAME`).",
+        autocompletion=secret_names,
+    ),
 ]
 _Database = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Database, for a login at PostgreSQL, MySQL or Redis.")
+    str | None, Option("--database", metavar="NAME", help="Database, for a login at PostgreSQL, MySQL or Redis.")
 ]
 _HostKey = Annotated[
-    str | None, typer.Option(metavar="'TYPE BASE64'", help="Public key of the server, for a login by ssh.")
+    str | None, Option("--host-key", metavar="'TYPE BASE64'", help="Public key of the server, for a login by ssh.")
 ]
 _ReadOnly = Annotated[
-    bool, typer.Option("--read-only", help="Bind a database role that cannot write, which is checked at each login.")
+    bool, Option("--read-only", help="Bind a database role that cannot write, which is checked at each login.")
 ]
 _ReadWrite = Annotated[
-    bool, typer.Option("--read-write", help="Bind a database role that can write, in place of --read-only.")
+    bool, Option("--read-write", help="Bind a database role that can write, in place of --read-only.")
 ]
 _WeakPassword = Annotated[
     PasswordForm | None,
-    typer.Option(
-        "--allow-password-form", help="Let a PostgreSQL server have the password in a form weaker than SCRAM."
-    ),
+    Option("--allow-password-form", help="Let a PostgreSQL server have the password in a form weaker than SCRAM."),
 ]
 _PasswordForm = Annotated[
     Literal["md5", "cleartext", "scram"] | None,
-    typer.Option(
-        "--allow-password-form", help="As in `binding setup`; with scram, nothing weaker is allowed from now on."
-    ),
+    Option("--allow-password-form", help="As in `binding setup`; with scram, nothing weaker is allowed from now on."),
 ]
-_Device = Annotated[bool, typer.Option("--device", help="Sign in with a code that you type on another device.")]
+_Device = Annotated[bool, Option("--device", help="Sign in with a code that you type on another device.")]
 _NoBrowser = Annotated[
-    bool, typer.Option("--no-browser", help="Sign in without opening a browser; print the address instead.")
+    bool, Option("--no-browser", help="Sign in without opening a browser; print the address instead.")
 ]
 _FIXES = {"suspended": "inspect", "expired": "reauthorize", "failed": "reauthorize"}
 """What to do about a binding in each state but `ok` and `unknown`."""
@@ -82,8 +82,8 @@ _STATES = {
 
 
 def setup(
-    connector: Annotated[str, typer.Argument(metavar="CONNECTOR", help="Full name of the connector.")],
-    name: Annotated[str | None, typer.Option(metavar="KIND/SERVICE/IDENTITY", help="Name for the binding.")] = None,
+    connector: Annotated[str, Argument(metavar="CONNECTOR", help="Full name of the connector.")],
+    name: Annotated[str | None, Option("--name", metavar="KIND/SERVICE/IDENTITY", help="Name for the binding.")] = None,
     username: _Username = None,
     secret: _Secret = None,
     source: Source = None,
@@ -125,7 +125,7 @@ def setup(
         output.print_facts(facts, "stderr", column=COLUMN)
         output.note("")
     _warn(details)
-    raise typer.Exit(bind(supervisor, wanted, given))
+    raise Exit(bind(supervisor, wanted, given))
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -226,8 +226,8 @@ def rebind(
     _check_changed_here(shown, secret, source)
     if is_new and can_ask() and not yes and not as_json and not is_yes("Approve all of this? [y/N] "):
         output.note("nothing changed")
-        raise typer.Exit(UNFINISHED)
-    raise typer.Exit(_bound_anew(supervisor, shown, given, as_json=as_json))
+        raise Exit(UNFINISHED)
+    raise Exit(_bound_anew(supervisor, shown, given, as_json=as_json))
 
 
 def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | None) -> None:
@@ -278,7 +278,7 @@ def reauthorize(
         )
     print_new(shown.connector, shown.suspended)
     given = BindOptions(name, username, how=How(device, no_browser, as_json), yes=yes)
-    raise typer.Exit(sign_in_anew(supervisor, shown, given))
+    raise Exit(sign_in_anew(supervisor, shown, given))
 
 
 def revoke(name: _Name, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:

@@ -12,8 +12,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from aileron.cli.declared import Option
 from aileron.cli.problem import Problem
 
 if TYPE_CHECKING:
@@ -39,24 +38,22 @@ _MIB = 1 << 20
 
 Jail = Annotated[
     bool | None,
-    typer.Option(
-        "--jail/--no-jail", help="Start the agent in a cell, or without one. Default: the setting launch.jail."
-    ),
+    Option("--jail/--no-jail", help="Start the agent in a cell, or without one. Default: the setting launch.jail."),
 ]
 ReadOnly = Annotated[
-    bool, typer.Option("--read-only", help="In a cell, show the project without letting the agent change it.")
+    bool, Option("--read-only", help="In a cell, show the project without letting the agent change it.")
 ]
 AllowRead = Annotated[
     list[str] | None,
-    typer.Option("--allow-read", metavar="PATH", help="In a cell, let the agent read PATH. Repeatable."),
+    Option("--allow-read", metavar="PATH", help="In a cell, let the agent read PATH. Repeatable."),
 ]
 AllowWrite = Annotated[
     list[str] | None,
-    typer.Option("--allow-write", metavar="PATH", help="In a cell, let the agent read and change PATH. Repeatable."),
+    Option("--allow-write", metavar="PATH", help="In a cell, let the agent read and change PATH. Repeatable."),
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--allow-host",
         metavar="HOST",
         help="In a cell, let the agent reach HOST: NAME, NAME:PORT, *.NAME or a preset. Repeatable.",
@@ -64,20 +61,20 @@ AllowHost = Annotated[
 ]
 AllowEnv = Annotated[
     list[str] | None,
-    typer.Option("--allow-env", metavar="NAME", help="In a cell, pass the environment variable NAME. Repeatable."),
+    Option("--allow-env", metavar="NAME", help="In a cell, pass the environment variable NAME. Repeatable."),
 ]
 PublishPort = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--publish", metavar="PORT", help="Make a port of the cell reachable on this machine's loopback. Repeatable."
     ),
 ]
 OverlayProject = Annotated[
     bool,
-    typer.Option("--overlay", help="In a cell, keep changes of the project aside until you apply or discard them."),
+    Option("--overlay", help="In a cell, keep changes of the project aside until you apply or discard them."),
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Show what the agent would see and reach in a cell, and start nothing.")
+    bool, Option("--explain", help="Show what the agent would see and reach in a cell, and start nothing.")
 ]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
-
-import typer
+from typing import Annotated, Any, Final
 
 from aileron.cli import completing, output
+from aileron.cli.declared import Argument
 from aileron.cli.problem import Problem
 
 __all__ = [
@@ -56,7 +55,7 @@ compdef _aileron_completion aileron
 
 
 def completion(
-    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")],
+    shell: Annotated[str, Argument(metavar="bash|zsh|fish", help="Your shell.")],
 ) -> None:
     """Print the completion script for a shell.
 
@@ -143,14 +142,14 @@ def list_names(incomplete: str) -> list[str]:
     return [key for key in setting_names(incomplete) if is_list(key)]
 
 
-def list_entries(context: typer.Context, incomplete: str) -> list[str]:
+def list_entries(ctx: Any, incomplete: str) -> list[str]:
     """What is in the list that is named; nothing where the file cannot be read."""
     from aileron.cli.settings import is_list, list_in_force, read_text
     from aileron.config import SETTINGS
     from aileron.home import Home
     from aileron.model.failure import AileronError
 
-    key = str(context.params.get("key"))
+    key = str(ctx.params.get("key"))
     if key not in SETTINGS or not is_list(key):
         return []
     path = Home.from_environment().config
@@ -158,11 +157,11 @@ def list_entries(context: typer.Context, incomplete: str) -> list[str]:
         found = list_in_force(key, read_text(path), path)
     except (AileronError, Problem, OSError):
         return []
-    given = context.params.get("values") or []
+    given = ctx.params.get("values") or []
     return completing.plain_words(incomplete, (entry for entry in found if entry not in given))
 
 
-def input_words(context: typer.Context, incomplete: str) -> list[str]:
+def input_words(ctx: Any, incomplete: str) -> list[str]:
     """`KEY=` for each input of the action that is named, but for those that have a value already."""
-    given = context.params.get("arguments") or []
-    return completing.input_words(str(context.params.get("name")), given, incomplete)
+    given = ctx.params.get("arguments") or []
+    return completing.input_words(str(ctx.params.get("name")), given, incomplete)

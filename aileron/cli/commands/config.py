@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-import typer
 
 from aileron.api.daemon import Status
 from aileron.cli import output
 from aileron.cli.commands.completion import list_entries, list_names, setting_names
 from aileron.cli.commands.options import AsJson
+from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.prompts import NO, YES, can_ask, choose, edit_text
 from aileron.cli.supervisor import Supervisor
@@ -28,11 +28,11 @@ _TEMPLATE = "# The settings: docs/reference/configuration.md, or `aileron config
 
 Key = Annotated[
     str,
-    typer.Argument(metavar="KEY", help="Name of the setting, such as notify.desktop.", autocompletion=setting_names),
+    Argument(metavar="KEY", help="Name of the setting, such as notify.desktop.", autocompletion=setting_names),
 ]
 ListKey = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="KEY", help="Name of a setting that is a list, such as egress.private.", autocompletion=list_names
     ),
 ]
@@ -41,7 +41,7 @@ ListKey = Annotated[
 def get(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[KEY]", help="Setting to show. Default: all settings.", autocompletion=setting_names),
+        Argument(metavar="[KEY]", help="Setting to show. Default: all settings.", autocompletion=setting_names),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,13 +76,13 @@ def get(
 def set_(
     key: Key,
     value: Annotated[
-        str | None, typer.Argument(metavar="VALUE", help="New value. Separate the values of a list with commas.")
+        str | None, Argument(metavar="VALUE", help="New value. Separate the values of a list with commas.")
     ] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option("--also", metavar="KEY=VALUE", help="Change another setting in the same step. Repeatable."),
+        Option("--also", metavar="KEY=VALUE", help="Change another setting in the same step. Repeatable."),
     ] = None,
-    default: Annotated[bool, typer.Option("--default", help="Remove the setting from the file.")] = False,
+    default: Annotated[bool, Option("--default", help="Remove the setting from the file.")] = False,
 ) -> None:
     """Change a setting in config.toml.
 
@@ -108,7 +108,7 @@ def add(
     key: ListKey,
     values: Annotated[
         list[str],
-        typer.Argument(metavar="VALUE...", help="Entries to add. Separate them with spaces or commas."),
+        Argument(metavar="VALUE...", help="Entries to add. Separate them with spaces or commas."),
     ],
 ) -> None:
     """Add entries to a setting that is a list.
@@ -123,7 +123,7 @@ def remove(
     key: ListKey,
     values: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="VALUE...",
             help="Entries to remove. Separate them with spaces or commas.",
             autocompletion=list_entries,

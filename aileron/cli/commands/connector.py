@@ -10,8 +10,6 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aileron.api.body import Body
 from aileron.api.connectors import (
     ConnectorEntry,
@@ -29,6 +27,7 @@ from aileron.cli.commands.completion import connector_names
 from aileron.cli.commands.done import print_connector, tell_done, tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, PassphraseFile, Region, Yes
 from aileron.cli.decision_dialogue import carry_through
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import OK, UNREACHED, Problem, local_work, tell
 from aileron.cli.prompts import can_ask, is_yes, passphrase_from
 from aileron.cli.published import fetched, given_up, installed, is_published
@@ -47,7 +46,7 @@ _LEAST_DIGITS = 6
 
 Which = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="CONNECTOR",
         help="Full name, name@version, or hash (the first digits are enough).",
         autocompletion=connector_names,
@@ -56,15 +55,13 @@ Which = Annotated[
 
 
 def build(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with manifest.toml and the program.")],
+    directory: Annotated[Path, Argument(metavar="DIR", help="Directory with manifest.toml and the program.")],
     host: Hosts = None,
     login: Logins = None,
     region: Region = None,
     client_id: ClientId = None,
     client_secret_file: ClientSecretFile = None,
-    file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Archive to write.")] = Path(
-        "aileron.tar.gz"
-    ),
+    file: Annotated[Path, Option("-o", "--output", metavar="FILE", help="Archive to write.")] = Path("aileron.tar.gz"),
     as_json: AsJson = False,
 ) -> None:
     """Build an archive from a source directory, without a daemon.
@@ -105,17 +102,17 @@ def build(
 def install(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME@VERSION|DIR|ARCHIVE", help="Published connector (NAME@VERSION), source directory, or archive."
         ),
     ],
-    pin: Annotated[str | None, typer.Option("--hash", metavar="HASH", help="Require this hash (sha256:…).")] = None,
+    pin: Annotated[str | None, Option("--hash", metavar="HASH", help="Require this hash (sha256:…).")] = None,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Replace an installed connector of the same version with different content."),
+        Option("--replace", help="Replace an installed connector of the same version with different content."),
     ] = False,
     keep_both: Annotated[
-        bool, typer.Option("--keep-both", help="Keep both connectors if content differs at the same version.")
+        bool, Option("--keep-both", help="Keep both connectors if content differs at the same version.")
     ] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
@@ -136,7 +133,7 @@ def install(
         if "installed" in problem.details:  # that version, with other bytes
             problem.fix = shlex.join(["aileron", "connector", "install", target, "--replace"])
         raise
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 def _install(
@@ -202,7 +199,7 @@ def show(connector: Which, as_json: AsJson = False) -> None:
 
 
 def check(
-    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Include prerelease versions.")] = False,
+    prerelease: Annotated[bool, Option("--include-prerelease", help="Include prerelease versions.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check for newer versions of your actions and connectors.
@@ -224,7 +221,7 @@ def check(
     unchecked = sum(one.problem is not None for one in updates)
     if unchecked and unchecked == len(updates):
         what = f"none of the {unchecked} checks succeeded" if unchecked > 1 else "the check failed"
-        raise typer.Exit(
+        raise Exit(
             tell(
                 Problem(
                     f"{what}: cannot tell whether a newer version exists",
@@ -266,20 +263,20 @@ def verify(as_json: AsJson = False) -> None:
             empty="no connectors installed",
         )
     if any(one.problem for one in found.connectors):
-        raise typer.Exit(_MISMATCH)
+        raise Exit(_MISMATCH)
 
 
 def remove(
     connector: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="CONNECTOR",
             help="Full name, name@version, or hash (the first digits are enough).",
             autocompletion=connector_names,
         ),
     ] = None,
-    unused: Annotated[bool, typer.Option("--unused", help="Remove all connectors that nothing is pinned to.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --unused, do not ask for confirmation.")] = False,
+    unused: Annotated[bool, Option("--unused", help="Remove all connectors that nothing is pinned to.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="With --unused, do not ask for confirmation.")] = False,
 ) -> None:
     """Remove a connector, or all unused connectors.
 

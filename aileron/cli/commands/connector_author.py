@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from aileron.cli import output
 from aileron.cli.commands.done import tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, Region
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, logins, maybe_signing_key
 from aileron.model.credential import Reach, wire_facts
@@ -43,10 +42,10 @@ _USES = {
 
 Key = Annotated[
     Path | None,
-    typer.Option("--key", metavar="FILE", help=f"Private key (mode 0600). Default: the key in {KEY_VARIABLE}."),
+    Option("--key", metavar="FILE", help=f"Private key (mode 0600). Default: the key in {KEY_VARIABLE}."),
 ]
 Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Directory with manifest.toml. Default: the current directory.")
+    Path, Argument(metavar="DIR", help="Directory with manifest.toml. Default: the current directory.")
 ]
 
 
@@ -54,19 +53,17 @@ def test(
     directory: Directory = _HERE,
     cases: Annotated[
         Path | None,
-        typer.Option("--cases", metavar="FILE", help="File of test cases. Default: tests/cases.toml in DIR."),
+        Option("--cases", metavar="FILE", help="File of test cases. Default: tests/cases.toml in DIR."),
     ] = None,
     op: Annotated[
-        str | None, typer.Option("--op", metavar="OP", help="Run this operation once instead of the test cases.")
+        str | None, Option("--op", metavar="OP", help="Run this operation once instead of the test cases.")
     ] = None,
     args: Annotated[
-        str | None, typer.Option("--args", metavar="JSON", help="Arguments of the operation, as a JSON object.")
+        str | None, Option("--args", metavar="JSON", help="Arguments of the operation, as a JSON object.")
     ] = None,
     upstream: Annotated[
         str | None,
-        typer.Option(
-            "--upstream", metavar="URL", help="Local server that receives its requests: http://localhost:PORT."
-        ),
+        Option("--upstream", metavar="URL", help="Local server that receives its requests: http://localhost:PORT."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +83,7 @@ def test(
 
 
 def sign(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive of a connector or an action.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="Archive of a connector or an action.")],
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,7 +124,7 @@ def sign(
 
 def release(
     version: Annotated[
-        str, typer.Option("--version", metavar="X", help="Version as SemVer, such as 1.2.0, without a leading v.")
+        str, Option("--version", metavar="X", help="Version as SemVer, such as 1.2.0, without a leading v.")
     ],
     directory: Directory = _HERE,
     key: Key = None,
@@ -136,9 +133,7 @@ def release(
     region: Region = None,
     client_id: ClientId = None,
     client_secret_file: ClientSecretFile = None,
-    directory_out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory to create.")] = Path(
-        "dist"
-    ),
+    directory_out: Annotated[Path, Option("-o", "--output", metavar="DIR", help="Directory to create.")] = Path("dist"),
     as_json: AsJson = False,
 ) -> None:
     """Build a release: the connector and its actions, signed.
@@ -179,7 +174,7 @@ def release(
 
 
 def check_manifest(
-    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="Manifest, or a directory with manifest.toml.")],
+    path: Annotated[Path, Argument(metavar="FILE|DIR", help="Manifest, or a directory with manifest.toml.")],
     as_json: AsJson = False,
 ) -> None:
     """Check a manifest and show what it would allow.
@@ -280,7 +275,7 @@ def _try_cases(directory: Path, file: Path | None, *, as_json: bool) -> None:
         output.print_table(("CASE", "RESULT", "TIME"), rows, empty="", folds=("CASE",))
         _tell_failed(failed)
     if failed:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _tell_failed(failed: Sequence[TrialReport]) -> None:

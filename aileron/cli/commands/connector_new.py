@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
-import typer
-
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import FAILED, Problem
 from aileron.cli.publisher import KEY_VARIABLE, maybe_signing_key, write_new_key
 from aileron.model.visible import visible
@@ -40,26 +39,26 @@ class Lang(enum.StrEnum):
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Full name, such as github://OWNER/REPOSITORY.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Full name, such as github://OWNER/REPOSITORY.")],
     directory: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="Directory to create. Default: the last part of NAME.")
+        Path | None, Argument(metavar="DIR", help="Directory to create. Default: the last part of NAME.")
     ] = None,
     op: Annotated[
         list[str] | None,
-        typer.Option("--op", metavar="OP", help="Operation to create, such as delete_note. Repeatable."),
+        Option("--op", metavar="OP", help="Operation to create, such as delete_note. Repeatable."),
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--host",
             metavar="NAME:PORT",
             help="Host of the service to call, or bound-at-build with --from.",
         ),
     ] = None,
-    lang: Annotated[Lang, typer.Option("--lang", help="Programming language.")] = Lang.PYTHON,
+    lang: Annotated[Lang, Option("--lang", help="Programming language.")] = Lang.PYTHON,
     source: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="FILE|URL",
             help="OpenAPI document, or mcp+https://… for an MCP server. Repeatable, for a document's other files.",
@@ -67,22 +66,20 @@ def new(
     ] = None,
     ops: Annotated[
         list[str] | None,
-        typer.Option("--ops", metavar="OP,OP", help="With --from: import these operations. Repeatable."),
+        Option("--ops", metavar="OP,OP", help="With --from: import these operations. Repeatable."),
     ] = None,
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="TAG", help="With --from: import the operations with this tag. Repeatable."),
+        Option("--tag", metavar="TAG", help="With --from: import the operations with this tag. Repeatable."),
     ] = None,
     grep: Annotated[
         str,
-        typer.Option(
-            "--grep", metavar="TEXT", help="With --from: import operations whose name, path or words have TEXT."
-        ),
+        Option("--grep", metavar="TEXT", help="With --from: import operations whose name, path or words have TEXT."),
     ] = "",
-    everything: Annotated[bool, typer.Option("--all", help="With --from: import every operation.")] = False,
+    everything: Annotated[bool, Option("--all", help="With --from: import every operation.")] = False,
     auth: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--auth",
             metavar="HOW",
             help="With --from: oauth2, bearer, basic, header:NAME[=FORM], query:NAME, none, or a document's scheme.",
@@ -90,31 +87,31 @@ def new(
     ] = None,
     trust_read_only: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--trust-read-only", help="With --from mcp+…: run tools that the server calls read-only without a person."
         ),
     ] = False,
     update: Annotated[
         bool,
-        typer.Option("--update", help="With --from: DIR was made from an older document. Your own changes are kept."),
+        Option("--update", help="With --from: DIR was made from an older document. Your own changes are kept."),
     ] = False,
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", help="With --from: address of the API, with its path."),
+        Option("--server", metavar="URL", help="With --from: address of the API, with its path."),
     ] = None,
     variable: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--variable", metavar="NAME=VALUE", help="With --from: variable of the document's server URL. Repeatable."
         ),
     ] = None,
     client_id: Annotated[
         str | None,
-        typer.Option("--client-id", metavar="ID", help="With --from: your OAuth application at the provider."),
+        Option("--client-id", metavar="ID", help="With --from: your OAuth application at the provider."),
     ] = None,
     auth_server: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--auth-server",
             metavar="URL",
             help="With --from mcp+…: where to sign in, of several that the server names.",
@@ -122,17 +119,15 @@ def new(
     ] = None,
     scope: Annotated[
         list[str] | None,
-        typer.Option(
-            "--scope", metavar="SCOPE,SCOPE", help="With --from mcp+…: ask for these OAuth scopes. Repeatable."
-        ),
+        Option("--scope", metavar="SCOPE,SCOPE", help="With --from mcp+…: ask for these OAuth scopes. Repeatable."),
     ] = None,
     no_browser: Annotated[
         bool,
-        typer.Option("--no-browser", help="With --from mcp+…: print the address of a sign-in and open no browser."),
+        Option("--no-browser", help="With --from mcp+…: print the address of a sign-in and open no browser."),
     ] = False,
     fields: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--fields",
             metavar="OP=FIELD,FIELD",
             help="With --from: fields that OP returns of each member of a large list. Repeatable.",
@@ -140,11 +135,11 @@ def new(
     ] = None,
     rename: Annotated[
         list[str] | None,
-        typer.Option("--rename", metavar="OP=NAME", help="With --from: name of OP in your connector. Repeatable."),
+        Option("--rename", metavar="OP=NAME", help="With --from: name of OP in your connector. Repeatable."),
     ] = None,
     answer_depth: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--answer-depth",
             metavar="N",
             min=1,
@@ -153,7 +148,7 @@ def new(
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--key", metavar="FILE", help="File for the private key. Default: DIR.signing-key, beside the directory."
         ),
     ] = None,
@@ -197,7 +192,7 @@ def new(
     if update:
         done = (update_server if wanted.is_server else update_document)(fqn, place, wanted)
         tell_updated(done, place, as_json=as_json)
-        raise typer.Exit(FAILED if done.conflicts else 0)
+        raise Exit(FAILED if done.conflicts else 0)
     _check_place(place, key_file, name, is_imported=bool(source))
     template = None if source else _Template.of(op or (), lang, host)
     made = (import_server if wanted.is_server else import_document)(fqn, wanted) if source else None

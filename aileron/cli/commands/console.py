@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Annotated
 
-import typer
-
 from aileron.cli.console import run
+from aileron.cli.declared import Exit, Option
 
 __all__ = ["console"]
 
@@ -22,11 +21,11 @@ class _Theme(enum.StrEnum):
 
 def console(
     plain: Annotated[
-        bool, typer.Option("--plain", help="Print lines instead of a full screen, for screen readers and logs.")
+        bool, Option("--plain", help="Print lines instead of a full screen, for screen readers and logs.")
     ] = False,
     theme: Annotated[
         _Theme | None,
-        typer.Option("--theme", help="Colour theme."),
+        Option("--theme", help="Colour theme."),
     ] = None,
 ) -> None:
     """Open the console: see what waits, and decide.
@@ -34,4 +33,4 @@ def console(
     Needs a terminal of your own. After you type its passphrase, the approver's key stays open for 15 minutes, in this process
     only.
     """
-    raise typer.Exit(run(None if theme is None else str(theme.value), plain=plain))
+    raise Exit(run(None if theme is None else str(theme.value), plain=plain))

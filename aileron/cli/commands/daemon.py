@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from aileron.api.daemon import Status, Stopping
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
+from aileron.cli.declared import Option
 from aileron.cli.problem import FAILED, UNREACHABLE, Problem
 from aileron.cli.supervisor import Supervisor
 from aileron.client import START_DEADLINE_S, Client, DaemonUnreachable, home_directory
@@ -104,8 +103,8 @@ def status(as_json: AsJson = False) -> None:
 
 
 def logs(
-    lines: Annotated[int, typer.Option("-n", "--lines", metavar="N", min=1, help="Number of lines to show.")] = 50,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new lines until interrupted.")] = False,
+    lines: Annotated[int, Option("-n", "--lines", metavar="N", min=1, help="Number of lines to show.")] = 50,
+    follow: Annotated[bool, Option("-f", "--follow", help="Keep printing new lines until interrupted.")] = False,
 ) -> None:
     """Print the end of the daemon's log."""
     path = home_directory() / "logs" / "daemon.log"

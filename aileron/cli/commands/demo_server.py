@@ -8,9 +8,8 @@ import socket
 from datetime import datetime
 from typing import Annotated
 
-import typer
-
 from aileron.cli import output
+from aileron.cli.declared import Option
 from aileron.cli.problem import Problem
 from aileron.model.visible import visible
 
@@ -20,7 +19,7 @@ _PORT = 8765
 
 
 def demo_server(
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port on localhost.")] = _PORT,
+    port: Annotated[int, Option("--port", metavar="PORT", min=1, max=65535, help="Port on localhost.")] = _PORT,
 ) -> None:
     """Start a small notes service to try your first action on.
 

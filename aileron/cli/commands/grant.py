@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
 from aileron.api.actions import ActionDetail, ActionInput
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.approver import AddGrant, GrantEntry, GrantList
@@ -18,6 +16,7 @@ from aileron.cli.commands.completion import action_names, grant_ids
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.decision_dialogue import carry_through
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.run import seconds
@@ -35,31 +34,29 @@ _HELP = "aileron grant add --help"
 
 
 def add(
-    action: Annotated[str, typer.Argument(metavar="ACTION", help="Name of the action.", autocompletion=action_names)],
-    uses: Annotated[int, typer.Option("--uses", metavar="N", min=1, help="Maximum number of runs.")],
+    action: Annotated[str, Argument(metavar="ACTION", help="Name of the action.", autocompletion=action_names)],
+    uses: Annotated[int, Option("--uses", metavar="N", min=1, help="Maximum number of runs.")],
     duration: Annotated[
         str,
-        typer.Option("--for", metavar="DURATION", help=f"How long the grant lasts: 30m, 8h, 7d; at most {_LONGEST}."),
+        Option("--for", metavar="DURATION", help=f"How long the grant lasts: 30m, 8h, 7d; at most {_LONGEST}."),
     ],
     equals: Annotated[
-        list[str] | None, typer.Option("--equals", metavar="ARG=VALUE", help="Require exactly this value.")
+        list[str] | None, Option("--equals", metavar="ARG=VALUE", help="Require exactly this value.")
     ] = None,
     one_of: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--one-of",
             metavar="ARG=V1,V2",
             help="Allow only these values. Use a JSON list if a value contains a comma.",
         ),
     ] = None,
     prefix: Annotated[
-        list[str] | None, typer.Option("--prefix", metavar="ARG=TEXT", help="Allow values that start with TEXT.")
+        list[str] | None, Option("--prefix", metavar="ARG=TEXT", help="Allow values that start with TEXT.")
     ] = None,
-    at_most: Annotated[
-        list[str] | None, typer.Option("--at-most", metavar="ARG=N", help="Allow numbers up to N.")
-    ] = None,
+    at_most: Annotated[list[str] | None, Option("--at-most", metavar="ARG=N", help="Allow numbers up to N.")] = None,
     without: Annotated[
-        list[str] | None, typer.Option("--without", metavar="ARG", help="Allow only calls without this argument.")
+        list[str] | None, Option("--without", metavar="ARG", help="Allow only calls without this argument.")
     ] = None,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
@@ -82,7 +79,7 @@ def add(
     )
     body = AddGrant(action=action, constraints=constraints, uses=uses, for_s=int(for_s))
     answer = supervisor.fetch(ConsentAnswer, "POST", "/v1/grants", body)
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
+    raise Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -103,9 +100,7 @@ def list_(as_json: AsJson = False) -> None:
 
 
 def revoke(
-    grant: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the grant, or the end of it.", autocompletion=grant_ids)
-    ],
+    grant: Annotated[str, Argument(metavar="ID", help="Id of the grant, or the end of it.", autocompletion=grant_ids)],
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -118,7 +113,7 @@ def revoke(
     def tell(_: Any) -> None:
         output.note(f"revoked {visible(name)}")
 
-    raise typer.Exit(carry_through(supervisor, answer, tell, yes=yes, as_json=as_json))
+    raise Exit(carry_through(supervisor, answer, tell, yes=yes, as_json=as_json))
 
 
 def _constraint(action: str, inputs: Sequence[ActionInput], operator: Operator, text: str) -> Constraint:

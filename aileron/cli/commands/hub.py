@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
-import typer
-
 from aileron.api.publishers import HubCredential, HubDetail, HubEntry, HubFound, HubSignature, HubVersion
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
+from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
@@ -36,9 +35,9 @@ class KindWanted(enum.StrEnum):
 
 def search(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORDS", help="Intent or words to search for. Default: everything.")
+        list[str] | None, Argument(metavar="WORDS", help="Intent or words to search for. Default: everything.")
     ] = None,
-    kind: Annotated[KindWanted | None, typer.Option("--kind", help="Show only connectors, or only actions.")] = None,
+    kind: Annotated[KindWanted | None, Option("--kind", help="Show only connectors, or only actions.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search the Hub for connectors and actions.
@@ -64,7 +63,7 @@ def search(
 def show(
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME[@VERSION]",
             help="Full name, hub://OWNER/REPOSITORY[/PATH], with @VERSION for one version. Default: the newest.",
         ),
@@ -101,10 +100,10 @@ def show(
 
 
 def build(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with archives and publishers' keys.")],
-    site: Annotated[
-        Path, typer.Option("-o", "--output", metavar="SITE", help="Directory to write the site to.")
-    ] = Path("site"),
+    directory: Annotated[Path, Argument(metavar="DIR", help="Directory with archives and publishers' keys.")],
+    site: Annotated[Path, Option("-o", "--output", metavar="SITE", help="Directory to write the site to.")] = Path(
+        "site"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Build a Hub site from released archives, or extend a site.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aileron.api.approver import ApproverFacts
 from aileron.api.publishers import KeyList, LookForKey, PublishedKey, RevokedKeys, RevokeKey, TrustedKeys, TrustKey
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.decision_dialogue import carry_through
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import can_ask, is_yes, passphrase_from, text_in
 from aileron.cli.supervisor import Supervisor
@@ -24,7 +23,7 @@ _LOOK_S = 60.0
 """For a forge that is slow."""
 
 Authority = Annotated[
-    str, typer.Argument(metavar="AUTHORITY", help="Publisher: SCHEME://OWNER, or SCHEME://OWNER/REPOSITORY.")
+    str, Argument(metavar="AUTHORITY", help="Publisher: SCHEME://OWNER, or SCHEME://OWNER/REPOSITORY.")
 ]
 
 
@@ -32,13 +31,9 @@ def trust(
     authority: Authority,
     key: Annotated[
         Path | None,
-        typer.Option(
-            "--key", metavar="FILE", help="Public key to trust, instead of the one that the repository publishes."
-        ),
+        Option("--key", metavar="FILE", help="Public key to trust, instead of the one that the repository publishes."),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Skip the confirmation. A signature is still required.")
-    ] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Skip the confirmation. A signature is still required.")] = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +54,7 @@ def trust(
     if not yes and not is_decided:
         _check_wanted(authority, key)
     answer = supervisor.change(TrustedKeys, "POST", "/v1/keyring", asked)
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
+    raise Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -79,9 +74,7 @@ def revoke(
     authority: Authority,
     key: Annotated[
         str | None,
-        typer.Option(
-            "--key", metavar="FINGERPRINT", help="Revoke only the key with this fingerprint (see `keyring list`)."
-        ),
+        Option("--key", metavar="FINGERPRINT", help="Revoke only the key with this fingerprint (see `keyring list`)."),
     ] = None,
     passphrase_file: PassphraseFile = None,
 ) -> None:

@@ -14,8 +14,6 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from aileron.api.daemon import Status
 from aileron.api.sessions import NewSession, OpenSession
 from aileron.cli import cell_ahead, output
@@ -32,6 +30,7 @@ from aileron.cli.commands.cell_options import (
     ReadOnly,
 )
 from aileron.cli.commands.options import AsJson, Inject, Only, PassphraseFile
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor
@@ -80,18 +79,18 @@ def agent_of(name: str) -> Agent:
 def launch(
     agent: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="AGENT", help="Agent to start: claude, codex, opencode, goose or pi.", autocompletion=agent_names
         ),
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments for the agent, after `--`.")
+        list[str] | None, Argument(metavar="-- ARGS", help="Arguments for the agent, after `--`.")
     ] = None,
     program: Annotated[
-        str | None, typer.Option("--program", metavar="PATH", help="Path of the agent's program, if it is not in PATH.")
+        str | None, Option("--program", metavar="PATH", help="Path of the agent's program, if it is not in PATH.")
     ] = None,
     no_gateway: Annotated[
-        bool, typer.Option("--no-gateway", help="Do not route the model's API through the gateway.")
+        bool, Option("--no-gateway", help="Do not route the model's API through the gateway.")
     ] = False,
     only: Only = None,
     inject: Inject = False,
@@ -104,7 +103,7 @@ def launch(
     publish: PublishPort = None,
     overlay: OverlayProject = False,
     explain: Explain = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be set, and start nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would be set, and start nothing.")] = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -173,9 +172,9 @@ def launch(
             wishes=wishes,
             inject=inject,
         )
-        raise typer.Exit(launch_cell.in_cell(supervisor, start, selected))
+        raise Exit(launch_cell.in_cell(supervisor, start, selected))
     cell_ahead.end()
-    raise typer.Exit(_in_session(supervisor, found, path, gateway, words, selected, inject=inject))
+    raise Exit(_in_session(supervisor, found, path, gateway, words, selected, inject=inject))
 
 
 def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wishes: CellWishes) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from aileron.cli import output
 from aileron.cli.commands.launch import agent_names, agent_of
+from aileron.cli.declared import Argument
 from aileron.client import home_directory
 from aileron.model.visible import visible_lines
 
@@ -17,9 +16,7 @@ __all__ = ["config"]
 def config(
     agent: Annotated[
         str,
-        typer.Argument(
-            metavar="AGENT", help="Agent: claude, codex, opencode, goose or pi.", autocompletion=agent_names
-        ),
+        Argument(metavar="AGENT", help="Agent: claude, codex, opencode, goose or pi.", autocompletion=agent_names),
     ],
 ) -> None:
     """Print the configuration that gives an agent your actions.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from aileron.cli.commands.completion import secret_names
+from aileron.cli.declared import Option
 
 __all__ = [
     "AsJson",
@@ -23,17 +22,17 @@ __all__ = [
     "Yes",
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 PassphraseFile = Annotated[
-    str | None, typer.Option("--passphrase-file", metavar="FILE", help="Read the vault's passphrase from FILE.")
+    str | None, Option("--passphrase-file", metavar="FILE", help="Read the vault's passphrase from FILE.")
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="Skip the confirmation. A signature, if decisions are signed, is still required."),
+    Option("--yes", "-y", help="Skip the confirmation. A signature, if decisions are signed, is still required."),
 ]
 Source = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--from",
         metavar="REFERENCE",
         help="Where the secret is kept: pass:PATH, vault://HOST:PORT/MOUNT/PATH#FIELD or op://VAULT/ITEM/FIELD.",
@@ -41,7 +40,7 @@ Source = Annotated[
 ]
 SourceToken = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--from-token",
         metavar="NAME",
         help="Stored secret that authenticates to where --from is.",
@@ -50,13 +49,11 @@ SourceToken = Annotated[
 ]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option(
-        "--host", metavar="NAME:PORT", help='Value for hosts = ["bound-at-build"] in the manifest. Repeatable.'
-    ),
+    Option("--host", metavar="NAME:PORT", help='Value for hosts = ["bound-at-build"] in the manifest. Repeatable.'),
 ]
 Logins = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--login",
         metavar="PROTOCOL://NAME:PORT",
         help="Value for PROTOCOL://bound-at-build in the manifest's logins and hosts. Repeatable.",
@@ -64,7 +61,7 @@ Logins = Annotated[
 ]
 Region = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--region",
         metavar="REGION",
         help='Value for region = "bound-at-build" in the manifest: the AWS region to sign for.',
@@ -72,24 +69,24 @@ Region = Annotated[
 ]
 ClientId = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--client-id", metavar="ID", help='Value for client_id = "bound-at-release": your application at the provider.'
     ),
 ]
 ClientSecretFile = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--client-secret-file",
         metavar="FILE",
         help='File with the value for client_secret = "bound-at-release".',
     ),
 ]
 Inject = Annotated[
-    bool, typer.Option("--inject", help="Add your actions as tools to the agent's requests to its model, not by MCP.")
+    bool, Option("--inject", help="Add your actions as tools to the agent's requests to its model, not by MCP.")
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--only",
         metavar="SELECTOR",
         help="Actions that the agent can use: tag:NAME, connector:FULL_NAME or a name with *. Repeatable.",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from aileron.api.daemon import Status
 from aileron.cli import output
 from aileron.cli.commands.completion import approval_ids
 from aileron.cli.decision_dialogue import find
+from aileron.cli.declared import Argument, Option
 from aileron.cli.prompts import can_ask
 from aileron.cli.signin import browser, open_page
 from aileron.cli.supervisor import Supervisor, path_of
@@ -17,7 +16,7 @@ from aileron.model.visible import visible
 
 __all__ = ["approval", "approvals"]
 
-Print = Annotated[bool, typer.Option("--print", help="Print the address without opening a browser.")]
+Print = Annotated[bool, Option("--print", help="Print the address without opening a browser.")]
 
 
 def approvals(only_print: Print = False) -> None:
@@ -30,7 +29,7 @@ def approvals(only_print: Print = False) -> None:
 
 def approval(
     approval: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the approval, or the end of it.", autocompletion=approval_ids)
+        str, Argument(metavar="ID", help="Id of the approval, or the end of it.", autocompletion=approval_ids)
     ],
     only_print: Print = False,
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Annotated
 
-import typer
-
 from aileron.api.daemon import Removed
 from aileron.api.secrets import SecretList, SecretStored, SetSecret
 from aileron.cli import output
@@ -15,6 +13,7 @@ from aileron.cli.commands.completion import secret_names
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
 from aileron.cli.decision_dialogue import carry_through
+from aileron.cli.declared import Argument, Exit
 from aileron.cli.prompts import passphrase_from, read_secret
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
@@ -23,9 +22,7 @@ __all__ = ["list_", "remove", "set_"]
 
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME", help="Name: lower-case letters, digits, '.', '_' and '-'.", autocompletion=secret_names
-    ),
+    Argument(metavar="NAME", help="Name: lower-case letters, digits, '.', '_' and '-'.", autocompletion=secret_names),
 ]
 
 
@@ -50,7 +47,7 @@ def set_(
     else:
         body = SetSecret(reference=source, token=token)
     answer = supervisor.change(SecretStored, "PUT", path_of("v1", "secrets", name), body, wait_s=SOURCE_S)
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
+    raise Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:

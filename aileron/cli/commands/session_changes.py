@@ -9,11 +9,10 @@ import collections
 import os
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.options import AsJson
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.ids import meant
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.prompts import can_ask, is_yes
@@ -38,19 +37,19 @@ _LARGE_GIB = 1
 
 OneSession = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
         metavar="[SESSION]",
         help="Id of the session, or the end of it. Default: the latest in this folder.",
         autocompletion=session_ids,
     ),
 ]
 TheSession = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Id of the session, or the end of it.", autocompletion=session_ids)
+    str, Argument(metavar="SESSION", help="Id of the session, or the end of it.", autocompletion=session_ids)
 ]
 Paths = Annotated[
-    list[str] | None, typer.Argument(metavar="[PATH…]", help="Files and folders in the project. Default: all changes.")
+    list[str] | None, Argument(metavar="[PATH…]", help="Files and folders in the project. Default: all changes.")
 ]
-SkipQuestion = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+SkipQuestion = Annotated[bool, Option("--yes", "-y", help="Skip the confirmation.")]
 
 
 def changes(session: OneSession = None, as_json: AsJson = False) -> None:
@@ -79,10 +78,8 @@ def changes(session: OneSession = None, as_json: AsJson = False) -> None:
 def apply(
     session: TheSession,
     paths: Paths = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what you changed in the project meanwhile.")] = False,
-    large: Annotated[
-        bool, typer.Option("--large", help=f"With --yes, apply more than {_LARGE_GIB} GiB as well.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Replace what you changed in the project meanwhile.")] = False,
+    large: Annotated[bool, Option("--large", help=f"With --yes, apply more than {_LARGE_GIB} GiB as well.")] = False,
     yes: SkipQuestion = False,
     as_json: AsJson = False,
 ) -> None:
@@ -216,7 +213,7 @@ def _tell(kept: Kept, done: Done, what: str, *, as_json: bool) -> None:
         if done.left:
             output.note(f"{_changes(done.left)} still kept aside: aileron sessions changes {kept.session}")
     if done.refused:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def kept_of(wanted: str | None) -> Kept:

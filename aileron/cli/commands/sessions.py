@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from aileron.api.daemon import Status
 from aileron.api.sessions import (
     CellConnections,
@@ -21,6 +19,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.launch import folder, selectors
 from aileron.cli.commands.options import AsJson, Inject, Only
+from aileron.cli.declared import Argument, Option
 from aileron.cli.ids import session_meant
 from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
@@ -58,7 +57,7 @@ def list_(as_json: AsJson = False) -> None:
 
 def show(
     session: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the session, or the end of it.", autocompletion=session_ids)
+        str, Argument(metavar="ID", help="Id of the session, or the end of it.", autocompletion=session_ids)
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -74,13 +73,9 @@ def show(
 def new(
     duration: Annotated[
         str,
-        typer.Option(
-            "--for", metavar="DURATION", help=f"How long the session lasts: 30m, 12h, 3d; at most {_LONGEST}."
-        ),
+        Option("--for", metavar="DURATION", help=f"How long the session lasts: 30m, 12h, 3d; at most {_LONGEST}."),
     ],
-    agent: Annotated[
-        str, typer.Option("--agent", metavar="NAME", help="Agent name to show in lists and records.")
-    ] = "other",
+    agent: Annotated[str, Option("--agent", metavar="NAME", help="Agent name to show in lists and records.")] = "other",
     only: Only = None,
     inject: Inject = False,
     as_json: AsJson = False,
@@ -119,7 +114,7 @@ def new(
 
 def end(
     session: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the session, or the end of it.", autocompletion=session_ids)
+        str, Argument(metavar="ID", help="Id of the session, or the end of it.", autocompletion=session_ids)
     ],
     as_json: AsJson = False,
 ) -> None:

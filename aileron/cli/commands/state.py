@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from aileron import __version__
 from aileron.api.approvals import ApprovalList
@@ -24,6 +23,7 @@ from aileron.cli.commands.check import ByHand, Check
 from aileron.cli.commands.daemon import facts_of, not_running
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.vault import state_of
+from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.narrowing import Narrow, NotNarrowed, narrow, wide
 from aileron.cli.problem import FAILED, Problem
 from aileron.cli.prompts import can_ask, is_yes
@@ -85,17 +85,13 @@ def status(as_json: AsJson = False) -> None:
 def doctor(
     agent: Annotated[
         str | None,
-        typer.Argument(
-            metavar="AGENT", help="Check whether this agent can reach your actions, instead of this machine."
-        ),
+        Argument(metavar="AGENT", help="Check whether this agent can reach your actions, instead of this machine."),
     ] = None,
     program: Annotated[
-        str | None, typer.Option("--program", metavar="PATH", help="Path of the agent's program, if it is not in PATH.")
+        str | None, Option("--program", metavar="PATH", help="Path of the agent's program, if it is not in PATH.")
     ] = None,
-    fix: Annotated[
-        bool, typer.Option("--fix", help="Fix permissions that are too wide. Asks before each change.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix, do not ask.")] = False,
+    fix: Annotated[bool, Option("--fix", help="Fix permissions that are too wide. Asks before each change.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="With --fix, do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine, or an agent's connection to your actions.
@@ -129,7 +125,7 @@ def doctor(
             output.note("nothing to fix automatically")
         _print(checks, explained=fix)
     if not is_well:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 _FOR_LOGINS = {"asyncssh": "ssh", "scramp": "SCRAM"}
@@ -187,7 +183,7 @@ def _doctor_of(agent: str, program: str | None, as_json: bool) -> None:
     else:
         _print(checks)
     if not is_well:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _sandbox_mode(home: Path) -> SandboxMode:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from aileron.api.actions import ActionList
 from aileron.api.connectors import ConnectorList
 from aileron.api.fetches import FetchRequest
 from aileron.cli import output
 from aileron.cli.bind import BindOptions, bind, bind_request_of
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.declared import Exit, Option
 from aileron.cli.problem import OK, Problem, report
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed
@@ -26,7 +25,7 @@ _UNBOUND = 4
 
 def sync(
     bind_all: Annotated[
-        bool, typer.Option("--bind-all", help="Also bind the credentials that are missing. Needs a terminal.")
+        bool, Option("--bind-all", help="Also bind the credentials that are missing. Needs a terminal.")
     ] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
@@ -58,7 +57,7 @@ def sync(
         output.note(
             f"all {job.needed} connectors are installed" if job.needed else "no action is pinned to a connector"
         )
-    raise typer.Exit(exit_of(codes))
+    raise Exit(exit_of(codes))
 
 
 def _unbound(supervisor: Supervisor) -> list[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
-import typer
 from msgspec import UNSET, UnsetType
 
 from aileron.api.secrets import (
@@ -23,6 +22,7 @@ from aileron.api.secrets import (
 )
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import USAGE, Problem
 from aileron.cli.prompts import ask_unseen, can_ask, new_passphrase_from, passphrase_from, until_right
 from aileron.cli.supervisor import Supervisor
@@ -37,8 +37,8 @@ _WAYS = "use AILERON_VAULT_PASSPHRASE, --passphrase-file, or a terminal"
 _NEW_WAYS = "use AILERON_NEW_VAULT_PASSPHRASE, --new-passphrase-file, or a terminal"
 _T = TypeVar("_T")
 _OR_CODE = ", or a recovery code"
-_RecoveryCodes = Annotated[bool, typer.Option("--recovery-codes", help="Create recovery codes and print them once.")]
-_Keyring = Annotated[bool, typer.Option("--keyring", help="Also store a vault key in the desktop's keyring.")]
+_RecoveryCodes = Annotated[bool, Option("--recovery-codes", help="Create recovery codes and print them once.")]
+_Keyring = Annotated[bool, Option("--keyring", help="Also store a vault key in the desktop's keyring.")]
 
 
 def init(
@@ -63,7 +63,7 @@ def init(
 
 def unlock(
     passphrase_file: PassphraseFile = None,
-    keyring: Annotated[bool, typer.Option("--keyring", help="Use the key in the desktop's keyring.")] = False,
+    keyring: Annotated[bool, Option("--keyring", help="Use the key in the desktop's keyring.")] = False,
 ) -> None:
     """Unlock the vault until you lock it or the daemon stops."""
     supervisor = Supervisor()
@@ -114,7 +114,7 @@ def rotate(
     passphrase_file: PassphraseFile = None,
     new_passphrase_file: Annotated[
         str | None,
-        typer.Option("--new-passphrase-file", metavar="FILE", help="Read the new passphrase from FILE."),
+        Option("--new-passphrase-file", metavar="FILE", help="Read the new passphrase from FILE."),
     ] = None,
     recovery_codes: _RecoveryCodes = False,
     keyring: _Keyring = False,
@@ -147,8 +147,8 @@ def rotate(
 
 
 def backup(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write the backup to.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing file.")] = False,
+    file: Annotated[str, Argument(metavar="FILE", help="File to write the backup to.")],
+    replace: Annotated[bool, Option("--replace", help="Overwrite an existing file.")] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
     """Write an encrypted backup of the vault to FILE.
@@ -170,7 +170,7 @@ def backup(
 
 
 def restore(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Backup that `vault backup` wrote.")],
+    file: Annotated[str, Argument(metavar="FILE", help="Backup that `vault backup` wrote.")],
     passphrase_file: PassphraseFile = None,
 ) -> None:
     """Replace the vault with a backup.

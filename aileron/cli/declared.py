@@ -1,0 +1,102 @@
+"""What a command takes: `Option` and `Argument` in the annotations of its function, and how they are read.
+
+    def show(name: Annotated[str, Argument(metavar="NAME", help="Name of the action.")], as_json: AsJson = False) -> None: ...
+
+The annotations are the one declaration. The parser (parsing.py) and typer's commands (typer_app.py), which read what it leaves
+to them, are made from it.
+Imported before every command, so it imports little: no typer, no inspect, no dataclasses.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+__all__ = ["REQUIRED", "Argument", "Command", "Exit", "Option", "Parameter", "parameters_of"]
+
+Command = Callable[..., None]
+"""A function of aileron/cli/commands."""
+REQUIRED: Final = object()
+"""Default of what has to be given."""
+
+
+class Exit(Exception):
+    """The command is over, with this exit code."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Option:
+    """An option by its flags. Of type bool it takes no value, and `--x/--no-x` are a yes and a no; a list can be given again."""
+
+    __slots__ = ("autocompletion", "flags", "help", "max", "metavar", "min", "negations", "show_default", "spelled")
+
+    def __init__(
+        self,
+        flag: str,
+        *more: str,
+        help: str,
+        metavar: str | None = None,
+        min: int | None = None,
+        max: int | None = None,
+        show_default: bool = True,
+        autocompletion: Callable[..., list[str]] | None = None,
+    ) -> None:
+        self.spelled = (flag, *more)
+        self.flags = tuple(one.partition("/")[0] for one in self.spelled)
+        self.negations = tuple(one.partition("/")[2] for one in self.spelled if "/" in one)
+        self.help = help
+        self.metavar = metavar
+        self.min = min
+        self.max = max
+        self.show_default = show_default
+        self.autocompletion = autocompletion
+
+
+class Argument:
+    """A word at its place; a list takes all that are left."""
+
+    __slots__ = ("autocompletion", "help", "metavar")
+
+    def __init__(
+        self, *, help: str, metavar: str | None = None, autocompletion: Callable[..., list[str]] | None = None
+    ) -> None:
+        self.help = help
+        self.metavar = metavar
+        self.autocompletion = autocompletion
+
+
+class Parameter:
+    """A parameter of a command: its name, the type of one value, and what its annotation says."""
+
+    __slots__ = ("annotation", "declared", "default", "is_list", "kind", "name")
+
+    def __init__(self, name: str, annotation: Any, declared: Option | Argument, default: Any) -> None:
+        self.name = name
+        self.annotation = annotation
+        self.declared = declared
+        self.default = default
+        kind = annotation
+        if get_origin(kind) in (types.UnionType, Union):
+            (kind,) = (one for one in get_args(kind) if one is not types.NoneType)
+        self.is_list = get_origin(kind) is list
+        self.kind: Any = get_args(kind)[0] if self.is_list else kind
+
+
+def parameters_of(command: Command) -> list[Parameter]:
+    """What a command declares, in order."""
+    return list(_declared(command))
+
+
+def _declared(command: Command) -> Iterator[Parameter]:
+    hints = get_type_hints(command, include_extras=True)
+    code = command.__code__
+    names = code.co_varnames[: code.co_argcount]
+    defaults = command.__defaults__ or ()
+    padded = (*(REQUIRED for _ in names[len(defaults) :]), *defaults)
+    for name, default in zip(names, padded, strict=True):
+        annotation, declared = get_args(hints[name])
+        yield Parameter(name, annotation, declared, default)

@@ -1,0 +1,160 @@
+"""Every command: which there are, in what order, in which module, and which of them work in a cell.
+
+Runs in commands, before any of their modules is imported: all of them together take three times as long as typer.
+Not here: what a command does (commands/), how its words are read (parsing.py, typer_app.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from aileron.cli.declared import Command
+from aileron.cli.problem import Problem
+from aileron.client import is_in_cell
+
+__all__ = [
+    "COMMANDS",
+    "EXITS",
+    "HELP_FLAGS",
+    "MAX_WIDTH",
+    "SECTIONS",
+    "SUMMARY",
+    "VERSION_HELP",
+    "Group",
+    "Single",
+    "check_in_cell",
+    "imported",
+]
+
+SUMMARY: Final = "Let coding agents act for you without giving them your keys."
+VERSION_HELP: Final = "Print the version and exit."
+MAX_WIDTH: Final = 100
+"""Columns of a help page: longer lines are hard to read."""
+HELP_FLAGS: Final = ("-h", "--help")
+SECTIONS: Final = {
+    "Try it": ("demo", "demo-server"),
+    "Connect agents": ("launch", "sessions", "mcp"),
+    "Run and decide": ("run", "console", "approve", "deny", "approval", "open", "grant"),
+    "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver", "config"),
+    "Inspect": ("audit", "status", "doctor", "daemon", "completion"),
+}
+"""The top-level help: commands by what a person wants to do."""
+EXITS: Final = (
+    "Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 vault or credential, 5 denied by "
+    "a person, 6 refused, 7 service or network error, 8 outcome unknown, 9 integrity check failed, 69 "
+    "no daemon, 75 waiting or not finished, 130 interrupted."
+)
+_IN_A_CELL: Final = frozenset(
+    {
+        "run", "status", "completion", "action new", "action schema", "action validate", "action list", "action show",
+        "connector new", "connector check-manifest",
+    }
+)  # fmt: skip
+"""What an agent in a cell can ask of the daemon, or what needs neither it nor the home nor a jail."""
+
+
+class Single(NamedTuple):
+    """A command without a verb: the first line of its help, for the list of all, and MODULE.NAME of its function."""
+
+    summary: str
+    function: str
+    epilog: str | None = None
+
+
+class Group(NamedTuple):
+    """A noun: its help, and MODULE.NAME of each of its verbs."""
+
+    summary: str
+    functions: str
+
+    @property
+    def verbs(self) -> dict[str, str]:
+        """MODULE.NAME by the word that is typed."""
+        return {name.partition(".")[2].rstrip("_").replace("_", "-"): name for name in self.functions.split()}
+
+
+COMMANDS: Final[dict[str, Single | Group]] = {
+    "run": Single("Run an action and print its result.", "run.run", EXITS),
+    "demo": Single("Show a real run, an approval, and a hostile connector stopped.", "demo.demo"),
+    "demo-server": Single("Start a small notes service to try your first action on.", "demo_server.demo_server"),
+    "approve": Single("Approve a request after reading it, and carry it out.", "approval.approve", EXITS),
+    "deny": Single("Deny a request, so that it never runs.", "approval.deny", EXITS),
+    "approval": Group(
+        "See and decide what waits for approval.",
+        "approval.list_ approval.show approval.edit approval.ask approval.cancel",
+    ),
+    "console": Single("Open the console: see what waits, and decide.", "console.console"),
+    "launch": Single("Start a coding agent that has your actions as its tools.", "launch.launch"),
+    "sessions": Group(
+        "Manage agent sessions, their tokens, and what they changed.",
+        "sessions.list_ sessions.show sessions.new sessions.end "
+        "session_changes.changes session_changes.apply session_changes.discard",
+    ),
+    "mcp": Group("Connect agents over the Model Context Protocol (MCP).", "mcp.config"),
+    "open": Group("Open waiting approvals in your browser.", "page.approval page.approvals"),
+    "grant": Group("Manage grants: runs that need no approval, within limits.", "grant.add grant.list_ grant.revoke"),
+    "approver": Group(
+        "Manage the key and the passkeys that sign decisions.",
+        "approver.init approver.status approver.passkeys approver.revoke_passkey",
+    ),
+    "action": Group(
+        "Manage actions, the Markdown files that say what agents may do.",
+        "action_author.new action_author.schema action.validate action.add action.add_suite action.list_ action.show "
+        "action.update action.diff action.enable action.disable action.resume action.remove",
+    ),
+    "connector": Group(
+        "Manage connectors, the jailed programs that talk to services.",
+        "connector_new.new connector_author.test connector.build connector_author.sign connector_author.release "
+        "connector_author.check_manifest connector.install connector.list_ connector.show connector.check connector.verify "
+        "connector.remove",
+    ),
+    "sync": Single("Install the connectors that your actions are pinned to.", "sync.sync"),
+    "hub": Group("Search the Hub, or build one.", "hub.search hub.show hub.build"),
+    "keyring": Group("Manage the publisher keys that you trust.", "keyring.trust keyring.list_ keyring.revoke"),
+    "binding": Group(
+        "Manage bindings, which let a connector use a credential.",
+        "binding.setup binding.list_ binding.inspect binding.rebind binding.reauthorize binding.revoke",
+    ),
+    "secret": Group("Manage passwords and tokens in the vault.", "secret.set_ secret.list_ secret.remove"),
+    "vault": Group(
+        "Manage the vault, the encrypted file that holds your secrets.",
+        "vault.init vault.unlock vault.lock vault.status vault.rotate vault.backup vault.restore",
+    ),
+    "config": Group("Read and change settings.", "config.get config.set_ config.add config.remove config.edit"),
+    "audit": Group(
+        "Inspect, export and verify the audit trail.", "audit.list_ audit.show audit.tail audit.verify audit.export"
+    ),
+    "status": Single("Show what is running, and what waits for approval.", "state.status"),
+    "doctor": Single("Check this machine, or an agent's connection to your actions.", "state.doctor"),
+    "daemon": Group(
+        "Manage the background service, which starts on demand.",
+        "daemon.start daemon.stop daemon.restart daemon.status daemon.logs daemon.install daemon.uninstall",
+    ),
+    "completion": Single("Print the completion script for a shell.", "completion.completion"),
+}
+
+
+def imported(function: str) -> Command:
+    """The function of MODULE.NAME."""
+    import importlib
+
+    module, _, name = function.partition(".")
+    found: Command = getattr(importlib.import_module(f"aileron.cli.commands.{module}"), name)
+    return found
+
+
+def check_in_cell(words: list[str]) -> None:
+    """Return if a command works where it is typed. Problem in a cell, before anything is asked or read there."""
+    is_group = isinstance(COMMANDS.get(words[0]), Group)
+    if is_group and (len(words) == 1 or words[1].startswith("-")):
+        return  # its help
+    command = " ".join(words[:2] if is_group else words[:1])
+    if not is_in_cell() or command in _IN_A_CELL or not set(HELP_FLAGS).isdisjoint(words):
+        return
+    raise Problem(
+        f"`aileron {command}` does not work in a cell, as it is for the person who started the agent",
+        exit_code=6,
+        name="unauthorized",
+        why="an agent in a cell has the tools of its session (MCP), `aileron run`, `aileron action list` and `aileron status`",
+        fix=f"run `aileron {command}` in a terminal outside the cell",
+    )
