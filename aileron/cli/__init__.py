@@ -2,7 +2,7 @@
 
 run.py        the hot command · arguments.py KEY=VALUE and --args as the action's types
 app.py        every other command, by table.py; commands/ has one module for each noun, which declares with declared.py
-parsing.py    plain words by the declarations · typer_app.py other words, help and completion by the same
+parsing.py    plain words by the declarations · help_page.py their help · typer_app.py other words and completion by the same
 supervisor.py what commands ask of the daemon · problem.py what, why, fix and the exit code, one voice for people and programs
 output.py     tables, facts, JSON · prompts.py what a person types, and whether they can be asked
 

@@ -1,7 +1,7 @@
 """Every command but the hot one: its words are read, it is carried out, and its failures are told.
 
-Runs in commands. What is plain is read by parsing.py, from the declarations of each command; everything else by typer, made from
-the same (typer_app.py).
+Runs in commands. What is plain is read by parsing.py and answered by help_page.py, from the declarations of each command;
+everything else by typer, made from the same (typer_app.py).
 
 Not here: which commands there are (table.py), what a command does (commands/, run.py).
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from aileron.cli import output
 from aileron.cli.parsing import Call, call_of
-from aileron.cli.problem import INTERRUPTED, Problem, report
-from aileron.cli.table import COMMANDS, check_in_cell
+from aileron.cli.problem import INTERRUPTED, OK, USAGE, Problem, report
+from aileron.cli.table import COMMANDS, HELP_FLAGS, Group, check_in_cell
 
 __all__ = ["main"]
 
@@ -22,6 +22,8 @@ def main(words: list[str]) -> int:
     try:
         if words and words[0] in COMMANDS:
             check_in_cell(words)
+        if _may_ask_for_a_page(words) and (code := _show_page(words)) is not None:
+            return code
         call = call_of(words) or _typers(words, as_json)
         return call.perform() if isinstance(call, Call) else call
     except Problem as problem:
@@ -29,6 +31,24 @@ def main(words: list[str]) -> int:
     except EOFError:
         output.note("\ninterrupted")
         return INTERRUPTED
+
+
+def _may_ask_for_a_page(words: list[str]) -> bool:
+    is_noun = len(words) == 1 and isinstance(COMMANDS.get(words[0]), Group)
+    return not words or is_noun or words[-1] in HELP_FLAGS
+
+
+def _show_page(words: list[str]) -> int | None:
+    from aileron.cli.help_page import page_of
+
+    page = page_of(words)
+    if page is None:
+        return None
+    if page.is_asked:
+        output.write(page.text)
+        return OK
+    output.note(page.text)
+    return USAGE
 
 
 def _typers(words: list[str], as_json: bool) -> Call | int:

@@ -1,9 +1,9 @@
-"""What a command takes: `Option` and `Argument` in the annotations of its function, and how they are read.
+"""Declarations of what a command takes: `Option` and `Argument` in the annotations of its function, and how they are read.
 
     def show(name: Annotated[str, Argument(metavar="NAME", help="Name of the action.")], as_json: AsJson = False) -> None: ...
 
-The annotations are the one declaration. The parser (parsing.py) and typer's commands (typer_app.py), which read what it leaves
-to them, are made from it.
+The annotations are the one declaration. The parser (parsing.py), the help pages (help_page.py) and typer's commands
+(typer_app.py), which answer what those two leave to them, are made from it.
 Imported before every command, so it imports little: no typer, no inspect, no dataclasses.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["REQUIRED", "Argument", "Command", "Exit", "Option", "Parameter", "parameters_of"]
+__all__ = ["REQUIRED", "Argument", "Command", "Exit", "Option", "Parameter", "choices_of", "parameters_of"]
 
 Command = Callable[..., None]
 """A function of aileron/cli/commands."""
@@ -46,8 +46,8 @@ class Option:
         autocompletion: Callable[..., list[str]] | None = None,
     ) -> None:
         self.spelled = (flag, *more)
-        self.flags = tuple(one.partition("/")[0] for one in self.spelled)
-        self.negations = tuple(one.partition("/")[2] for one in self.spelled if "/" in one)
+        self.flags = tuple(spelled.partition("/")[0] for spelled in self.spelled)
+        self.negations = tuple(spelled.partition("/")[2] for spelled in self.spelled if "/" in spelled)
         self.help = help
         self.metavar = metavar
         self.min = min
@@ -81,13 +81,20 @@ class Parameter:
         self.default = default
         kind = annotation
         if get_origin(kind) in (types.UnionType, Union):
-            (kind,) = (one for one in get_args(kind) if one is not types.NoneType)
+            (kind,) = (member for member in get_args(kind) if member is not types.NoneType)
         self.is_list = get_origin(kind) is list
         self.kind: Any = get_args(kind)[0] if self.is_list else kind
 
 
+def choices_of(kind: Any) -> dict[str, Any]:
+    """The values of an enum or a Literal, by the words that are typed for them."""
+    if get_origin(kind) is Literal:
+        return {word: word for word in get_args(kind)}
+    return {str(member.value): member for member in kind}
+
+
 def parameters_of(command: Command) -> list[Parameter]:
-    """What a command declares, in order."""
+    """Return what a command declares, in order."""
     return list(_declared(command))
 
 

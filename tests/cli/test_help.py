@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from aileron.cli.typer_app import app
+from aileron.cli.app import main
+from aileron.cli.help_page import page_of
+from aileron.cli.typer_app import app, call_of
 
 COMMANDS: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
 DEAR = {"pydantic", "rich", "msgspec", "http", "ssl", "asyncio", "aileron.review", "aileron.cli.decision_dialogue"}
@@ -58,3 +60,29 @@ def modules_of(home: Path, *words: str) -> set[str]:
         timeout=30,
     )
     return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("width", ["52", "80", "130"])
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_a_page_is_as_typer_makes_it(
+    name: str, width: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command's, a noun's and each of its verbs', to the letter, on a narrow, an ordinary and a wide terminal."""
+    monkeypatch.setenv("COLUMNS", width)
+    found = COMMANDS[name] if name else get_command(app)
+    verbs = getattr(found, "commands", {}) if name else {}
+    for words in ([name] if name else [], *([name, verb] for verb in verbs)):
+        page = page_of([*words, "--help"])
+        assert page is not None
+        assert call_of([*words, "--help"], as_json=False) == 0
+        assert page.text + "\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name, found in COMMANDS.items() if hasattr(found, "commands"))])
+def test_a_missing_command_is_told_as_typer_does(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The page, on standard error, with the exit code of wrong usage."""
+    assert main(words) == call_of(words, as_json=False) == 2
+
+    shown, typers = capsys.readouterr().err.split("Usage: ")[1:]
+    assert shown == typers
+    assert "Commands:" in shown or "Try it:" in shown

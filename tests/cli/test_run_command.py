@@ -461,8 +461,8 @@ def test_a_run_imports_nothing_dear(fake: FakeDaemon, home: Path, answer: tuple[
 
 
 def test_what_is_dear_is_seen_where_it_is_used(fake: FakeDaemon, home: Path):
-    """The control of the test above: help needs typer."""
-    assert {"typer", "inspect"} <= imported(home, "run", "--help")
+    """The control of the test above: wrong words need typer."""
+    assert {"typer", "inspect"} <= imported(home, "status", "--no-such")
 
 
 def test_wrong_words_take_no_pydantic(home: Path):
