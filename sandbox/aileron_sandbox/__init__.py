@@ -1,6 +1,7 @@
 """A jail for one untrusted program: namespaces, an empty root, seccomp, Landlock, limits.
 
 jail.py       the host side and only door: start a template, ask it for a child, own its pidfd, wait, kill, reap
+begun.py      the template's process, before it knows what for
 policy.py     what one jail may use, as a frozen value, checked when built
 ending.py     how a child ended, as a value
 unavailable.py  that this machine gives none, with the fix

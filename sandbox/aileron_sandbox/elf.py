@@ -28,11 +28,11 @@ import os
 import platform
 import re
 import struct
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from aileron_sandbox.begun import interpreter
 from aileron_sandbox.unavailable import JailUnavailable
 
 __all__ = ["ElfRuntime", "libraries_of"]
@@ -97,7 +97,7 @@ class ElfRuntime:
         """
         here = _here()
         needs = _read_needs(program, "the program", here)
-        executable = Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
+        executable = interpreter()
         if needs.interpreter is None:
             if needs.libraries:
                 raise JailUnavailable("the program is a shared library", "link it as an executable")

@@ -34,7 +34,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import time
 import zipfile
 from collections.abc import Iterator
@@ -43,6 +42,7 @@ from types import TracebackType
 from typing import Final, Literal, Self, get_args
 
 from aileron_sandbox import cgroups
+from aileron_sandbox.begun import Begun
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, RefusedToStart, Signalled, Usage
 from aileron_sandbox.fixes import Machine, fix, is_short_of_descriptors
@@ -72,6 +72,7 @@ __all__ = [
     "WATCH_PERIOD_S",
     "Child",
     "MemoryBy",
+    "Starting",
     "Template",
     "TemplateGone",
     "Tree",
@@ -89,7 +90,6 @@ have left and are not reaped yet."""
 MAX_PROGRAM_BYTES: Final = 64 << 20
 """A program is copied into memory for every child."""
 _START_DEADLINE_S: Final = 20.0  # 100 ms measured; a machine that is starting up may take a hundred times that
-_STOP_DEADLINE_S: Final = 5.0
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FRAME_PIPE_BYTES: Final = 256 << 10
 """1 MiB pipes would use up the kernel's budget for an ordinary user (64 MiB, pipe(7)) after 32 children."""
@@ -115,10 +115,6 @@ _NEEDS_GROUP: Final = (
     "start the daemon in one (`aileron daemon stop`, then `systemd-run --user --scope -p Delegate=yes aileron daemon start`), "
     "or use a connector without `subprocess = true`"
 )
-_BOOT: Final = (
-    "import sys; sys.path[:0] = [sys.argv[1]]; "
-    "from aileron_sandbox.template.__main__ import main; main(int(sys.argv[2]))"
-)
 
 
 class TemplateGone(Exception):
@@ -130,8 +126,7 @@ class Template:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
-        control: socket.socket,
+        begun: Begun,
         news: select.epoll,
         ready: Ready,
         groups: cgroups.Groups | None,
@@ -139,7 +134,7 @@ class Template:
         is_compiled: bool,
         mode: Mode,
     ) -> None:
-        self._process = process
+        self._begun: Final = begun
         self._groups: Final = groups
         self._given: dict[int, cgroups.Group] = {}  # what the template has of them, by number, until it gives one back
         self._last_group = 0
@@ -147,7 +142,7 @@ class Template:
         self._data_bytes: Final = ready.data_bytes
         self._is_compiled: Final = is_compiled
         self._mode: Final = mode
-        self._control = control
+        self._control: Final = begun.control
         self._news: Final = news
         self._listeners: dict[int, Child] = {}
         self._children: dict[int, Child] = {}
@@ -163,58 +158,48 @@ class Template:
         *,
         memory_by: Literal["kind", "groups", "rlimit"] = "kind",
         mode: Mode = "namespaces",
-    ) -> Self:
+    ) -> Template:
         """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix.
 
         By default compiled programs have control groups where this user can make some, and Python has not (ADR 16); `memory_by`
         says otherwise. `mode="landlock"` makes no namespaces: weaker, for a user who chose it, and never because the other
         failed, and compiled programs are not run in it (`check_possible`).
         """
-        is_compiled = isinstance(runtime, ElfRuntime)
-        check_possible("elf" if is_compiled else "python", mode, is_compiled=is_compiled)
+        return cls.begin(runtime, memory_by=memory_by, mode=mode).finish(deadline_s)
+
+    @classmethod
+    def begin(
+        cls,
+        runtime: PythonRuntime | ElfRuntime,
+        *,
+        memory_by: Literal["kind", "groups", "rlimit"] = "kind",
+        mode: Mode = "namespaces",
+        begun: Begun | None = None,
+    ) -> Starting:
+        """Tell a process what to be, `begun` if there is one, and do not wait until it is. Errors and options as `start`.
+
+        `begun` is an interpreter as that of `runtime`, and belongs to what is returned; to nobody, and has ended, after an error.
+        """
         with contextlib.ExitStack() as undo:
-            wants_groups = memory_by == "groups" or (memory_by == "kind" and isinstance(runtime, ElfRuntime))
+            if begun is not None:
+                undo.callback(begun.end)
+            is_compiled = isinstance(runtime, ElfRuntime)
+            check_possible("elf" if is_compiled else "python", mode, is_compiled=is_compiled)
+            wants_groups = memory_by == "groups" or (memory_by == "kind" and is_compiled)
             groups = _maybe_groups() if wants_groups else None
             if groups is not None:
                 undo.callback(groups.close)
-            preparation = dataclasses.replace(_preparation(runtime, mode), has_groups=groups is not None)
-            template = cls._start(preparation, runtime, deadline_s, groups)
-            undo.callback(template.close)
             try:
-                for _ in range(_GROUPS_AHEAD):
-                    template._give_group()
-            except (OSError, TemplateGone) as error:
+                if begun is None:
+                    begun = Begun.execute(runtime.executable)
+                    undo.callback(begun.end)
+                preparation = dataclasses.replace(_preparation(runtime, mode), has_groups=groups is not None)
+                begun.control.settimeout(_START_DEADLINE_S)
+                begun.control.send(preparation.encode())
+            except OSError as error:
                 raise _not_started(error) from error
             undo.pop_all()
-            return template
-
-    @classmethod
-    def _start(
-        cls,
-        preparation: Preparation,
-        runtime: PythonRuntime | ElfRuntime,
-        deadline_s: float,
-        groups: cgroups.Groups | None,
-    ) -> Self:
-        ours, process = _exec_template(runtime)
-        try:
-            ours.settimeout(deadline_s)
-            ours.send(preparation.encode())
-            answer = decode(ours.recv(MAX_DATAGRAM))
-            news = select.epoll()
-            news.register(ours, select.EPOLLIN)
-        except (OSError, ValueError) as error:
-            ours.close()
-            process.kill()
-            process.wait(_STOP_DEADLINE_S)
-            raise _not_started(error) from error
-        if not isinstance(answer, Ready):
-            news.close()
-            ours.close()
-            process.wait(_STOP_DEADLINE_S)
-            raise _unavailable(answer, runtime.executable)
-        ours.setblocking(False)
-        return cls(process, ours, news, answer, groups, is_compiled=preparation.is_compiled, mode=preparation.mode)
+            return Starting(begun, preparation, runtime.executable, groups)
 
     def layers(self, profile: Profile) -> tuple[str, ...]:
         """The layers in force for every child of this profile."""
@@ -232,7 +217,7 @@ class Template:
     @property
     def pid(self) -> int:
         """Process id of the template's stub parent, for tests that end it."""
-        return self._process.pid
+        return self._begun.process.pid
 
     def pump(self) -> list[Child]:
         """Take in what the template has said, without blocking; the children whose state changed. TemplateGone if it is."""
@@ -263,13 +248,8 @@ class Template:
 
     def close(self) -> None:
         """End the template and every child. Their descriptors stay their owners' to close. Idempotent."""
-        self._control.close()
         self._news.close()
-        try:
-            self._process.wait(_STOP_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_STOP_DEADLINE_S)
+        self._begun.end()
         if self._groups is not None:
             self._groups.close()
 
@@ -369,7 +349,7 @@ class Template:
         if isinstance(message, (Spawn, Ready, Group)):
             raise ValueError("the template does not say that")
         if isinstance(message, Born) and not fds:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
-            self._process.kill()
+            self._begun.process.kill()
             raise TemplateGone(
                 "no descriptor was free for the pidfd of a child, and a child that cannot be killed must not run"
             )
@@ -406,6 +386,60 @@ class Template:
             self._release_group(message.group, was_killed=True)
             if message.child == _NOBODYS:
                 self._replace_lost_group(message)
+
+
+class Starting:
+    """A template that was told what to be, and has not said yet whether it is. `finish` or `close` it."""
+
+    def __init__(self, begun: Begun, preparation: Preparation, executable: Path, groups: cgroups.Groups | None) -> None:
+        self._begun: Final = begun
+        self._preparation: Final = preparation
+        self._executable: Final = executable
+        self._groups: Final = groups
+
+    def fileno(self) -> int:
+        """Readable when `finish` does not have to wait."""
+        return self._begun.control.fileno()
+
+    def finish(self, deadline_s: float = _START_DEADLINE_S) -> Template:
+        """Wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix; then it has ended."""
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
+            try:
+                ready = self._ready(deadline_s)
+                news = select.epoll()
+                undo.callback(news.close)
+                news.register(self._begun.control, select.EPOLLIN)
+                template = Template(
+                    self._begun,
+                    news,
+                    ready,
+                    self._groups,
+                    is_compiled=self._preparation.is_compiled,
+                    mode=self._preparation.mode,
+                )
+                for _ in range(_GROUPS_AHEAD):
+                    template._give_group()
+            except (OSError, ValueError, TemplateGone) as error:
+                self._begun.process.kill()  # it may not listen either
+                raise _not_started(error) from error
+            undo.pop_all()
+            return template
+
+    def _ready(self, deadline_s: float) -> Ready:
+        control = self._begun.control
+        control.settimeout(deadline_s)
+        answer = decode(control.recv(MAX_DATAGRAM))
+        if not isinstance(answer, Ready):
+            raise _unavailable(answer, self._executable)
+        control.setblocking(False)
+        return answer
+
+    def close(self) -> None:
+        """End it. Idempotent."""
+        self._begun.end()
+        if self._groups is not None:
+            self._groups.close()
 
 
 class Child:
@@ -769,32 +803,6 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation
         rehearsal_hex=program_of(runtime.rehearsal).hex(),
         mode=mode,
     )
-
-
-def _exec_template(runtime: PythonRuntime | ElfRuntime) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """The host's end of the control socket, and the process that has the other. JailUnavailable, and nothing is left."""
-    here = Path(__file__).resolve().parent.parent
-    with contextlib.ExitStack() as undo:
-        try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            undo.callback(ours.close)
-            with theirs:
-                control = str(theirs.fileno())
-                # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does). A session
-                # of its own, or Ctrl-C in the host's terminal would end the template while the host has children to end well.
-                process = subprocess.Popen(
-                    [str(runtime.executable), "-I", "-S", "-X", "utf8", "-B", "-c", _BOOT, str(here), control],
-                    env={},
-                    cwd="/",
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise _not_started(error) from error
-        undo.pop_all()
-        return ours, process
 
 
 def program_of(source: str) -> bytes:

@@ -15,12 +15,12 @@ import functools
 import json
 import os
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from aileron_sandbox.begun import interpreter
 from aileron_sandbox.elf import libraries_of
 from aileron_sandbox.unavailable import JailUnavailable
 
@@ -91,8 +91,7 @@ class PythonRuntime:
 
 @functools.cache
 def _examine() -> tuple[Path, Path, tuple[Path, ...]]:
-    base = getattr(sys, "_base_executable", None) or sys.executable
-    executable = Path(os.path.realpath(base))
+    executable = interpreter()
     stdlib = Path(os.path.realpath(sysconfig.get_path("stdlib")))
     modules = _extension_modules(stdlib)
     try:

@@ -103,18 +103,30 @@ class _Ready(NamedTuple):
 def main(control_fd: int) -> NoReturn:
     """Prepare, say so, serve until the host closes the control socket."""
     control = socket.socket(fileno=control_fd)
-    ready = _prepare(control)
-    control.send(ready.announcement.encode())
+    ready = _prepare(control, _told(control))
     with contextlib.suppress(ConnectionError):  # the host went away while it was being told something
+        control.send(ready.announcement.encode())
         _Template(control, ready).serve()
     os._exit(0)
 
 
-def _prepare(control: socket.socket) -> _Ready:
+def _told(control: socket.socket) -> Preparation:
+    """Wait to be told what to be. Nobody can attach meanwhile, however long it takes; the end where the host gives it up."""
+    privileges.set_dumpable(False)
+    try:
+        said = control.recv(MAX_DATAGRAM)
+    except ConnectionError:
+        said = b""
+    if not said:
+        os._exit(0)
+    privileges.set_dumpable(True)  # or it could not write the maps of its ids
+    return Preparation.decode(said)
+
+
+def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
     step = "start"
     is_roots = os.geteuid() == 0  # whose jails have an id of their own, namespaces.JAIL_UIDS: nobody else could attach
     try:
-        preparation = Preparation.decode(control.recv(MAX_DATAGRAM))
         kernel.use_one_malloc_arena()
         kernel.keep_freed_memory()
         os.umask(0o022)  # the host's may be 077, and the root is built by one id and read by another

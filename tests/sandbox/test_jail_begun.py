@@ -1,0 +1,143 @@
+"""A template's process that is executed before it is known what for: it becomes one, or is gone without a word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import aileron_sandbox
+from aileron_sandbox.begun import Begun, interpreter
+from aileron_sandbox.ending import Exited
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
+from tests.sandbox.conftest import memory_file, program
+
+pytestmark = pytest.mark.jail
+_DEADLINE_S = 20.0
+_NOBODY = 65534
+_WAITS = """
+import sys
+from aileron_sandbox.begun import Begun, interpreter
+begun = Begun.execute(interpreter())
+print(begun.process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_has_begun_becomes_the_template() -> None:
+    """The same process, whose children run as those of any other."""
+    begun = Begun.execute(interpreter())
+    fd = memory_file(program("typical_imports"))
+
+    with Template.begin(PythonRuntime.of_this_interpreter(), begun=begun).finish() as template:
+        with Child.open(template, fd, Policy()) as child:
+            ending = child.wait(_DEADLINE_S)
+        assert template.pid == begun.process.pid
+    os.close(fd)
+
+    assert isinstance(ending, Exited)
+    assert ending.code == 0
+    assert begun.process.returncode is not None
+
+
+def test_while_it_waits_nobody_attaches() -> None:
+    """What it holds is read by no other process of its user: its files in /proc are root's, proc_pid(5)."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        shutil.copytree(Path(aileron_sandbox.__file__).parent, Path(folder, "aileron_sandbox"))
+        user = _NOBODY if os.getuid() == 0 else None
+        with _waiting(user=user, env={"PYTHONPATH": folder}) as (_, begun):
+            until = time.monotonic() + _DEADLINE_S
+            while os.stat(f"/proc/{begun.pid}/environ").st_uid != 0:
+                assert time.monotonic() < until, "it can be attached to"
+                time.sleep(0.005)
+
+
+@pytest.mark.parametrize("is_told", [False, True], ids=["before it is told", "before it is ready"])
+def test_what_is_given_up_is_gone(capfd: pytest.CaptureFixture[str], *, is_told: bool) -> None:
+    """At once and quietly: nobody has to know that there was one."""
+    begun = Begun.execute(interpreter())
+    if is_told:
+        Template.begin(PythonRuntime.of_this_interpreter(), begun=begun).close()
+    begun.end()
+
+    assert begun.process.returncode == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_what_cannot_be_told_is_gone_too() -> None:
+    """The refusal is as without a process that waits."""
+    begun = Begun.execute(interpreter())
+    runtime = PythonRuntime.of_this_interpreter(rehearsal="x" * (1 << 20))  # more than fits in a datagram
+
+    with pytest.raises(JailUnavailable, match="did not start"):
+        Template.begin(runtime, begun=begun)
+
+    assert begun.process.returncode == 0
+
+
+_UPDATED = """
+import os, sys
+from aileron_sandbox import policy
+from aileron_sandbox.jail import Template
+from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.unavailable import JailUnavailable
+for changes in (False, True):
+    if changes:
+        os.utime(policy.__file__)
+    try:
+        Template.start(PythonRuntime.of_this_interpreter()).close()
+        print("started")
+    except JailUnavailable as error:
+        print(error)
+"""
+
+
+def test_what_was_updated_since_is_not_started(tmp_path: Path) -> None:
+    """A host that has imported one version does not speak to a template of another: it says what to do."""
+    shutil.copytree(Path(aileron_sandbox.__file__).parent, tmp_path / "aileron_sandbox")
+
+    said = subprocess.run(
+        [interpreter(), "-P", "-c", _UPDATED],
+        env={"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.splitlines()
+
+    assert said[0] == "started"
+    assert "replaced by another version" in said[1]
+    assert "aileron daemon stop" in said[1]
+
+
+def test_it_ends_with_a_host_that_is_killed() -> None:
+    """Which has told it nothing yet."""
+    with _waiting(env={"PYTHONPATH": str(Path(aileron_sandbox.__file__).parents[1])}) as (host, begun):
+        host.kill()
+        _, left = psutil.wait_procs([begun], timeout=_DEADLINE_S)
+
+    assert left == []
+
+
+@contextlib.contextmanager
+def _waiting(**options: Any) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """A host, and what has begun there. It ends with the block."""
+    with subprocess.Popen(
+        [interpreter(), "-P", "-c", _WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+    ) as host:
+        assert host.stdout is not None
+        yield host, psutil.Process(int(host.stdout.readline()))
