@@ -525,22 +525,28 @@ def parse_settings(text: str, path: Path) -> Settings:
 
 def keep_port(path: Path, port: int) -> None:
     """Write `daemon.port` into `config.toml`, and change nothing else in it. AileronError(invalid_request)."""
-    import tomlkit  # 30 ms, needed once in the life of a home
-    from tomlkit.exceptions import TOMLKitError
-
     directory = path.parent
     try:
         with files.open_directory(directory, files.OTHERS_MAY_WRITE) as opened, files.locked(opened, path, LOCK_S):
             try:
-                document = tomlkit.parse(files.read(opened, path, MAX_CONFIG_BYTES).decode())
+                text = files.read(opened, path, MAX_CONFIG_BYTES).decode()
             except FileNotFoundError:
-                document = tomlkit.document()
-            table = document.setdefault("daemon", tomlkit.table())
-            table["port"] = port
-            files.replace(opened, path, tomlkit.dumps(document).encode())
-    except (AileronError, OSError, UnicodeDecodeError, TOMLKitError) as error:
+                text = ""
+            files.replace(opened, path, _with_port(text, port).encode())
+    except (AileronError, OSError, ValueError) as error:  # tomlkit's own is a ValueError, and that of UTF-8
         why = f"the port of the pages could not be saved ({error}): add `port = {port}` under [daemon] yourself"
         raise _refused(path, why) from error
+
+
+def _with_port(text: str, port: int) -> str:
+    if not text:
+        return f"[daemon]\nport = {port}\n"
+    import tomlkit  # 30 ms, once for a home that began with a file of settings
+
+    document = tomlkit.parse(text)
+    table = document.setdefault("daemon", tomlkit.table())
+    table["port"] = port
+    return tomlkit.dumps(document)
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
