@@ -16,15 +16,31 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from aileron.api.failures import ErrorBody
 from aileron.files import OTHERS_MAY_USE, make_directory, open_directory
 from aileron.home import Home
 from aileron.model.failure import AileronError, FailureClass
 
-__all__ = ["AlreadyRunning", "hold", "listen"]
+__all__ = ["AlreadyRunning", "HomeListeners", "hold", "listen_in", "refuse_all"]
 
 _BACKLOG: Final = 128
+_REQUEST_BYTES: Final = 65536
+"""Of a request that is refused unread; what a socket's buffer holds is more than any command sends."""
+_BUG: Final = "the daemon cannot begin to work, and stops: this is a bug in aileron; see `aileron daemon logs`"
+
+
+class HomeListeners(NamedTuple):
+    """The listening sockets of a home."""
+
+    operator: socket.socket
+    agent: socket.socket
+    cell: socket.socket
+    mcp: socket.socket
+    tunnel: socket.socket
 
 
 class AlreadyRunning(Exception):
@@ -66,8 +82,18 @@ def _make(directory: Path) -> None:
         raise AileronError(FailureClass.INVALID_REQUEST, message) from error
 
 
-def listen(path: Path) -> socket.socket:
-    """A listening socket at `path`, 0600. Only for the holder of the lock: what was there is stale."""
+def listen_in(home: Home) -> HomeListeners:
+    """Listen at every socket of a home, 0600. Only for the holder of the lock: what was there is stale."""
+    return HomeListeners(
+        operator=_listen(home.operator_socket),
+        agent=_listen(home.agent_socket),
+        cell=_listen(home.cell_socket),
+        mcp=_listen(home.mcp_socket),
+        tunnel=_listen(home.tunnel_socket),
+    )
+
+
+def _listen(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
@@ -81,3 +107,29 @@ def listen(path: Path) -> socket.socket:
     listener.listen(_BACKLOG)
     listener.setblocking(False)
     return listener
+
+
+def refuse_all(listeners: HomeListeners, error: Exception) -> None:
+    """Tell whoever waits at a socket of the home that nothing can be answered, and why, without an HTTP server."""
+    failure = (
+        error.failure if isinstance(error, AileronError) else AileronError(FailureClass.INTERNAL_ERROR, _BUG).failure
+    )
+    body = msgspec.json.encode({"error": ErrorBody.of(failure, None)})
+    head = f"HTTP/1.1 {failure.failure_class.http_status} Refused\r\nContent-Type: application/json\r\n"
+    answer = f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    for listener in listeners:
+        with listener, contextlib.suppress(OSError):  # until nobody waits there
+            while True:
+                connection, _ = listener.accept()
+                if listener in (listeners.operator, listeners.agent, listeners.cell):
+                    _answer(connection, answer)
+                connection.close()
+
+
+def _answer(connection: socket.socket, answer: bytes) -> None:
+    """Whatever was asked, which is taken as far as it has come: it is on its way or small, and nothing is waited for."""
+    connection.setblocking(False)
+    with contextlib.suppress(OSError):
+        connection.recv(_REQUEST_BYTES)
+    with contextlib.suppress(OSError):
+        connection.send(answer)

@@ -23,10 +23,11 @@ import anyio._backends._asyncio
 
 from aileron.hidden.packets import received_with
 from aileron.ingress.admission import Admission
+from aileron.ingress.certificate import tls_context
 from aileron.ingress.confine import confine
 from aileron.ingress.forward import Forward
 from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order
-from aileron.ingress.server import serve, tls_context
+from aileron.ingress.server import serve
 from aileron_sandbox import kernel
 
 __all__ = ["serve_control"]

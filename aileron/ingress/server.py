@@ -1,8 +1,6 @@
 """The HTTP server under every door: Hypercorn's connections, bounded, in the clear or over TLS.
 
-Runs in ingress, for what is reached over TCP, and in the daemon, for the sockets of the home. The certificate is the one that was
-read with the settings, so that what a person agreed to is what is shown; its private key is read here, and must be nobody
-else's to read.
+Runs in ingress, for what is reached over TCP, and in the daemon, for the sockets of the home.
 
 Rules
 - HTTP/1.1 and nothing else. Hypercorn would speak HTTP/2 to whoever begins with it, and never end such a connection while it is
@@ -14,7 +12,7 @@ Rules
 - A connection has IDLE_S for the head of a request.
 
 Source: docs/reference/configuration.md; docs/adr/0031-ingress.md; RFC 9112; RFC 8446 through OpenSSL. Not here: applications
-(daemon/http/api/, daemon/http/listeners.py), which addresses.
+(daemon/http/api/, daemon/http/listeners.py), which addresses, certificates (certificate.py).
 """
 
 from __future__ import annotations
@@ -22,12 +20,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import ssl
-import stat
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -43,17 +38,14 @@ from aileron.ingress import one_at_a_time
 from aileron.ingress.peers import PeerProcess, peer_of_connection, peer_process
 from aileron.ingress.places import ACCEPTED_AT_ONCE, BACKLOG, Bounded, Place, Places
 from aileron.ingress.request_line import KnownRequests
-from aileron.model.failure import AileronError, FailureClass
 
 __all__ = [
     "BODY_S",
     "MAX_BODY_BYTES",
-    "certificate_names",
     "drained",
     "peer_of",
     "process_of",
     "serve",
-    "tls_context",
 ]
 
 MAX_BODY_BYTES: Final = 1 << 20
@@ -151,39 +143,6 @@ def _config() -> Config:
     return config
 
 
-def tls_context(certificate_pem: str, key: Path) -> ssl.SSLContext:
-    """What a server shows: TLS 1.2 or newer, HTTP/1.1. AileronError(invalid_request) where the two do not fit each other."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        if stat.S_IMODE(key.stat().st_mode) & 0o077:
-            raise _refused(key, f"others may read it: chmod 600 {key}")
-        with open(os.memfd_create("certificate", os.MFD_CLOEXEC), "w", encoding="utf-8") as certificate:
-            certificate.write(certificate_pem)
-            certificate.flush()
-            context.load_cert_chain(f"/proc/self/fd/{certificate.fileno()}", key, password=_no_passphrase)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-        raise _refused(key, f"it does not serve with daemon.certificate ({why})") from None
-    return context
-
-
-def certificate_names(certificate_pem: str) -> list[str]:
-    """The DNS names and addresses that a certificate is for, as a Host field has them, without a port; wildcards not."""
-    from cryptography import x509  # only where the daemon listens
-
-    certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    addresses = names.get_values_for_type(x509.IPAddress)
-    return [name.lower() for name in names.get_values_for_type(x509.DNSName) if "*" not in name] + [
-        f"[{address}]" if address.version == 6 else str(address) for address in addresses
-    ]
-
-
 def process_of(scope: Scope) -> int | None:
     """The process that made the connection which a request came on, at a socket of the home; None over TCP."""
     found: int | None = scope.get("state", {}).get(_PROCESS)
@@ -240,11 +199,3 @@ class _Connection(TCPServer):
             await super()._close()
         except OSError:  # the client did not say that TLS ends, or nobody is there
             self.writer.transport.abort()
-
-
-def _no_passphrase() -> str:
-    raise ValueError("the key is encrypted: store it without a passphrase, readable by you alone")
-
-
-def _refused(key: Path, why: str) -> AileronError:
-    return AileronError(FailureClass.INVALID_REQUEST, f"daemon.certificate_key {key}: {why}")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+import aileron
+import aileron_sandbox
 from aileron.client import Client, DaemonUnreachable
 from aileron.home import Home
 from tests.support.home import DaemonHome
@@ -139,6 +143,49 @@ def test_a_daemon_that_cannot_even_be_imported_says_so(
         bare_home.ask("GET", "/healthz")
 
 
+def test_a_daemon_whose_rooms_cannot_be_imported_tells_who_waits(
+    bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They are imported for the first request, after `ready`: that request is answered, the log says why, and it is over."""
+    (tmp_path / "hypercorn.py").write_text("raise ImportError('hypercorn is broken here')", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    answer = bare_home.ask("GET", "/healthz")
+
+    assert answer.status == 500
+    assert answer.body["error"]["class"] == "internal_error"
+    assert "aileron daemon logs" in answer.body["error"]["message"]
+    assert "hypercorn is broken here" in (bare_home.path / "logs" / "daemon.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("is_replaced", [True, False], ids=["replaced", "as it was"])
+def test_a_daemon_never_imports_another_installation_than_it_began_with(
+    bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_replaced: bool
+) -> None:
+    """Most of it is imported after `ready`, and somebody may have installed another version by then."""
+    for package in (Path(aileron.__file__).parent, Path(aileron_sandbox.__file__).parent):
+        shutil.copytree(package, tmp_path / package.name)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    client = Client(bare_home.path)
+    client.start()
+    begun = psutil.Process(bare_home.daemon_pid)
+    installed = tmp_path / "aileron" / "__init__.py"
+    if is_replaced:
+        shutil.copy2(installed, tmp_path / "new.py")
+        (tmp_path / "new.py").replace(installed)
+
+    answer = client.ask("GET", "/healthz")
+
+    if is_replaced:
+        assert (answer.status, answer.body["error"]["class"]) == (500, "internal_error")
+        assert "aileron was installed again" in answer.body["error"]["message"]
+        assert "aileron daemon restart" in answer.body["error"]["message"]
+        begun.wait(30)
+        assert client.request("GET", "/healthz").status == 200, "the next command starts the new one"
+    else:
+        assert answer.status == 200
+
+
 def test_the_daemon_does_not_keep_a_secret_in_its_environment(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +245,64 @@ def test_a_damaged_vault_is_one_fact_of_the_status(bare_home: DaemonHome) -> Non
 
     assert "is damaged or was changed" in status["vault"]["problem"]
     assert status["version"]
+
+
+FIRST_USED_LATER = {
+    *(
+        "hypercorn",
+        "starlette",
+        "h11",
+        "h2",
+        "wsproto",
+        "httpcore2",
+        "cryptography",
+        "jinja2",
+        "fido2",
+        "tomlkit",
+        "email",
+    ),
+    *("aileron.api.routes", "aileron.approver", "aileron.egress", "aileron.elsewhere", "aileron.executor.execute"),
+    *("aileron.gateway", "aileron.logins", "aileron.mcp", "aileron.oauth", "aileron.registry", "aileron.review"),
+    *("aileron.runs", "aileron.vault", "aileron.web", "aileron.daemon.decisions", "aileron.daemon.installed"),
+    *("aileron.daemon.notify", "aileron.daemon.packages", "aileron.daemon.rooms", "aileron.daemon.secrets"),
+}
+"""Packages and modules that no start of a daemon imports."""
+MOST_IMPORTED = 325
+"""Modules, Python's own included: there were 900."""
+
+
+def test_a_start_imports_no_room(bare_home: DaemonHome, tmp_path: Path) -> None:
+    """Nobody waits for the import of what they do not use: at `ready` there is none of it, after a request there is."""
+    ready, told = os.pipe()
+    with (tmp_path / "stderr").open("wb") as before_the_log:
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "aileron.daemon", str(bare_home.path), str(told)],
+            stderr=before_the_log,
+            pass_fds=[told],
+        )
+    os.close(told)
+    with open(ready, "rb") as pipe:
+        assert pipe.read() == b"ready"
+    at_start = _imported(tmp_path / "stderr") + _imported(bare_home.path / "logs" / "daemon.log")
+
+    bare_home.must("GET", "/healthz")
+    later = _imported(bare_home.path / "logs" / "daemon.log")
+    bare_home.stop()
+    process.wait(30)
+
+    assert [name for name in at_start if _is_one_of(name, FIRST_USED_LATER)] == []
+    assert len(at_start) <= MOST_IMPORTED
+    assert {"aileron.daemon.rooms", "starlette", "cryptography"} <= set(later)
+
+
+def _imported(path: Path) -> list[str]:
+    """The modules that `-X importtime` told of, in this file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")][1:]
+
+
+def _is_one_of(module: str, names: Collection[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in names)
 
 
 @pytest.mark.parametrize(

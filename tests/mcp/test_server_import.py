@@ -18,6 +18,7 @@ DEAR = {"mcp", "mcp_types", "pydantic", "jsonschema", "opentelemetry", "sse_star
         "aileron.mcp.calls",
         "aileron.mcp.relay",
         "aileron.daemon.http.mcp",
+        "aileron.daemon.rooms",
         "aileron.daemon.supervise",
     ],
 )

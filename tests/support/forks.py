@@ -43,6 +43,7 @@ __all__ = ["Child", "can_fork", "run", "start"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _LOADED: Final = (
+    "aileron.daemon.rooms",
     "aileron.daemon.supervise",
     "aileron.cli.app",
     "aileron.cli.typer_app",

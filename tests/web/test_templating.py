@@ -13,8 +13,10 @@ from tests.support.hostile_text import CORPUS, assert_harmless
 
 
 def test_templates_are_not_imported_before_the_first_page() -> None:
-    """Nor by anything else of the daemon: it is ready without them."""
-    program = "import sys, aileron.daemon.supervise; print([name for name in ('jinja2', 'markupsafe') if name in sys.modules])"
+    """Nor by anything else of the daemon: its rooms do without them."""
+    program = (
+        "import sys, aileron.daemon.rooms; print([name for name in ('jinja2', 'markupsafe') if name in sys.modules])"
+    )
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     ).stdout

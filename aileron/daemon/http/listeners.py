@@ -8,8 +8,6 @@ caller brings, and the page shows nothing before it is unlocked (web/admission.p
     daemon.listen, https    the same without pages
 
 Rules
-- Both loopback addresses are taken, or the daemon does not start: `localhost` may mean either, and whoever else listened on
-  the other one would be shown what is ours.
 - The Host of a request must be a name of this listener (a rebinding name is refused): on loopback localhost and its addresses,
   elsewhere the address itself and the names of its certificate. An Origin, where a browser sends one, must be the loopback port;
   no page has any business on the address. A browser that says another site asks (Sec-Fetch-Site) is answered only where a person
@@ -21,10 +19,6 @@ here: the routes of the sockets (api/).
 
 from __future__ import annotations
 
-import errno
-import secrets
-import socket
-import time
 from collections.abc import Collection
 from typing import Final
 
@@ -33,27 +27,16 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aileron.config import ListenAddress
 from aileron.daemon.http.pages import harmless
 from aileron.daemon.http.responses import failure_answer
 from aileron.daemon.http.sessions import Sessions
 from aileron.gateway.upstreams import PATHS
 from aileron.ingress.server import drained
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.failure import AileronError
 from aileron.model.invocation import Scope as CallerScope
 
-__all__ = ["OnlyHere", "Served", "WithToken", "listen_on", "listen_on_loopback", "loopback_names"]
+__all__ = ["OnlyHere", "Served", "WithToken", "loopback_names"]
 
-_ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
-_FIRST_PORT, _LAST_PORT = 20480, 32767
-"""Where a new port is chosen: below the range from which Linux numbers outgoing connections (32768, ip(7)), so that none of
-those holds it when the daemon comes back."""
-_TRIES: Final = 64
-"""Ports tried before it is plain that something else is wrong."""
-_DYING_S: Final = 1.0
-_BACKLOG: Final = 64
-_IP_FREEBIND: Final = 15  # linux/in.h
-_IPV6_FREEBIND: Final = 78  # linux/in6.h
 _FOR_A_PROGRAM: Final = (b"", b"empty")
 """What Sec-Fetch-Dest says of what a program, or a script that reads it, asks for; anything else is shown or run."""
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
@@ -151,62 +134,6 @@ def loopback_names(port: int) -> list[str]:
     return [f"{name}:{port}" for name in ("localhost", "127.0.0.1", "[::1]")]
 
 
-def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
-    """Listening sockets on the loopback addresses there are, all on `port`; without one, on a free port that is chosen now.
-
-    AileronError(internal_error) where the port is another program's.
-    """
-    if port is not None:
-        try:
-            return port, _listeners_soon(port)
-        except OSError as error:
-            raise AileronError(
-                FailureClass.INTERNAL_ERROR,
-                f"cannot listen on loopback port {port} ({error.strerror}): stop the program that uses it (`ss "
-                "-ltnp` shows it), or remove daemon.port from config.toml to get a new one",
-            ) from error
-    for _ in range(_TRIES):
-        candidate = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
-        try:
-            return candidate, _listeners(candidate)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise AileronError(
-                    FailureClass.INTERNAL_ERROR,
-                    f"cannot listen on loopback: {error.strerror}; see `ip address show lo`",
-                ) from error
-    raise AileronError(
-        FailureClass.INTERNAL_ERROR,
-        f"{_TRIES} loopback ports were all in use: set daemon.port in config.toml to a free one",
-    )
-
-
-def listen_on(address: ListenAddress) -> socket.socket:
-    """A listening socket on one address. AileronError(internal_error) where it cannot be had.
-
-    An address that no interface has yet is taken all the same (ip(7), IP_FREEBIND): the network of a container comes and goes.
-    """
-    family = socket.AF_INET6 if ":" in address.address else socket.AF_INET
-    level, option = (
-        (socket.IPPROTO_IPV6, _IPV6_FREEBIND) if family is socket.AF_INET6 else (socket.IPPROTO_IP, _IP_FREEBIND)
-    )
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(level, option, 1)
-        listener.bind((address.address, address.port))
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise AileronError(
-            FailureClass.INTERNAL_ERROR,
-            f"cannot listen on daemon.listen {address} ({error.strerror}): stop the program that uses it (`ss "
-            "-ltnp` shows it), or change it in config.toml",
-        ) from error
-    return listener
-
-
 def _is_link_to_a_page(scope: Scope) -> bool:
     """Whether it becomes a whole page of ours that a person went to, and no part of another's.
 
@@ -232,54 +159,3 @@ def _fetched(headers: list[tuple[bytes, bytes]], what: bytes) -> bytes:
 
 def _is_below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix + "/")
-
-
-def _listeners_soon(port: int) -> list[socket.socket]:
-    """The listeners on a port of ours, which ingress of a daemon that was killed may hold for the moment that it dies in."""
-    until = time.monotonic() + _DYING_S
-    while True:
-        try:
-            return _listeners(port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
-                raise
-        time.sleep(_DYING_S / 50)
-
-
-def _listeners(port: int) -> list[socket.socket]:
-    made: list[socket.socket] = []
-    try:
-        for family, address in _ADDRESSES:
-            listener = _listener(family, address, port)
-            if listener is not None:
-                made.append(listener)
-    except OSError:
-        for listener in made:
-            listener.close()
-        raise
-    return made
-
-
-def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket | None:
-    """None where this machine has no IPv6."""
-    try:
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        if family is socket.AF_INET6 and error.errno == errno.EAFNOSUPPORT:
-            return None
-        raise
-    try:
-        listener.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a daemon that ended a moment ago is no other program
-        if family is socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind((address, port))
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        if family is socket.AF_INET6 and error.errno == errno.EADDRNOTAVAIL:
-            return None
-        raise
-    return listener

@@ -1,0 +1,79 @@
+"""Notice that Aileron was installed again while the daemon runs: no process has modules of two versions.
+
+Runs in the daemon, which imports most of itself after it is ready (supervise.py). From then on, whatever is about to be imported
+is looked at first: if a package that is in use has been replaced since, the import is refused, and whoever needed it is told to
+restart the daemon. What was imported before goes on.
+
+Rules
+- A package is known by the file of its `__init__.py`: who installs replaces all files of a package, and that one with them. An
+  inode's change time is not compared: installing the same files elsewhere by hard links changes it.
+- Ours is looked at for every import; one of others for its own modules.
+- Nothing here is for an attacker: whoever can write there is the user.
+
+Source: importlib.abc.MetaPathFinder; docs/adr/0072-rooms-imported-when-first-used.md.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Final
+
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["keep_to_one_installation"]
+
+_OURS: Final = "aileron"
+_log = logging.getLogger(__name__)
+
+
+def keep_to_one_installation() -> None:
+    """Refuse from now on to import what is of another installation than what runs: AileronError(internal_error)."""
+    sys.meta_path.insert(0, _OneInstallation())
+
+
+class _OneInstallation(importlib.abc.MetaPathFinder):
+    """Finds nothing itself: it looks, and the finders after it find."""
+
+    def __init__(self) -> None:
+        roots = {name for name in sys.modules if "." not in name} - sys.stdlib_module_names
+        self._known = {root: _stamp(root) for root in roots}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """AileronError(internal_error) if it would be of another installation; else None."""
+        root = fullname.partition(".")[0]
+        if root not in sys.stdlib_module_names:
+            self._check(_OURS)
+            if root in sys.modules:
+                self._check(root)
+        return None
+
+    def _check(self, root: str) -> None:
+        found = _stamp(root)
+        if self._known.setdefault(root, found) == found:
+            return
+        message = (
+            f"{root} was installed again while the daemon runs, which can only go on with what it had begun to use: "
+            "`aileron daemon restart`"
+        )
+        _log.error("%s", message)
+        raise AileronError(FailureClass.INTERNAL_ERROR, message)
+
+
+def _stamp(root: str) -> tuple[int, int, int, int] | None:
+    """Other whenever the package was replaced; None for one without a file, or whose file is gone."""
+    path = getattr(sys.modules[root], "__file__", None)
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

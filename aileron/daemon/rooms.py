@@ -1,0 +1,300 @@
+"""Builds every room, once, in the order of what it needs, and serves with them until told to stop.
+
+The only module that knows every room of the house. Runs in the daemon, from its first connection on, or BUILD_AFTER_S after it
+is ready (supervise.py): what is imported here is no part of its start.
+
+Order: sessions → what an interrupted installation left → rooms → what runs beside them → whoever asks. Stop: no new connections,
+five seconds for answers under way, runs cut short become `unknown`, jails killed.
+
+Source: docs/adr/0072-rooms-imported-when-first-used.md. Not here: the process, its lock, log, ledger and sockets (supervise.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import anyio
+
+from aileron import files
+from aileron.actions.agreed import AgreedTexts
+from aileron.actions.store import ActionStore
+from aileron.approvals.gate import Gate
+from aileron.audit import query
+from aileron.audit.log import Audit
+from aileron.config import Settings
+from aileron.daemon.decisions.build import BuiltConsents, build_consents, build_decisions
+from aileron.daemon.decisions.expiry import close_on_time
+from aileron.daemon.decisions.host_questions import HostQuestions
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.http.build import Http, build_http, build_tunnels
+from aileron.daemon.http.ingress import Ingress, TcpService
+from aileron.daemon.http.mcp import action_files
+from aileron.daemon.http.pages import review_base
+from aileron.daemon.http.sessions import Sessions
+from aileron.daemon.http.tunnels import Tunnels
+from aileron.daemon.installed.install import Installer
+from aileron.daemon.notify.notifier import Notifier
+from aileron.daemon.packages.build import build_packages
+from aileron.daemon.rendezvous import HomeListeners
+from aileron.daemon.runner import Runner
+from aileron.daemon.secrets.build import Outgoing, build_outgoing, build_secrets
+from aileron.daemon.secrets.logins import start_early
+from aileron.executor.execute import Executor
+from aileron.executor.jails import Jails
+from aileron.executor.spares import Spares
+from aileron.gateway.upstreams import PATHS
+from aileron.home import Home
+from aileron.ingress.known import KnownCallers
+from aileron.ingress.server import serve
+from aileron.ledger.sqlite import Ledger
+from aileron.model.invocation import Scope
+from aileron.registry.content import ContentStore
+from aileron.registry.staging import PublishedTexts, Staging
+from aileron.review.listed import listed
+from aileron.runs.journal import SparesJournal
+from aileron.runs.progress import Board
+from aileron.runs.runnable import Runnable
+from aileron.runs.spine import Spine
+from aileron.vault.vault import Vault
+
+__all__ = ["Rooms", "Start"]
+
+_Task = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """What the daemon's start made, which the rooms are built of. `read` is the stamp of config.toml as it was read; `elsewhere`
+    is what `daemon.listen` asks for: a listening socket, and the names it is asked for by.
+    """
+
+    home: Home
+    settings: Settings
+    wanted: Settings
+    read: files.Stamp | None
+    port: int
+    ledger: Ledger
+    audit: Audit
+    jails: Jails
+    stopping: anyio.Event
+    sockets: HomeListeners
+    loopback: list[socket.socket]
+    elsewhere: tuple[socket.socket, list[str]] | None
+
+
+class Rooms:
+    """All of them. One use: `build`, then `serve`."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._home = start.home
+        self._jails = start.jails
+        self._vault = Vault(start.home.vault)
+        self._mcp = start.settings.mcp
+        self._bound = 0
+        self._adopted = 0
+
+    async def build(self) -> None:
+        """Each in the order of what it needs. Nothing is answered yet."""
+        start, base = self._start, self._foundation()
+        known, board, runs = KnownCallers(), Board(), anyio.create_task_group()
+        sessions = Sessions(base.audit, base.ledger, known)
+        sessions.adopt(base.settings)
+        await sessions.load()
+        installing = Installer(
+            base.home,
+            actions=base.actions,
+            connectors=base.connectors,
+            published=base.published,
+            audit=base.audit,
+            mode=base.settings.sandbox_mode,
+        )
+        await installing.recover()
+        outgoing = build_outgoing(base)
+        notifier = Notifier(
+            base.settings,
+            outgoing.egress,
+            base.vault,
+            queue=lambda approval_id: query.waiting_approval(base.ledger, approval_id, listed),
+            page=base.review,
+        )
+        consenting = await build_consents(base, installing, notify=notifier.asked, read=start.read, cell=sessions.cell)
+        secrets = build_secrets(base, outgoing, consenting)
+        packages = build_packages(base, outgoing.egress, installing, consenting)
+        spares = Spares(self._jails, base.connectors, SparesJournal(base.audit), self._what_spares_depend_on)
+        spine = self._spine(base, outgoing, consenting, board, spares)
+        runner = Runner(spine, runs, base.audit.watch)
+        decisions = build_decisions(
+            base,
+            consenting,
+            spine=spine,
+            begin=runner.begin,
+            begin_approved=runner.begin_approved,
+            take_back=secrets.vaults.take_back,
+        )
+        http = build_http(
+            base,
+            consenting,
+            secrets,
+            packages,
+            decisions,
+            runner=runner,
+            board=board,
+            sessions=sessions,
+            known=known,
+            listening=[*start.loopback, *([] if start.elsewhere is None else [start.elsewhere[0]])],
+            signature=self._what_agents_see(),
+            stopping=start.stopping,
+        )
+        hosts = HostQuestions(consenting.hosts, consenting.consents, base.audit)
+        await hosts.load()
+        sessions.tell_ended(hosts.ended)
+        tunnels = build_tunnels(base, outgoing.egress, sessions, hosts)
+        users = (
+            outgoing.lending,
+            spine,
+            packages.actions,
+            http.status,
+            http.agents,
+            sessions,
+            outgoing.endpoints,
+            outgoing.elsewhere.fetcher.stores,
+            packages.forge_web,
+            packages.forges,
+            secrets.vaults,
+            http.gateway,
+            tunnels,
+        )
+        consenting.in_force.tell(*(user.adopt for user in users), self._note_adopted)
+        self._tasks: Sequence[_Task] = (
+            lambda: close_on_time(base.ledger, base.audit, spine),
+            notifier.serve,
+            sessions.end_on_time,
+            outgoing.renewals.serve,
+            outgoing.minting.serve,
+            secrets.sign_ins.serve,
+            packages.fetches.serve,
+            secrets.vaults.serve,
+            lambda: start_early(base.connectors, outgoing.logins),
+            http.page_sessions.serve,
+            consenting.in_force.serve,
+        )
+        self._runs, self._spares = runs, spares
+        self._servers = self._answering(http, tunnels, known)
+        self._closing: Sequence[_Task] = (http.gateway.aclose, outgoing.egress.aclose, outgoing.logins.aclose)
+        self._note_vault = secrets.vaults.note_change
+
+    async def serve(self) -> None:
+        """What runs beside the rooms, and whoever asks, until told to stop."""
+        async with anyio.create_task_group() as background:
+            for task in self._tasks:
+                background.start_soon(task)
+            async with self._runs as runs:
+                runs.start_soon(self._spares.serve)
+                async with anyio.create_task_group() as servers:
+                    for server in self._servers:
+                        servers.start_soon(server)
+                runs.cancel_scope.cancel()  # what still runs is recorded as unknown by the spine
+            background.cancel_scope.cancel()
+        for close in self._closing:
+            await close()
+        self._vault.lock()
+        await self._note_vault()
+
+    def _foundation(self) -> Foundation:
+        start, home = self._start, self._home
+        return Foundation(
+            home=home,
+            settings=start.settings,
+            wanted=start.wanted,
+            port=start.port,
+            review=review_base(start.port),
+            layers=self._jails.layers,
+            ledger=start.ledger,
+            audit=start.audit,
+            vault=self._vault,
+            actions=ActionStore(home.actions, home.action_state),
+            connectors=ContentStore(home.connectors),
+            texts=AgreedTexts(home.agreed),
+            staging=Staging(home.fetched),
+            published=PublishedTexts(home.published),
+            note_bound=self._note_bound,
+            changing=anyio.Lock(),
+        )
+
+    def _spine(
+        self, base: Foundation, outgoing: Outgoing, consenting: BuiltConsents, board: Board, spares: Spares
+    ) -> Spine:
+        runnable = Runnable(
+            actions=base.actions,
+            agreements=consenting.agreements,
+            connectors=base.connectors,
+            bindings=base.vault,
+            tools=consenting.tools,
+            settings=base.settings,
+        )
+        return Spine(
+            runnable,
+            ask=consenting.consents.ask_for_file,
+            asked=consenting.asked,
+            gate=Gate(base.audit, consenting.approver),
+            ledger=base.ledger,
+            audit=base.audit,
+            executor=Executor(self._jails, outgoing.egress, base.connectors, spares),
+            look=consenting.in_force.look,
+            tool_changed=consenting.tool_changes.found,
+            board=board,
+        )
+
+    def _answering(self, http: Http, tunnels: Tunnels, known: KnownCallers) -> Sequence[_Task]:
+        """The servers on every socket; each serves until told to stop."""
+        start, sockets = self._start, self._start.sockets
+        doors = {"loopback": TcpService(start.loopback, http.loopback)}
+        if start.elsewhere is not None:
+            listener, names = start.elsewhere
+            doors["listen"] = TcpService([listener], http.elsewhere(names), tls=True)
+        key = start.settings.daemon_certificate_key
+        ingress = Ingress(doors, known, PATHS, start.settings.daemon_certificate_pem, None if key is None else str(key))
+        stopped = start.stopping.wait
+        return (
+            functools.partial(self._until_stop, http.protocol.serve, sockets.mcp),
+            functools.partial(self._until_stop, tunnels.serve, sockets.tunnel),
+            functools.partial(serve, http.api.app(Scope.AGENT), [sockets.agent], stopped),
+            functools.partial(serve, http.api.app(Scope.OPERATOR), [sockets.operator], stopped),
+            functools.partial(serve, http.cells, [sockets.cell], stopped, tells_peers=True),
+            functools.partial(ingress.serve, stopped),
+        )
+
+    async def _until_stop(
+        self, work: Callable[[socket.socket], Coroutine[Any, Any, None]], listener: socket.socket
+    ) -> None:
+        """Connections that last as long as an agent does are ended first."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work, listener)
+            await self._start.stopping.wait()
+            tasks.cancel_scope.cancel()
+
+    def _note_bound(self) -> None:
+        """Some credential is another than before."""
+        self._bound += 1
+
+    def _note_adopted(self, settings: Settings) -> None:
+        """Other settings are in force than before."""
+        self._adopted += 1
+        self._mcp = settings.mcp
+
+    def _what_spares_depend_on(self) -> object:
+        """What is other whenever nothing that was started ahead may be used any more: once the vault was locked, other settings
+        are in force, or an action is installed, updated, removed, enabled or disabled.
+        """
+        changed = files.stamp(self._home.actions), files.stamp(self._home.action_state)
+        return self._vault.times_locked, self._adopted, changed
+
+    def _what_agents_see(self) -> Callable[[], object]:
+        """What is other whenever the tools may be."""
+        files = action_files(self._home.actions, self._home.action_state)
+        return lambda: (files(), self._bound, self._mcp)
