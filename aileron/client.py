@@ -209,6 +209,12 @@ class Client:
             )
         process.returncode = 0  # it is not ours to wait for: it outlives us, and Popen would warn
 
+    def announced_pid(self) -> int | None:
+        """The process id that the running daemon announced; None where it has not yet, or none runs."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return int(json.loads((self._home / "run" / "daemon.json").read_text("utf-8"))["pid"])
+        return None
+
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
         """Begin the daemon's process, with this environment. It says `ready`, or why not, on the pipe `told`."""
         import subprocess  # 10 ms, and only where none runs yet

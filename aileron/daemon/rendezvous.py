@@ -29,7 +29,7 @@ __all__ = ["AlreadyRunning", "HomeListeners", "hold", "listen_in", "refuse_all"]
 
 _BACKLOG: Final = 128
 _REQUEST_BYTES: Final = 65536
-"""Of a request that is refused unread; what a socket's buffer holds is more than any command sends."""
+"""A request that is refused is read no further: no command sends more."""
 _BUG: Final = "the daemon cannot begin to work, and stops: this is a bug in aileron; see `aileron daemon logs`"
 
 

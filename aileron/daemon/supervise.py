@@ -38,6 +38,7 @@ import aileron_sandbox
 from aileron import __version__, files
 from aileron.audit.log import Audit
 from aileron.config import Settings, keep_port, load_settings
+from aileron.daemon.decisions.agreed_settings import AgreedSettings
 from aileron.daemon.http.ports import listen_on, listen_on_loopback
 from aileron.daemon.installation import keep_to_one_installation
 from aileron.daemon.rendezvous import AlreadyRunning, HomeListeners, hold, listen_in, refuse_all
@@ -58,8 +59,8 @@ __all__ = ["supervise"]
 _DESCRIPTORS: Final = 16384
 """64 runs have a dozen each; the rest is for callers that wait. A jail has a limit of its own."""
 BUILD_AFTER_S: Final = 5.0
-"""From ready on, if nobody connects: what begins by itself (sessions that end, settings that changed, connections to be kept
-ready) begins then. Whoever started the daemon has connected long before."""
+"""After `ready` the rooms are built though nobody connects: sessions end, and settings are looked at, whether anybody asks or
+not. Whoever started the daemon has connected long before."""
 _LOG_BYTES, _LOG_FILES = 5 << 20, 3
 _REPEAT_S: Final = 10.0
 _PRELOAD: Final = (
@@ -238,16 +239,7 @@ def _in_force(home: Home, wanted: Settings) -> Settings:
     Before the vault is open nobody can tell whether the copy of what was agreed to is theirs: that is looked at whenever
     something is about to run (decisions/agreements.py).
     """
-    if not (home.vault.exists() or home.agreed.exists()):
-        return wanted
-    from aileron.daemon.decisions.agreements import AgreedSettings
-    from aileron.vault.vault import Vault
-
-    try:
-        is_decided = home.agreed.exists() or Vault(home.vault).says_consents
-    except AileronError:  # a damaged vault: it says so to whoever opens it, and nothing runs until then
-        is_decided = True
-    agreed = AgreedSettings(home.agreed).maybe_read() if is_decided else None
+    agreed = AgreedSettings(home.agreed).maybe_read()
     return wanted if agreed is None else wanted.with_consented(agreed.consented())
 
 

@@ -263,7 +263,7 @@ FIRST_USED_LATER = {
     ),
     *("aileron.api.routes", "aileron.approver", "aileron.egress", "aileron.elsewhere", "aileron.executor.execute"),
     *("aileron.gateway", "aileron.logins", "aileron.mcp", "aileron.oauth", "aileron.registry", "aileron.review"),
-    *("aileron.runs", "aileron.vault", "aileron.web", "aileron.daemon.decisions", "aileron.daemon.installed"),
+    *("aileron.runs", "aileron.vault", "aileron.web", "aileron.daemon.decisions.build", "aileron.daemon.installed"),
     *("aileron.daemon.notify", "aileron.daemon.packages", "aileron.daemon.rooms", "aileron.daemon.secrets"),
 }
 """Packages and modules that no start of a daemon imports."""

@@ -32,12 +32,14 @@ def start() -> None:
     supervisor = Supervisor()
     running = supervisor.maybe_fetch(Status, "/v1/status")
     if running is None:
+        client = Client(supervisor.home)
         try:
-            Client(supervisor.home).start()
+            client.start()
         except (DaemonUnreachable, OSError) as error:
             raise Problem.unreachable(str(error)) from None
-        running = supervisor.fetch(Status, "GET", "/v1/status")
-        output.note(f"started, pid {running.pid}")
+        # Asked for its status, it would build the rooms, for which nobody waits yet.
+        pid = client.announced_pid() or supervisor.fetch(Status, "GET", "/v1/status").pid
+        output.note(f"started, pid {pid}")
     else:
         output.note(f"already running, pid {running.pid}")
 

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from aileron import files
-from aileron.actions.agreed import MAX_TEXT_BYTES, AgreedTexts
+from aileron.actions.agreed import AgreedTexts
 from aileron.actions.manifest import parse_action
 from aileron.actions.widening import changes, consent_of
 from aileron.approvals.gate import Approver
@@ -33,7 +31,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
 
-__all__ = ["AgreedSettings", "Agreements", "settings_digest"]
+__all__ = ["Agreements", "settings_digest"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,32 +39,6 @@ _log = logging.getLogger(__name__)
 def settings_digest(values: dict[str, Any]) -> str:
     """What the vault holds of settings that were agreed to, also before there were all of those there are now."""
     return sha256_digest(canonical_json(agreed_form(values)))
-
-
-class AgreedSettings:
-    """The copy of the settings agreed to last, in a file; unverified until the vault is open."""
-
-    def __init__(self, directory: Path) -> None:
-        self._path: Final = directory / "settings.json"
-
-    def maybe_read(self) -> Settings | None:
-        """The settings that were agreed to, by this file; None where it is not there or not whole."""
-        try:
-            with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
-                data = files.read(directory, self._path, 2 * MAX_TEXT_BYTES)
-            stored = msgspec.json.decode(data, type=dict[str, Any])
-            return Settings().with_consented(stored)
-        except FileNotFoundError:
-            return None
-        except (msgspec.MsgspecError, AileronError, ValueError) as error:
-            _log.error("%s is not as it was written (%s): what it says is not used", self._path, error)
-            return None
-
-    def write(self, values: dict[str, Any]) -> None:
-        """Keep them, durably."""
-        files.make_directory(self._path.parent)
-        with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
-            files.replace(directory, self._path, msgspec.json.encode(values, order="sorted"))
 
 
 class Agreements:

@@ -54,7 +54,8 @@ from aileron.approvals.signed import NotCounted
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.tools_on_record import ToolState
-from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
+from aileron.daemon.decisions.agreed_settings import AgreedSettings
+from aileron.daemon.decisions.agreements import Agreements, settings_digest
 from aileron.daemon.decisions.allowed_hosts import AllowedHosts
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.suspended_tools import SuspendedTools

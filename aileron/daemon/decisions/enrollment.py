@@ -36,7 +36,8 @@ from aileron.api.approver import (
 from aileron.approvals.signed import NotCounted, Why, check_fresh
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
+from aileron.daemon.decisions.agreed_settings import AgreedSettings
+from aileron.daemon.decisions.agreements import Agreements, settings_digest
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.installed.access_summary import action_reach, binding_consent
 from aileron.home import Home

@@ -1,0 +1,50 @@
+"""The copy of the settings that a person agreed to last, in a file of the home.
+
+Runs in the daemon, which reads it before the vault is open: anybody of the same user could have written it. Whoever is about to
+run something compares the digest of the settings in force with the vault's word (agreements.py).
+
+Source: docs/reference/consents.md. Not here: which settings a person decides about (aileron/config.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from aileron import files
+from aileron.actions.agreed import MAX_TEXT_BYTES
+from aileron.config import Settings
+from aileron.model.failure import AileronError
+
+__all__ = ["AgreedSettings"]
+
+_log = logging.getLogger(__name__)
+
+
+class AgreedSettings:
+    """The copy of the settings agreed to last, in a file; unverified until the vault is open."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path: Final = directory / "settings.json"
+
+    def maybe_read(self) -> Settings | None:
+        """The settings that were agreed to, by this file; None where it is not there or not whole."""
+        try:
+            with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
+                data = files.read(directory, self._path, 2 * MAX_TEXT_BYTES)
+            stored = msgspec.json.decode(data, type=dict[str, Any])
+            return Settings().with_consented(stored)
+        except FileNotFoundError:
+            return None
+        except (msgspec.MsgspecError, AileronError, ValueError) as error:
+            _log.error("%s is not as it was written (%s): what it says is not used", self._path, error)
+            return None
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Keep them, durably."""
+        files.make_directory(self._path.parent)
+        with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
+            files.replace(directory, self._path, msgspec.json.encode(values, order="sorted"))
