@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import subprocess
@@ -10,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from aileron_sandbox.cell.door import Ended
@@ -209,7 +209,7 @@ def test_a_link_that_is_swapped_in_before_the_start_is_refused(folder: Path, lay
     overlay = Overlay(str(shown), str(upper), str(work), "/shown")
     policy = policy_of(folder, Bind(str(shown), "/shown"), overlay=overlay if layer == "lower" else None)
     if layer == "lower":
-        policy = dataclasses.replace(policy, binds=tuple(one for one in policy.binds if one.source != str(shown)))
+        policy = msgspec.structs.replace(policy, binds=tuple(one for one in policy.binds if one.source != str(shown)))
     before = tried(policy, ["read", "/shown/file"])
 
     (folder / "above").rename(folder / "aside")
