@@ -28,7 +28,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -36,8 +36,10 @@ from aileron.cell.loop import End, Loop, Pump
 from aileron.cell.publish import Published
 from aileron.cell.relays import Door, Relays
 from aileron.cell.terminal import Terminal, speaks_utf8
-from aileron.cell.terminal_filter import TerminalFilter
 from aileron_sandbox.cell.door import Ended, Event, NotStarted, Stopped, Streams
+
+if TYPE_CHECKING:
+    from aileron.cell.terminal_filter import TerminalFilter
 
 __all__ = ["PATIENCE_S", "Ending", "RunningCell", "attend"]
 
@@ -134,7 +136,6 @@ class _Attendance:
         self._is_closing = False
         self._undo = contextlib.ExitStack()
         self._outputs: list[Pump] = []
-        self._filter = TerminalFilter(is_utf8=speaks_utf8(os.environ))
         self._terminal = self._undo_close(Terminal.maybe(streams))
         if self._terminal is not None and cell.terminal is not None:
             self._terminal.copy_to(cell.terminal)
@@ -142,6 +143,13 @@ class _Attendance:
         for number, theirs in enumerate(cell.pipes):
             if theirs is not None:
                 self._connect_pipe(number, theirs)
+
+    @functools.cached_property
+    def _filter(self) -> TerminalFilter:
+        """For what goes to a terminal. A launch without one need not wait until it is imported, 3 ms."""
+        from aileron.cell.terminal_filter import TerminalFilter
+
+        return TerminalFilter(is_utf8=speaks_utf8(os.environ))
 
     def _undo_close(self, terminal: Terminal | None) -> Terminal | None:
         if terminal is not None:

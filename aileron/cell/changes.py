@@ -24,7 +24,6 @@ Source: inode(7) on ctime, ADR 62. Not here: which files execute (executes.py), 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -180,7 +179,7 @@ def look(kept: Kept) -> Changes:
     if not is_over:
         return changes
     why = "the session ended without a list, so everything up to now is listed"
-    return dataclasses.replace(changes, notes=(*changes.notes, why))
+    return msgspec.structs.replace(changes, notes=(*changes.notes, why))
 
 
 def _computed(kept: Kept, *, is_final: bool) -> Changes:

@@ -24,7 +24,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
-from aileron.cell.git_config import git_keys, is_plain
 from aileron.cell.installed import is_of_tree, tree_of
 from aileron.model.visible import visible
 
@@ -98,6 +97,8 @@ class Execution(NamedTuple):
 
 def _of_git(content: bytes) -> list[str]:
     """Whatever is not known to be harmless counts, also where no key of it is known to execute."""
+    from aileron.cell.git_config import git_keys, is_plain  # 2 ms, where one has changed
+
     return [] if is_plain(content) else git_keys(content) or [""]
 
 

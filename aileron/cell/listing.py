@@ -10,10 +10,11 @@ Not here: how they are found (compare.py, overlay.py), what a person is told (ch
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any, Final, Literal
+
+import msgspec
 
 from aileron.cell.executes import EntryKind, Finding, rank, tree_in
 from aileron.cell.tree import Bytes
@@ -29,8 +30,7 @@ _MAX_TREES: Final = 1000
 _MAX_NOTES: Final = 50
 
 
-@dataclasses.dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One entry that is not what it was."""
 
     root: str
@@ -46,8 +46,7 @@ class Change:
     """Why it is of interest: empty for most."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Installed:
+class Installed(msgspec.Struct, frozen=True):
     """A folder that a package manager fills: how many files, links and folders in it changed."""
 
     root: str
@@ -55,8 +54,7 @@ class Installed:
     entries: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """All that changed, as far as it is known; what is not known is in `notes`."""
 
     session: str
@@ -82,7 +80,8 @@ class Changes:
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored and as `--json` prints it."""
-        return dataclasses.asdict(self)
+        made: dict[str, Any] = msgspec.to_builtins(self)
+        return made
 
     @classmethod
     def from_json(cls, value: Any) -> Changes:
