@@ -50,36 +50,31 @@ _PASSED: Final = frozenset(
         "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
     }
 )  # fmt: skip
-_HOLDS_CREDENTIAL: Final = re.compile(
+_HOLDS_CREDENTIAL: Final = (
     r"TOKEN(?!S)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|BEARER|(?:KEY|DSN|JWT|CREDS|PASS|PWD|WEBHOOK)S?(?:_|$)"
-    r"|(?:^|_)PAT(?:_|$)|HEADERS?(?:_|$)|(?:^|_)O?AUTH(?:ORIZATION)?(?:_|$)|TOKENS",
-    re.IGNORECASE,
+    r"|(?:^|_)PAT(?:_|$)|HEADERS?(?:_|$)|(?:^|_)O?AUTH(?:ORIZATION)?(?:_|$)|TOKENS"
 )
 """Names; `TOKENS` are mostly a number of them, which is passed as every number is that a name calls one."""
-_RUNS: Final = re.compile(
+_RUNS: Final = (
     r"(?:COMMAND|CMD|HELPER|HOOKS?|PRELOAD|ASKPASS|STARTUP|PROGRAM|EXEC|SHELL_PREFIX|WRAPPER|EVAL|OPTIONS|OPTS?)$"
-    r"|(?:^|_)ENV(?:_|$)|(?:^|_)FUNC_|RC$",
-    re.IGNORECASE,
+    r"|(?:^|_)ENV(?:_|$)|(?:^|_)FUNC_|RC$"
 )
-_SWITCH: Final = re.compile(r"|[01]|true|false|yes|no|on|off", re.IGNORECASE)
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
-_COUNTS: Final = re.compile(
-    r"(?:TOKENS|_MS|SECONDS|TIMEOUT|LENGTH|LIMIT|COUNT|SIZE|BUDGET|RETRIES|PORT)$", re.IGNORECASE
-)
-_IS_CREDENTIAL: Final = re.compile(
+_SWITCH: Final = r"|[01]|true|false|yes|no|on|off"
+_NUMBER: Final = r"[0-9]{1,9}"
+_COUNTS: Final = r"(?:TOKENS|_MS|SECONDS|TIMEOUT|LENGTH|LIMIT|COUNT|SIZE|BUDGET|RETRIES|PORT)$"
+_IS_CREDENTIAL: Final = (
     r"://(?!git@)[^/\s?#]*@|\b(?:bearer|basic)\s+[\w+/=.-]{8}|authorization\s*:|-----BEGIN "
     r"|(?:password|passwd|passphrase|secret|token|credential|api[-_]?key|access[-_]?key)[\"']?\s*[=:]\s*\S"
     r"|\b(?:sk|pk|rk)[-_](?:\w+-)*\w{16}|\bgh[opsur]_\w{16}|\bgithub_pat_\w{16}|\bglpat-\w{16}|\bxox[a-z]-\w{8}|\bA[KS]IA[0-9A-Z]{16}"
-    r"|\bAIza[\w-]{30}|\bnpm_\w{30}|\bpypi-\w{16}|\bhf_\w{16}|\bail_\w{16}|\beyJ[\w-]+\.eyJ",
-    re.IGNORECASE,
+    r"|\bAIza[\w-]{30}|\bnpm_\w{30}|\bpypi-\w{16}|\bhf_\w{16}|\bail_\w{16}|\beyJ[\w-]+\.eyJ"
 )
 """Values: a name or a password in an address, what follows such a word, and what services begin their tokens with."""
 _LOADS: Final = {
-    "NODE_OPTIONS": re.compile(r"(?:^|[\s\"'])(?:-r|--require|--import|--(?:experimental-)?loader|--env-file)\b"),
-    "MAVEN_OPTS": re.compile(r"-(?:javaagent|agentlib|agentpath)\b|-XX:\S*On"),
-    "GRADLE_OPTS": re.compile(r"-(?:javaagent|agentlib|agentpath)\b|-XX:\S*On"),
-    "GOFLAGS": re.compile(r"-(?:toolexec|exec|overlay)\b"),
-    "MAKEFLAGS": re.compile(r"--eval\b|-E\b"),
+    "NODE_OPTIONS": r"(?:^|[\s\"'])(?:-r|--require|--import|--(?:experimental-)?loader|--env-file)\b",
+    "MAVEN_OPTS": r"-(?:javaagent|agentlib|agentpath)\b|-XX:\S*On",
+    "GRADLE_OPTS": r"-(?:javaagent|agentlib|agentpath)\b|-XX:\S*On",
+    "GOFLAGS": r"-(?:toolexec|exec|overlay)\b",
+    "MAKEFLAGS": r"--eval\b|-E\b",
 }
 """Values of listed variables that make each program run something, which is mostly not in the cell."""
 _CERTIFICATES: Final = (
@@ -146,14 +141,15 @@ def passed(
 
 def _is_harmless_name(name: str, value: str) -> bool:
     """Return whether a variable of an agent's, by its name, holds no credential and runs nothing; a switch never does."""
-    if _SWITCH.fullmatch(value) or (_NUMBER.fullmatch(value) and _COUNTS.search(name)):
+    is_number = re.fullmatch(_NUMBER, value) is not None
+    if re.fullmatch(_SWITCH, value, re.IGNORECASE) or (is_number and re.search(_COUNTS, name, re.IGNORECASE)):
         return True
-    return not _HOLDS_CREDENTIAL.search(name) and not _RUNS.search(name)
+    return not re.search(_HOLDS_CREDENTIAL, name, re.IGNORECASE) and not re.search(_RUNS, name, re.IGNORECASE)
 
 
 def _is_harmless_value(name: str, value: str) -> bool:
     loads = _LOADS.get(name)
-    return not _IS_CREDENTIAL.search(value) and not (loads is not None and loads.search(value))
+    return not re.search(_IS_CREDENTIAL, value, re.IGNORECASE) and not (loads is not None and re.search(loads, value))
 
 
 def certificate_files(environment: Mapping[str, str]) -> Iterator[tuple[str, bool]]:

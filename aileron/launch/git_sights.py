@@ -69,7 +69,7 @@ def person_settings(environment: Mapping[str, str], folder: str = "") -> PersonS
     git is not run in the folder, whose settings are an agent's: of the conditions, those for a place are matched here.
     """
     git = shutil.which("git", path=_WHERE)
-    if git is None:
+    if git is None or not _has_settings(environment):
         return PersonSettings()
     found = _asked([git, "config", "--global"], environment)
     home = environment.get("HOME", "")
@@ -77,6 +77,15 @@ def person_settings(environment: Mapping[str, str], folder: str = "") -> PersonS
         more = _asked([git, "config", "--file", file], environment)
         found = PersonSettings({**found.values, **more.values}, {**found.files, **more.files})
     return found
+
+
+def _has_settings(environment: Mapping[str, str]) -> bool:
+    """Return whether there is a file that git would read, git-config(1): to be told that there is none takes 3 ms."""
+    if said := environment.get("GIT_CONFIG_GLOBAL"):
+        return os.path.exists(said)
+    home, configuration = environment.get("HOME", ""), environment.get("XDG_CONFIG_HOME", "")
+    places = (f"{home}/.gitconfig", f"{configuration or f'{home}/.config'}/git/config")
+    return any(map(os.path.exists, places))
 
 
 def _asked(words: list[str], environment: Mapping[str, str]) -> PersonSettings:

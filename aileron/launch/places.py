@@ -44,13 +44,12 @@ SECRET_ON_MACHINE: Final = (
 )  # fmt: skip
 
 
-_LIKE_CREDENTIALS: Final = re.compile(
+_LIKE_CREDENTIALS: Final = (
     r"\.env(\..*|rc)?|id_(rsa|dsa|ecdsa|ed25519).*|.*\.(pem|key|p12|pfx|p8|jks|keystore|kdbx?|ovpn|asc|gpg|age|pgpass)|auth\.json"
     r"|.*(secret|credential|password|passwd|passphrase|private[-_]?key|api[-_]?key|keyring|wallet|cookies|_history).*"
-    r"|(.*[._-])?tokens?([._-].*)?",
-    re.IGNORECASE,
+    r"|(.*[._-])?tokens?([._-].*)?"
 )
-"""Names that people give to what holds a credential, wherever it lies."""
+"""Names that people give to what holds a credential, wherever it lies; compiled where one is asked about, 1 ms."""
 
 
 def is_like_credentials(path: str) -> bool:
@@ -64,7 +63,7 @@ def is_like_credentials(path: str) -> bool:
     below = f"{path}/"
     if any(f"/{name}/" in below for name in SECRET_IN_HOME):
         return True
-    return any(_LIKE_CREDENTIALS.fullmatch(name) for name in path.split(os.sep))
+    return any(re.fullmatch(_LIKE_CREDENTIALS, name, re.IGNORECASE) for name in path.split(os.sep))
 
 
 def secret_places(home: str) -> tuple[str, ...]:

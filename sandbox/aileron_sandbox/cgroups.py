@@ -35,13 +35,15 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import msgspec
 
 from aileron_sandbox.fixes import is_short_of_descriptors
 from aileron_sandbox.template import limits
-from aileron_sandbox.watch import Used
+
+if TYPE_CHECKING:  # nobody asks how much a cell has used
+    from aileron_sandbox.watch import Used
 
 __all__ = ["Group", "Groups", "Kind", "Place", "find", "take_one"]
 
@@ -129,6 +131,8 @@ class Group:
 
     def used(self) -> Used:
         """Since `begin_to_count`. As a `watch.Tree`: in any thread."""
+        from aileron_sandbox.watch import Used
+
         return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)
 
     def begin_to_count(self) -> None:

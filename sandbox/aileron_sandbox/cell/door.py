@@ -39,17 +39,17 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 import msgspec
 
 from aileron_sandbox.cell import messages
-from aileron_sandbox.cell.held import Held
 from aileron_sandbox.cell.landlock import LEAST_ABI
-from aileron_sandbox.cell.memory import MemoryWatch
 from aileron_sandbox.cell.messages import Preparation
 from aileron_sandbox.cell.policy import CellPolicy
 from aileron_sandbox.cell.stub import Stub
 from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
 from aileron_sandbox.unavailable import JailUnavailable
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what only a cell without a group needs is imported there, 2 ms
     from aileron_sandbox import cgroups
+    from aileron_sandbox.cell.held import Held
+    from aileron_sandbox.cell.memory import MemoryWatch
 
 __all__ = ["Cell", "Continued", "Ended", "Event", "Kind", "NotStarted", "Stopped", "Streams"]
 
@@ -239,6 +239,9 @@ class Cell:
             for listener in made:
                 self._undo.callback(listener.close)
         if self._group is None:
+            from aileron_sandbox.cell.held import Held
+            from aileron_sandbox.cell.memory import MemoryWatch
+
             held = Held(diagnostics, system_v)
             self._watch = MemoryWatch(self._pidfd, scratch, held, self._policy.memory_bytes)
             self._undo.callback(self._watch.close)
