@@ -14,6 +14,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -180,11 +181,13 @@ def _bequeath(made: socket.socket, asked: dict[str, Any]) -> None:
     first.sock = made
     first.request("GET", "/v1/actions")
     first.getresponse().read()
-    until_over, over = os.pipe()
+    parent = os.pidfd_open(os.getpid())
     if os.fork() == 0:
-        os.close(over)
-        os.read(until_over, 1)
-        print(_request(made, asked), flush=True)
+        # Not a pipe that ends: files are closed before a process has ended (do_exit), and until then it is there.
+        over = select.poll()
+        over.register(parent, select.POLLIN)
+        if over.poll(_DEADLINE_S * 1000):
+            print(_request(made, asked), flush=True)
     os._exit(0)
 
 
