@@ -336,7 +336,8 @@ def test_an_exception_taken_back_meanwhile_is_not_used(own_home: DaemonHome, ups
     own_home.decide(question, "approve")
     result = own_home.result(question)
 
-    assert (result["status"], result["error"]["class"]) == ("failed", "consent_required")
+    assert result["status"] == "failed"
+    assert result["error"]["class"] == "consent_required"
     assert upstream.effects == before
 
 

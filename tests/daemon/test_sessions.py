@@ -64,9 +64,14 @@ def test_a_session_runs_and_sees_its_own_and_not_what_another_asked(home: Daemon
 
     assert ask(home, mine["token"], "GET", f"{path}/result").body["status"] == "pending_approval"
     for other in (yours["token"], None):
-        assert ask(home, other, "GET", f"{path}/result").body["error"]["class"] == "not_found"
-        assert ask(home, other, "GET", f"/v1/runs/{question['audit_id']}").body["error"]["class"] == "not_found"
-        assert ask(home, other, "POST", f"{path}/cancel").body["error"]["class"] == "not_found"
+        for method, route in (
+            ("GET", f"{path}/result"),
+            ("GET", f"/v1/runs/{question['audit_id']}"),
+            ("POST", f"{path}/cancel"),
+        ):
+            answer = ask(home, other, method, route)
+            assert answer.status == 404, answer.body
+            assert answer.body["error"]["class"] == "not_found"
     assert ask(home, mine["token"], "POST", f"{path}/cancel").body["status"] == "cancelled"
 
 

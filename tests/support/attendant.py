@@ -35,6 +35,7 @@ class Answered(NamedTuple):
     @property
     def refusal(self) -> tuple[int, str]:
         """Status and class of a failure."""
+        assert self.status >= 400, self.body
         return self.status, self.body["error"]["class"]
 
     @property
