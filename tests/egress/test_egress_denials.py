@@ -355,12 +355,22 @@ async def test_a_certificate_is_accepted_or_not_a_byte_is_sent(
         (lambda ours, _other: ours.server_context("other.test"), "certificate is not trusted"),
         (lambda ours, _other: ours.server_context("*.test"), "certificate is not trusted"),
         (lambda ours, _other: ours.server_context("other.test", common_name=HOST), "certificate is not trusted"),
+        (lambda ours, _other: ours.server_context(common_name=HOST), "certificate is not trusted"),
         (lambda ours, _other: ours.server_context(HOST, not_after=LONG_AGO), "certificate is not trusted"),
         (lambda _ours, other: other.server_context(HOST), "certificate is not trusted"),
         (lambda ours, _other: old_tls(ours, ssl.TLSVersion.TLSv1_1), "TLS failed"),
         (lambda ours, _other: old_tls(ours, ssl.TLSVersion.TLSv1), "TLS failed"),
     ],
-    ids=["wrong name", "wildcard too wide", "name in CN only", "expired", "unknown authority", "TLS 1.1", "TLS 1.0"],
+    ids=[
+        "wrong name",
+        "wildcard too wide",
+        "name in CN beside another",
+        "name in CN only",
+        "expired",
+        "unknown authority",
+        "TLS 1.1",
+        "TLS 1.0",
+    ],
 )
 async def test_no_byte_of_a_request_goes_to_a_host_that_cannot_prove_its_name(
     world: World,

@@ -325,11 +325,13 @@ async def test_a_command_is_only_for_ssh_and_a_host_has_to_be_granted() -> None:
         assert reason_of(await refused(world, elsewhere.port, both)) == "stream_credential"
 
 
-async def test_http_is_not_spoken_where_there_is_a_login() -> None:
+@pytest.mark.parametrize("others", [0, 1], ids=["one login", "two logins"])
+async def test_http_is_not_spoken_where_there_is_a_login(others: int) -> None:
     """What is there could take a request for commands of its own. The control: the same host, another port."""
     world = a_world(Door(list(LOGS_IN)))
     with service() as (port, _):
-        grant = grant_at(port)
+        logins = tuple(LoginTarget.parse(f"imap://{HOST}:{one}") for one in (port, 2)[: 1 + others])
+        grant = msgspec.structs.replace(grant_at(port), credential=use("login", logins=logins))
         request = EgressRequest(method="GET", url=f"https://{HOST}:{port}/", headers=(), credential=None, body=None)
         with pytest.raises(AileronError) as caught:
             async with world.egress.open(request, grant, Meter(grant.budget), world.journal, anyio.current_time() + 5):

@@ -319,12 +319,15 @@ ANY_RECORD = b"\x16\x03\x03" + vector(b"\x10" + vector(bytes(60), 3), 2)
 
 @given(st.lists(st.integers(0, 700), max_size=6), st.booleans())
 def test_another_name_is_found_however_it_is_cut(at: list[int], is_asked: bool) -> None:
-    """Whether the server has asked for another hello or not: a client that is sure it will can send both at once."""
+    """Whether the server has asked for another hello or not: a client that is sure it will can send both at once.
+
+    Where it has not asked, neither a third is free.
+    """
     watch = HelloWatch(NAME)
     if is_asked:
         watch.from_host(ASKS_AGAIN)
     passed, refused = b"", None
-    for piece in cut(CCS + EARLY + OTHER, at):
+    for piece in cut(CCS + EARLY + (b"" if is_asked else SAME) + OTHER, at):
         try:
             watch.from_client(piece)
         except RefusedError as error:
