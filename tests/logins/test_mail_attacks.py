@@ -261,9 +261,12 @@ def _scram(
     is_plus: bool,
     binding: bytes | None = None,
     change_first: Callable[[str], str] = lambda said: said,
-    change_final: Callable[[str], str] = lambda said: said,
+    change_final: Callable[[str], str | None] = lambda said: said,
 ) -> bool:
-    """A service's side of SCRAM, which may lie. Whether it was shown the password's proof; the last word is the caller's."""
+    """Be a service's side of SCRAM, which may lie, or leave its final message out; the last word is the caller's.
+
+    Return whether it was shown the password's proof.
+    """
     mechanism = ScramMechanism("SCRAM-SHA-256-PLUS" if is_plus else "SCRAM-SHA-256")
     known = mechanism.make_auth_info(SECRET.decode(), iteration_count=4096)
     channel = None if binding is None else ("tls-server-end-point", binding)
@@ -277,7 +280,10 @@ def _scram(
     server.set_client_first(base64.b64decode(first).decode())
     dialect.asks(talk, change_first(server.get_server_first()).encode())
     server.set_client_final(base64.b64decode(talk.hear()).decode())
-    dialect.asks(talk, change_final(server.get_server_final()).encode())
+    final = change_final(server.get_server_final())
+    if final is None:
+        return True
+    dialect.asks(talk, final.encode())
     return talk.hear() == b""
 
 
@@ -340,6 +346,7 @@ def test_plus_taken_off_the_list_is_told_to_the_service(authority: Authority, pr
         ("none", None),
         ("plus refused", Problem.REFUSED_CREDENTIAL),
         ("accepts at once", Problem.PROTOCOL),
+        ("accepts without a final message", Problem.PROTOCOL),
         ("no proof", Problem.PROTOCOL),
         ("another proof", Problem.PROTOCOL),
         ("asks after the proof", Problem.PROTOCOL),
@@ -378,7 +385,8 @@ def test_a_service_that_does_not_do_scram_rightly_gets_no_password(
             "few iterations": lambda said: said.replace("i=4096", "i=1"),
             "too many iterations": lambda said: said.replace("i=4096", "i=9000000"),
         }
-        finals: dict[str, Callable[[str], str]] = {
+        finals: dict[str, Callable[[str], str | None]] = {
+            "accepts without a final message": lambda _said: None,
             "no proof": lambda _said: "",
             "another proof": lambda _said: "v=" + base64.b64encode(bytes(32)).decode(),
         }
