@@ -177,6 +177,8 @@ def test_an_older_file_is_refused_by_who_has_seen_the_newer(vault: Vault, path: 
     with refused(FailureClass.HASH_MISMATCH) as refusal:
         vault.set_secret("mail", Secret(CANARY))
     assert "older copy (generation 5; this daemon has seen 6)" in refusal.message
+    with refused(FailureClass.HASH_MISMATCH):
+        vault.rotate(Secret(PASSPHRASE), Secret(PASSPHRASE))
     assert path.read_bytes() == made
     with VaultLender(vault).lend(use(BASIC)) as loan:
         assert loan.secret.reveal() == OTHER
