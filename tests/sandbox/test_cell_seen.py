@@ -143,6 +143,13 @@ def test_a_link_that_is_masked_is_covered_itself(folder: Path) -> None:
     assert answers == ["EACCES", "text"]
 
 
+def test_what_cannot_be_masked_is_no_cell(folder: Path) -> None:
+    """A folder on the way to it is a link of the agent's by now, which leads to where nothing would be masked."""
+    (folder / "away").symlink_to("/usr")
+    with pytest.raises(JailUnavailable, match=f"masked: {folder}/away/key"):
+        Cell.start(policy_of(folder, masked=(f"{folder}/away/key",)), ["true"], ENVIRONMENT, PIPES)
+
+
 def test_a_file_that_is_made_stands_before_a_link_to_nothing(folder: Path) -> None:
     """As /etc/resolv.conf is on systems where it leads to /run."""
     shown = folder.parent / "shown"
@@ -236,15 +243,16 @@ def test_a_source_that_is_missing_is_named(folder: Path) -> None:
 
 
 def test_a_socket_of_the_host_in_a_project_is_covered(folder: Path) -> None:
-    """A path would be all that it takes to reach it; what the cell itself makes there works."""
+    """A path would be all that it takes to reach it, also below what can only be read."""
     path = folder / "daemon.sock"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen()
         assert outside(["connect_unix", str(path)]) == ["ok"]
-        answers = tried(policy_of(folder), ["connect_unix", str(path)])
+        policy = policy_of(folder, Bind(str(folder), "/read"))
+        answers = tried(policy, ["connect_unix", str(path)], ["connect_unix", "/read/daemon.sock"])
 
-    assert answers == ["EACCES"]
+    assert answers == ["EACCES", "EACCES"]
 
 
 def test_links_are_made_and_a_bind_of_a_device_is_none(folder: Path) -> None:

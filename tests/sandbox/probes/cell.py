@@ -214,8 +214,8 @@ def writable_in_proc() -> list[str]:
 
 
 def limit(kind: int) -> int:
-    """The soft one."""
-    return resource.getrlimit(kind)[0]
+    """The hard one, up to which a program raises the other by itself."""
+    return resource.getrlimit(kind)[1]
 
 
 def forks(most: int) -> int:
