@@ -211,6 +211,8 @@ def test_a_server_that_repeats_the_token_is_refused_without_it() -> None:
 
     assert "canary" not in str(caught.value)
     assert "add_note" in [one["name"] for one in other.tools]
+    with serving(app_of(accepts=lambda _: True)) as port, pytest.raises(DocumentError, match="repeats the token"):
+        listed(f"mcp+http://127.0.0.1:{port}/mcp", Token("Authorization", "Bearer properties"))  # a name in its schemas
 
 
 def test_a_server_that_wants_a_token_says_so(port: int) -> None:

@@ -73,6 +73,7 @@ TAKEN = [
         {"allOf": [{"minimum": 1, "type": "number"}, {"minimum": 3, "maximum": 9}]},
         {"type": "number", "minimum": 3, "maximum": 9},
     ),
+    ({"allOf": [{"type": "string", "maxLength": 9}, {"maxLength": 5}]}, {"type": "string", "maxLength": 5}),
     ({"type": "integer", "minimum": -(2**63), "maximum": 2**63}, {"type": "integer"}),
     (
         {"oneOf": [{"type": "string"}, {"type": "object", "properties": {"a": {"type": "string"}}}]},
