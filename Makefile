@@ -38,7 +38,7 @@ NEWER := trixie
 # What one process compiled another need not: tests start thousands, and pytest rewrites 10,000 assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser documents bench fuzz pages release clean
+.PHONY: help setup demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser documents bench fuzz seeded pages release clean
 
 help:
 	@echo "make setup   .venv, with all that tests and checks need"
@@ -53,6 +53,7 @@ help:
 	@echo "make bench   the measurements in benchmarks/ and their peers, ten minutes, then a thousand kills, twelve more, and a soak"
 	@echo "make pages   the tables of keys in docs/reference, from the schemas"
 	@echo "make release the last commit as wheel and sdist, built twice and compared, with SBOM and checksums, in dist/"
+	@echo "make seeded  sixty seeded faults, each of which the tests have to catch (a few minutes)"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
 setup: $(VENV)/.dev
@@ -133,6 +134,9 @@ $(VENV)/.dev: pyproject.toml .ci/setup
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
+
+seeded: $(VENV)/.dev
+	$(BIN)/python -m tests.seeded
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,51 @@
+"""tests/seeded as it is kept: each fault still applies, is in the table and on the page, and names tests that there are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+
+from tests.seeded.table import FOLDER, PAGE, ROOT, faults, table_in, table_of
+
+OF_THEIR_OWN = {"cells": "cells", "logins": "logins", "signing": "logins", "tls": "logins", "importing": "importing"}
+"""Areas of which ten are kept, by what they count for; all others are promises."""
+
+
+def test_there_are_sixty_over_all_areas() -> None:
+    """Thirty over the promises, and ten each where strangers' bytes are read most."""
+    counted = Counter(OF_THEIR_OWN.get(fault.area, "promises") for fault in faults())
+    assert counted == {"promises": 30, "cells": 10, "logins": 10, "importing": 10}
+
+
+def test_each_still_applies() -> None:
+    """A patch that does not is one that proves nothing any more."""
+    whole = subprocess.run(
+        ["git", "apply", "--check", *sorted(map(str, FOLDER.glob("*.patch")))],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert whole.returncode == 0, f"see {PAGE.relative_to(ROOT)}: {whole.stderr}"
+
+
+def test_each_is_small_and_changes_the_product_alone() -> None:
+    """At most six lines, in no test."""
+    for fault in faults():
+        patch = (FOLDER / f"{fault.id}.patch").read_text(encoding="utf-8")
+        removed, added = (len(re.findall(rf"^{sign}(?!{sign}{sign})", patch, re.MULTILINE)) for sign in (r"-", r"\+"))
+        assert 1 <= max(removed, added) <= 6, fault.id
+        assert re.search(r"^\+\+\+ b/(?:aileron|sandbox|connectors)/", patch, re.MULTILINE), fault.id
+
+
+def test_the_tests_that_are_named_exist() -> None:
+    """In the file of their id."""
+    for fault in faults():
+        for test in fault.caught_by:
+            file, _, name = test.partition("::")
+            assert re.search(rf"^(?:async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), (
+                test
+            )
+
+
+def test_the_page_has_the_table() -> None:
+    """As `python -m tests.seeded.table` writes it."""
+    assert table_in(PAGE.read_text(encoding="utf-8")) == table_of(faults())
