@@ -28,9 +28,10 @@ FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TEST
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
 PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
-# A file at a time to each of two processes, or of three, where most of what they do is to wait for others.
-BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
-BY_FILE_OF_MOST := $(BY_FILE:2=3)
+# A file at a time to a process for each core, and to one more where most of what they do is to wait for others.
+CORES := $(shell nproc)
+BY_FILE := --shards $(CORES)
+BY_FILE_OF_MOST := --shards $(shell expr $(CORES) + 1)
 
 # Debian 13 has Python 3.13. Not sid: another Python every year, and whatever else arrived this morning.
 NEWER := trixie

@@ -19,6 +19,8 @@ from tests.support import costs, derived, forks
 from tests.support.other_user import checkout
 from tests.support.upstream import Authority
 
+pytest_plugins = ("tests.support.shards",)
+
 # What is collected stays until the end: to search it for cycles, again and again while it grows, is a third of collecting it.
 gc.disable()
 
@@ -117,12 +119,12 @@ _LONG: Final = ("faults", "daemon", "e2e", "cli", "mcp", "tui", "web", "trial", 
 """Rooms whose files take long, the longest first: what is begun last should be over soon."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In one process what starts jails comes last: when something small is broken, it is said first.
 
     Of several side by side each takes the next file, and those that take long come first.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if config.option.shards > 1:
         items.sort(key=lambda item: (*_LONG, _room(item)).index(_room(item)))
     else:
         items.sort(key=lambda item: _room(item) not in _SMALL)

@@ -1,0 +1,166 @@
+"""Files of tests side by side, in processes that are forked once everything is collected."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run these files with these options; exit status and output."""
+
+    def run(files: Mapping[str, str], *options: str) -> tuple[int, str]:
+        (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        plugins = ["-p", "tests.support.shards", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "-c",
+                str(tmp_path / "pytest.ini"),
+                *plugins,
+                *options,
+                str(tmp_path),
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+MEET = """
+import os, time
+from pathlib import Path
+HERE = Path(__file__)
+def test_meets():
+    HERE.with_suffix(".met").write_text(str(os.getpid()))
+    other = HERE.with_name({other!r}).with_suffix(".met")
+    until = time.monotonic() + 20
+    while not other.exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+def test_is_where_the_one_above_was():
+    assert HERE.with_suffix(".met").read_text() == str(os.getpid())
+"""
+
+
+def test_files_run_side_by_side_and_tests_of_a_file_in_one_process(run: Run) -> None:
+    """Each of two files waits for the other, and is in a process of its own."""
+    status, said = run(
+        {"test_a.py": MEET.format(other="test_b.py"), "test_b.py": MEET.format(other="test_a.py")}, "--shards=2"
+    )
+
+    assert (status, "4 passed" in said) == (0, True), said
+
+
+SCOPES = """
+import pytest
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory):
+    made = tmp_path_factory.getbasetemp() / "made"
+    made.mkdir()
+    yield made
+@pytest.fixture(scope="module")
+def over(kept):
+    (kept / "over").mkdir()
+    yield
+    (kept / "over").rmdir()
+@pytest.mark.parametrize("number", range(3))
+def test_has_both(kept, over, number): pass
+"""
+
+
+def test_what_belongs_to_a_file_ends_with_it_and_what_belongs_to_the_session_does_not(run: Run) -> None:
+    """In files of several folders, of which each shard gets some."""
+    body = SCOPES.partition("@pytest.mark")
+    files = {f"{folder}/test_{name}.py": body[1] + body[2] for folder in "abc" for name in "defg"}
+    files = {name: f"import pytest\n{text}" for name, text in files.items()}
+
+    status, said = run({"conftest.py": body[0], **files}, "--shards=2", "--import-mode=importlib")
+
+    assert (status, "36 passed" in said) == (0, True), said
+
+
+MIXED = """
+import pytest, sys, warnings
+ERRORS = sys.stderr
+@pytest.fixture(scope="module")
+def made():
+    yield
+    print("over with the module")
+def test_fails(made):
+    print("what it printed")
+    ERRORS.write(f"with {ERRORS.fileno() > 2} words")
+    assert 1 == 2
+@pytest.mark.skip(reason="a reason")
+def test_is_skipped(): pass
+@pytest.mark.xfail(strict=True)
+def test_is_expected(): assert False
+def test_warns(): warnings.warn("careful")
+"""
+
+
+def test_outcomes_are_shown_and_counted_as_in_one_process(run: Run) -> None:
+    """Failures with what was printed, skips with their reason, and the exit status."""
+    files = {"test_mixed.py": MIXED, "test_good.py": "def test_good(): pass\n"}
+    alone, aside = run(files), run(files, "--shards=2")
+
+    for status, said in (alone, aside):
+        assert status == 1
+        assert "what it printed" in said
+        assert "with True words" in said
+        assert "assert 1 == 2" in said
+        assert said.count("careful") >= 1
+        assert "2 failed, 1 passed, 1 skipped, 1 xfailed" in said, said
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("import os\ndef test_ends(): os._exit(0)\n", "a shard ended with 0 in test_lost.py::test_ends"),
+        ("import os\ndef test_ends(): os.kill(os.getpid(), 9)\n", "a shard ended with -9 in test_lost.py::test_ends"),
+        (
+            "import pytest\n@pytest.fixture(scope='session')\ndef kept():\n    yield\n    raise OSError('no end')\n"
+            "def test_uses(kept): pass\n",
+            "in the end of the session",
+        ),
+    ],
+    ids=["it exits", "it is killed", "a fixture of its session fails"],
+)
+def test_a_shard_that_is_lost_fails_the_run(run: Run, test: str, expected: str) -> None:
+    """Whatever it exits with; the other file is run."""
+    status, said = run({"test_lost.py": test, "test_other.py": "def test_good(): pass\n"}, "--shards=2")
+
+    assert status == 1, said
+    assert expected in said
+
+
+def test_reruns_are_limited_for_all_shards_together(run: Run) -> None:
+    """Two tests that pass the second time are within the limit of two, and over that of one."""
+    flaky = "import itertools\nCOUNT = itertools.count()\ndef test_once(): assert next(COUNT)\n"
+    files = {"test_a.py": flaky, "test_b.py": flaky}
+
+    within = run(files, "--shards=2", "--reruns=1", "--max-suite-reruns=2")
+    over = run(files, "--shards=2", "--reruns=1", "--max-suite-reruns=1")
+
+    assert (within[0], "2 passed, 2 rerun" in within[1]) == (0, True), within[1]
+    assert (over[0], "2 tests were run again, and 1 may be" in over[1]) == (1, True), over[1]
