@@ -39,12 +39,13 @@ NEWER := trixie
 # What one process compiled another need not: tests start thousands, and pytest rewrites 10,000 assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser documents bench fuzz seeded pages release clean
+.PHONY: help setup demo everything test check lint fast-tests most-tests counted-tests test-newer agents conformance browser documents bench fuzz seeded pages release clean
 
 help:
 	@echo "make setup   .venv, with all that tests and checks need"
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
 	@echo "make test    set up, then every check and test"
+	@echo "make everything  all tests and checks there are, before an issue is called resolved and before a release (as root; half an hour)"
 	@echo "make check   lint, types, imports, docs, and the tests that need no jail"
 	@echo "make test-newer  those tests and the demo in Debian $(NEWER), with its newer Python (as root; 400 MB the first time)"
 	@echo "make agents  five real coding agents against a model that follows a script (1.7 GB the first time, from npm)"
@@ -65,6 +66,9 @@ measured/%:
 
 demo: $(VENV)/.demo
 	@$(BIN)/aileron demo
+
+everything:
+	.ci/run everything
 
 # What waits for terminals and deadlines leaves room for what computes: three at a time keep two processors busy.
 test: $(VENV)/.dev
@@ -92,19 +96,19 @@ test-newer:
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install
-	$(PYTEST) $(AGENT_TESTS)
+	$(PYTEST) --stamp agents $(AGENT_TESTS)
 
 conformance: $(VENV)/.dev
 	$(BIN)/python -m tests.conformance.install
-	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(CONFORMANCE_TESTS)
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) --stamp conformance $(CONFORMANCE_TESTS)
 
 browser: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.install
-	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BY_FILE) $(BROWSER_TESTS)
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BY_FILE) --stamp browser $(BROWSER_TESTS)
 
 documents: $(VENV)/.dev
 	$(BIN)/python -m tests.documents.install
-	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(DOCUMENT_TESTS)
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) --stamp documents $(DOCUMENT_TESTS)
 
 bench: $(VENV)/.bench
 	.ci/setup-bench

@@ -19,7 +19,7 @@ from tests.support import costs, derived, forks
 from tests.support.other_user import checkout
 from tests.support.upstream import Authority
 
-pytest_plugins = ("tests.support.shards",)
+pytest_plugins = ("tests.support.pinned", "tests.support.shards")
 
 # What is collected stays until the end: to search it for cycles, again and again while it grows, is a third of collecting it.
 gc.disable()
