@@ -132,7 +132,8 @@ $(VENV)/.demo: pyproject.toml .ci/setup
 
 $(VENV)/.dev: pyproject.toml .ci/setup
 	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # on all cores, as pip does not; some packages carry what is no Python
 	@$(BIN)/python -m compileall -q aileron sandbox connectors/sdk # templates of jails read bytecode and never write it
 	@touch $@ $(VENV)/.demo
 
