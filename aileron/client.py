@@ -1,7 +1,7 @@
 """The only way a front door reaches the daemon: HTTP over the sockets in `run/`, and starting the daemon when there is none.
 
-Runs in short-lived commands, so it imports little: every millisecond here is in front of each `aileron run`. The daemon is
-trusted (same user, 0700 directory); its answers are JSON.
+Runs in short-lived commands, so it imports little, and what only a request needs with the first one: every millisecond here is
+in front of each command, and of each page of help. The daemon is trusted (same user, 0700 directory); its answers are JSON.
 
 What an agent asks, it asks as its session where AILERON_SESSION_TOKEN says which. In a container there is no socket: with
 AILERON_URL it asks a daemon elsewhere, over TLS (AILERON_CA_FILE adds an authority), or without on loopback. The person's own
@@ -18,20 +18,17 @@ Source: docs/reference/sessions.md. Not here: what the answers mean (api/), exit
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import quote
 
 from aileron.model.placeholder import CELL_PLACEHOLDER
-from aileron.unix_http import UnixExchange, request_bytes
 
-if TYPE_CHECKING:  # 30 ms, and only where a daemon is elsewhere
+if TYPE_CHECKING:
     import http.client
     import ssl
+    from pathlib import Path
 
 __all__ = [
     "Answer",
@@ -151,6 +148,8 @@ class Client:
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
         """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs; AnswerLost."""
+        import json
+
         exchange = self._exchange(method, path, body, headers or {}, wait_s + self._answer_margin_s)
         lost = DaemonUnreachable
         try:
@@ -172,6 +171,10 @@ class Client:
             exchange.close()
 
     def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str], timeout_s: float) -> _Exchange:
+        import json
+
+        from aileron.unix_http import UnixExchange, request_bytes
+
         payload = None if body is None else json.dumps(body).encode()
         sent = self._headers(headers, has_body=payload is not None)
         try:
@@ -316,6 +319,8 @@ def _verified(ca_file: str) -> ssl.SSLContext:
 
 def home_directory() -> Path:
     """`$AILERON_HOME`, else `~/.aileron`. The same rule as home.Home, without its imports."""
+    from pathlib import Path
+
     configured = os.environ.get("AILERON_HOME")
     return Path(configured).absolute() if configured else Path.home() / ".aileron"
 
@@ -327,6 +332,8 @@ def is_in_cell() -> bool:
 
 def path_of(*segments: str) -> str:
     """An absolute URL path; each segment is percent-encoded whole, so that a name cannot name another route."""
+    from urllib.parse import quote
+
     return "".join("/" + quote(segment, safe="") for segment in segments)
 
 

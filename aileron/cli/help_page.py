@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aileron.cli.declared import REQUIRED, Argument, Command, Option, Parameter, choices_of, parameters_of
 from aileron.cli.output import columns
@@ -26,7 +25,8 @@ _BETWEEN: Final = 2
 _LEAST_TEXT: Final = 10
 _ROOM_OF_USAGE: Final = 20
 """Columns that arguments need beside the command; with fewer they stand below it."""
-_KINDS: Final[dict[Any, str]] = {str: "text", int: "int", Path: "path"}
+_KINDS: Final = {"str": "text", "int": "int", "Path": "path"}
+"""Words of typer for what is no word of a list, by the name of its type."""
 _HELP: Final = (", ".join(HELP_FLAGS), "Show this message and exit.")
 
 Rows = Sequence[tuple[str, str]]
@@ -105,10 +105,11 @@ def _metavar(parameter: Parameter) -> str:
     declared = parameter.declared
     if declared.metavar is not None:
         return declared.metavar
-    if parameter.kind in _KINDS:
-        has_range = isinstance(declared, Option) and (declared.min, declared.max) != (None, None)
-        return f"<{_KINDS[parameter.kind]}{' range' if has_range else ''}>"
-    return f"<{'|'.join(choices_of(parameter.kind))}>"
+    kind = _KINDS.get(getattr(parameter.kind, "__name__", ""))
+    if kind is None:
+        return f"<{'|'.join(choices_of(parameter.kind))}>"
+    has_range = isinstance(declared, Option) and (declared.min, declared.max) != (None, None)
+    return f"<{kind} range>" if has_range else f"<{kind}>"
 
 
 def _flags(option: Parameter) -> str:

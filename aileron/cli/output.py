@@ -14,7 +14,6 @@ Not here: what is shown (commands/).
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import select
@@ -141,6 +140,8 @@ def styled(text: str, style: str, stream: str = "stdout") -> str:
 
 def print_json(value: Any) -> None:
     """ASCII JSON of a value, or of what has answers of the daemon in it: indented for a terminal, one line for a pipe."""
+    import json
+
     write(json.dumps(value, indent=2 if is_terminal() else None, default=_as_json))
 
 
@@ -153,6 +154,8 @@ def _as_json(value: Any) -> Any:
 
 def print_result(value: Any) -> None:
     """The result of an action: text as it is, everything else as JSON; on a terminal harmless, and a list of records a table."""
+    import json
+
     if not is_terminal():
         write(value if isinstance(value, str) else json.dumps(value))
     elif isinstance(value, str):

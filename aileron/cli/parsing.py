@@ -9,14 +9,15 @@ has a message. tests/cli/test_parsing.py compares the two.
 
 from __future__ import annotations
 
-import enum
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aileron.cli.declared import REQUIRED, Argument, Command, Exit, Option, Parameter, parameters_of
+from aileron.cli.declared import REQUIRED, Argument, Command, Exit, Option, Parameter, choices_of, parameters_of
 from aileron.cli.table import COMMANDS, Group, imported
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Call", "call_of"]
 
@@ -37,7 +38,7 @@ class Call(NamedTuple):
 
 
 class _UnusualError(Exception):
-    """For typer to read."""
+    """Words that typer has to read."""
 
 
 def call_of(words: Sequence[str]) -> Call | None:
@@ -50,7 +51,7 @@ def call_of(words: Sequence[str]) -> Call | None:
     try:
         given, plain = _split(rest, parameters)
         _assign(plain, parameters, given)
-        return Call(command, {one.name: _value(one, given.get(one.name)) for one in parameters})
+        return Call(command, {parameter.name: _value(parameter, given.get(parameter.name)) for parameter in parameters})
     except _UnusualError:
         return None
 
@@ -64,8 +65,8 @@ def _function_of(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
 
 
 def _split(words: Sequence[str], parameters: Sequence[Parameter]) -> tuple[dict[str, list[str]], list[str]]:
-    """What is given for each option, and the words that are no option's."""
-    options = {flag: one for one in parameters for flag in _flags(one)}
+    """Return what is given for each option, and the words that belong to none."""
+    options = {flag: parameter for parameter in parameters for flag in _flags(parameter)}
     given: dict[str, list[str]] = {}
     plain: list[str] = []
     rest = iter(words)
@@ -123,7 +124,7 @@ def _value(parameter: Parameter, texts: Sequence[str] | None) -> Any:
 
 
 def _typed(default: Any) -> str:
-    return str(default.value if isinstance(default, enum.Enum) else default)
+    return str(getattr(default, "value", default))
 
 
 def _converter(parameter: Parameter) -> Callable[[str], Any]:
@@ -132,12 +133,9 @@ def _converter(parameter: Parameter) -> Callable[[str], Any]:
         return str
     if kind is int:
         return lambda text: _number(text, parameter.declared)
-    if kind is Path:
+    if getattr(kind, "__name__", "") == "Path":
         return _path
-    choices = (
-        {word: word for word in get_args(kind)} if get_origin(kind) is Literal else {one.value: one for one in kind}
-    )
-    return lambda text: _chosen(text, choices)
+    return lambda text: _chosen(text, choices_of(kind))
 
 
 def _number(text: str, declared: Option | Argument) -> int:
@@ -152,6 +150,8 @@ def _number(text: str, declared: Option | Argument) -> int:
 
 
 def _path(text: str) -> Path:
+    from pathlib import Path  # 2 ms
+
     if os.path.exists(text) and not os.access(text, os.R_OK):
         raise _UnusualError
     return Path(text)

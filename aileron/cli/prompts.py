@@ -21,10 +21,8 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 from typing import Final, TypeVar
 
 from aileron.cli.output import is_terminal, note
@@ -237,8 +235,10 @@ def edit_text(text: str, *, suffix: str, instead: str) -> str:
 
     The file is this user's alone and gone afterwards. Others of the same user can reach it meanwhile: show what came back.
     """
+    import shlex
     import subprocess
     import tempfile
+    from pathlib import Path
 
     command = next((found for name in ("VISUAL", "EDITOR") if (found := os.environ.get(name, "").strip())), "")
     if not can_ask() or not command:
@@ -301,6 +301,8 @@ def pem_in(file: str, what: str, *, signs: bool = False) -> bytes:
     """What a file has in it that a person named, which is `what`, in PEM; of what `signs`, in JSON as well. Problem; it quotes
     nothing of it.
     """
+    from pathlib import Path
+
     from aileron.model.pem import pem_without_text, private_key_blocks
 
     try:
@@ -323,6 +325,8 @@ def _check_is_pem(data: bytes, source: str) -> None:
     """Problem for what browsers and certificate stores export, which has the same in another form."""
     if not _is_sequence(data):
         return
+    import shlex
+
     file = "FILE" if source == "standard input" else source
     is_pkcs12 = _PKCS7_DATA in data[:_HEAD_OF_PKCS12]
     form = "PKCS #12 (.p12, .pfx)" if is_pkcs12 else "DER"

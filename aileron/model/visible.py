@@ -14,7 +14,6 @@ text is shown.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -135,6 +134,8 @@ def as_text(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    import json
+
     return visible_json(json.dumps(value, ensure_ascii=False))
 
 
@@ -150,6 +151,8 @@ def as_fact(value: Any, most: int | None = None) -> str:
         return as_text(value)
     if isinstance(value, str) and is_bare(value[:most]):
         return visible(value[:most])
+    import json
+
     spelled = json.dumps(value[:most] if isinstance(value, str) else value, ensure_ascii=False)
     return visible_json(spelled if most is None else spelled[: most + 1])
 
