@@ -19,7 +19,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -103,7 +102,7 @@ def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> by
 
 def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
     """Make `data` the content of `path.name` in `directory`, durably and at once."""
-    temporary = f"{path.name}.{secrets.token_hex(8)}.tmp"
+    temporary = f"{path.name}.{os.urandom(8).hex()}.tmp"
     with translated(path, "cannot be written"):
         try:
             create(directory, temporary, data, mode)

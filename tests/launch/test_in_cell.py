@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from aileron.model.placeholder import CELL_PLACEHOLDER
+from tests.cli.command import Command
 from tests.launch.desk import NAMES, Desk
 from tests.support.home import daemon_home
 
@@ -333,6 +334,30 @@ def test_doctor_says_that_there_are_cells(desk: Desk) -> None:
     assert row["state"] == "ok"
     assert "pivoted-root" in row["found"]
     assert "seccomp:cell" in row["found"]
+
+
+LATE = {"aileron.cell.compare", "aileron.cell.executes"}
+"""Modules that read what has changed."""
+NEEDLESS = {
+    *("aileron.cell.git_config", "aileron.cell.terminal_filter", "aileron.cell.overlay", "aileron_sandbox.jail"),
+    *("secrets", "random", "asyncio", "tempfile"),
+}
+"""Modules that an agent without a terminal and an overlay, which changes nothing, does not need."""
+
+
+def test_an_agent_in_a_cell_waits_for_no_import_that_can_come_later(desk: Desk) -> None:
+    """Modules that read what has changed come after its end; those that only a terminal or an overlay needs, not at all."""
+    program = [sys.executable, "-X", "importtime", "-m", "aileron"]
+    command = Command(desk.daemon.path, folder=str(desk.folder), program=program)
+    agent = _shell(desk, "echo the agent is here >&2")
+    said = command("launch", "claude", "--jail", "--program", agent, **desk.environment)
+    lines = [line.rpartition("|")[2].strip() for line in said.err.splitlines()]
+    begun = lines.index("the agent is here")
+    before, after = set(lines[:begun]), set(lines[begun:])
+
+    assert said.code == 0, said
+    assert "aileron.cell.attend" in before
+    assert (before & {*LATE, *NEEDLESS}, after & LATE, after & NEEDLESS) == (set(), LATE, set())
 
 
 def _shell(desk: Desk, script: str) -> str:
