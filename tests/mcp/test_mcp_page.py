@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
@@ -42,8 +43,7 @@ def test_the_hints_of_our_tools_are_those_on_the_page() -> None:
         for name in re.findall(r"`(\w+)`", names):
             shown[name] = hints
     for tool in (*tools.OWN, tools.FIND_ACTION, tools.RUN_ACTION):
-        assert tool.annotations is not None
-        values = tool.annotations.model_dump(by_alias=True)
+        values = msgspec.to_builtins(tool.annotations)
         names = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
         assert shown[tool.name] == [str(values[name]).lower() for name in names]
 

@@ -24,7 +24,6 @@ def offer(*actions: Offered, listed: frozenset[str] | None = None) -> Offer:
 
 def hints(tool: Tool) -> dict[str, bool | None]:
     """The four, by the names on the wire."""
-    assert tool.annotations is not None
     dumped: dict[str, Any] = msgspec.to_builtins(tool.annotations)
     return {name: value for name, value in dumped.items() if name.endswith("Hint")}
 
@@ -47,7 +46,6 @@ def test_every_tool_has_a_title_a_description_and_every_hint(tool: Tool):
     """A client takes a hint that is missing for the worst."""
     assert None not in hints(tool).values()
     assert len(hints(tool)) == 4
-    assert tool.annotations is not None
     assert tool.title
     assert tool.title == tool.annotations.title
     assert tool.description
