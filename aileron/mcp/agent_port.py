@@ -8,13 +8,13 @@ Not here: how an agent is told (results.py), what a run does (runs/spine.py).
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from aileron.model.manifest import ActionFile
 
-__all__ = ["Account", "AgentPort", "Call", "Offer", "Offered"]
+__all__ = ["Account", "AgentPort", "Asker", "Call", "Offer", "Offered", "Report"]
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +58,22 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     binding: str | None = None
     process: int | None = None
+
+
+class Report(Protocol):
+    """Hears of a call's progress, which never goes back; `total` where that is known."""
+
+    async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell of one report."""
+        ...
+
+
+class Asker(NamedTuple):
+    """The caller: the session, the process at the other end where that is known, and who hears of progress, if anybody does."""
+
+    session: str
+    process: int | None = None
+    report: Report | None = None
 
 
 class AgentPort(Protocol):

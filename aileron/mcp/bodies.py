@@ -1,8 +1,8 @@
 """Bodies of HTTP requests to /mcp, read before the SDK sees the request: bounded in bytes and in time, and never left lying.
 
-Runs in the daemon. Callers have a session and are untrusted. A body that is refused is still taken, as far as it is worth it: a
-client that writes while it is being answered hears of a broken pipe and not of the refusal, and on a connection that stays, what
-was not read holds up the next request.
+Runs in the process of the protocol. Callers have a session and are untrusted. A body that is refused is still taken, as far as it
+is worth it: a client that writes while it is being answered hears of a broken pipe and not of the refusal, and on a connection
+that stays, what was not read holds up the next request.
 
 Source: RFC 9110, sections 15.5.9 and 15.5.14; the ASGI specification. Not here: what a request may ask (server.py).
 """

@@ -20,14 +20,14 @@ import logging
 import math
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from aileron.mcp import results, tools
-from aileron.mcp.agent_port import AgentPort, Call, Offer, Offered
+from aileron.mcp.agent_port import AgentPort, Asker, Call, Offer, Offered
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND, Finder
 from aileron.mcp.results import ToolResult
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -36,7 +36,7 @@ from aileron.model.names import RESERVED_TOOLS, tool_name
 from aileron.model.outcome import RunStatus
 from aileron.model.visible import visible
 
-__all__ = ["CALL_S", "PROGRESS_S", "QUIET_S", "Asker", "Report", "ToolCalls", "UnknownTool", "bug"]
+__all__ = ["CALL_S", "PROGRESS_S", "QUIET_S", "ToolCalls", "UnknownTool", "bug"]
 
 CALL_S: Final = 25.0
 """How long a call may last before it answers `running`: every agent measured waits for at least 60 s."""
@@ -56,22 +56,6 @@ _ACCOUNT_CHARACTERS: Final = 2000
 _ID_CHARACTERS: Final = 200
 _log = logging.getLogger(__name__)
 _Asked = TypeVar("_Asked")
-
-
-class Report(Protocol):
-    """Hears of a call's progress, which never goes back; `total` where that is known."""
-
-    async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """One report."""
-        ...
-
-
-class Asker(NamedTuple):
-    """Who calls: the session, the process at the other end where that is known, and who hears of progress, if anybody does."""
-
-    session: str
-    process: int | None = None
-    report: Report | None = None
 
 
 class UnknownTool(LookupError):
@@ -154,7 +138,7 @@ class ToolCalls:
     async def call(self, asker: Asker, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """One call. UnknownTool; every other failure is a result."""
         own = self._own.get(name)
-        status = RunStatus.FAILED if own is None or name == tools.RUN_ACTION.name else None
+        status = self._refused_status(name)
         try:
             args = _plain(dict(arguments))
             if own is not None:
@@ -168,6 +152,14 @@ class ToolCalls:
             raise
         except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
             return results.refused(bug(error), status=status)
+
+    def misfit(self, name: str, problem: str) -> ToolResult:
+        """The answer to a call whose arguments JSON cannot carry."""
+        return results.refused(_bad_input(problem).failure, status=self._refused_status(name))
+
+    def _refused_status(self, name: str) -> RunStatus | None:
+        """A call of an action that is refused has failed; one of our own tools has no status."""
+        return RunStatus.FAILED if name not in self._own or name == tools.RUN_ACTION.name else None
 
     async def _act(self, asker: Asker, action: str, args: dict[str, Any]) -> ToolResult:
         """A call of an action, whichever tool it came by."""

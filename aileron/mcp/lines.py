@@ -1,7 +1,8 @@
 """Newline-delimited JSON-RPC over a byte stream, for the SDK: one message a line, both ways, and everything bounded.
 
-Runs in the daemon, once for each connection of run/mcp.sock. The peer is untrusted: it may send anything, any amount of it, and
-may never read. What it sends becomes the SDK's messages; what is none is answered with the JSON-RPC error that says so.
+Runs in the process of the protocol, once for each connection of run/mcp.sock. The peer is untrusted: it may send anything, any
+amount of it, and may never read. What it sends becomes the SDK's messages; what is none is answered with the JSON-RPC error that
+says so.
 
 Rules
 - A line has at most MAX_LINE_BYTES; a longer one is answered and ends the connection, because what follows it cannot be found.

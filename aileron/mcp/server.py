@@ -1,34 +1,31 @@
 """The protocol's server, by the official SDK: what agents see of Aileron, on run/mcp.sock and at /mcp.
 
-Runs in the daemon, which imports this module in a thread once it is ready: the SDK costs 0.7 s and 50 MiB. Agents are untrusted.
-Each request has a session, established before it comes here; all it can do goes through the Door of that session, and what is
-another session's does not exist. Both eras are served: `server/discover` (2026-07-28) and `initialize` (2025-11-25 and before).
+Runs in a process of its own (process.py). Agents are untrusted. Each request comes with the agent that the daemon found it to be
+of, and all that it can do is asked of the daemon for that agent (asking.py). Both eras are served: `server/discover` (2026-07-28)
+and `initialize` (2025-11-25 and before).
 
 Rules
-- A call of an action returns at once where a person must decide, and else after CALL_S at the latest, with an id to ask about.
 - What an action or the door refuses is a result with `isError`; only an unknown tool and a bad cursor are errors of the protocol.
-- A call that is cancelled, or whose connection ends, stops waiting. What has begun goes on, and what waits for a person still
-  waits: only `cancel_action` takes a question back.
+- A call that is cancelled, or whose connection ends, stops waiting.
 - Nothing here, nor in the SDK, logs arguments or results.
 
-Source: docs/reference/mcp.md, docs/adr/0019-mcp.md; MCP specification, 2025-11-25 and 2026-07-28. Not here: what is said
-(results.py), which tools there are (tools.py), lines (lines.py), bodies (bodies.py), who a token is (daemon/http/sessions.py).
+Source: docs/reference/mcp.md, docs/adr/0019-mcp.md; MCP specification, 2025-11-25 and 2026-07-28. Not here: what a call does and
+which tools there are (calls.py and tools.py, in the daemon), lines (lines.py), bodies (bodies.py), who a token is
+(daemon/http/sessions.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
-import socket
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 import anyio
-import anyio.to_thread
-import msgspec
-from anyio.abc import ByteStream, SocketStream, TaskGroup
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from anyio.abc import ByteStream, TaskGroup
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
 from mcp.server.auth.provider import AccessToken
 from mcp.server.caching import CacheHint
 from mcp.server.connection import Connection
@@ -53,17 +50,15 @@ from mcp_types import (
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
     TextContent,
+    Tool,
 )
-from mcp_types import Tool as SdkTool
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aileron.mcp import tools
-from aileron.mcp.agent_port import AgentPort
+from aileron.mcp.asking import Agent, AgentGone, AskRefused
 from aileron.mcp.bodies import after, drain_body, read_body, refusal
-from aileron.mcp.calls import PROGRESS_S, Asker, ToolCalls, UnknownTool, bug
-from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire, Splitter
-from aileron.model.failure import AileronError
+from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire
 
 __all__ = ["INSTRUCTIONS", "McpServer"]
 
@@ -112,21 +107,10 @@ MAX_LISTENERS_EACH: Final = 8
 """Streams of `subscriptions/listen` on one connection, or of one session over HTTP: a client has one."""
 MAX_EVENTS: Final = 16
 """Changes that wait for one listener: they all say the same, so a listener that missed sixteen is not reading."""
-_ANSWERS_S: Final = 10.0
-"""For the first answers of one version: they take milliseconds, and a loop that is busy ten times that."""
-_MAX_ANSWER_BYTES: Final = 16 << 20
-"""One of them: what the relay takes as a message."""
-_META: Final = "io.modelcontextprotocol"
+_LISTED: Final = TypeAdapter(list[Tool])
 _log = logging.getLogger(__name__)
 
 _Context = ServerRequestContext[Any, Any]
-
-
-class _Peer(msgspec.Struct, frozen=True):
-    """What the SDK carries for each connection of the socket."""
-
-    session: str
-    process: int | None
 
 
 class _Told:
@@ -153,13 +137,10 @@ class _Sdk(Server[Any]):
 
 
 class McpServer:
-    """One for each daemon. `run` must be entered before anything is served."""
+    """The server of a process. `run` must be entered before anything is served."""
 
-    def __init__(
-        self, door: AgentPort, version: str, *, progress_s: float = PROGRESS_S, write_s: float = WRITE_S
-    ) -> None:
+    def __init__(self, version: str, *, write_s: float = WRITE_S) -> None:
         _quiet()
-        self._calls = ToolCalls(door, progress_s)
         self._write_s = write_s
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS, max_buffered_events=MAX_EVENTS)
@@ -175,7 +156,7 @@ class McpServer:
         self.told: dict[int, _Told] = {}
         self._requests: Counter[str] = Counter()  # of each session, over HTTP
         self._bytes: Counter[str] = Counter()  # of their bodies
-        self._listening: Counter[str | int] = Counter()  # by session over HTTP, by connection else
+        self._listening: Counter[str | int | None] = Counter()  # by session over HTTP, by connection else
         self._tasks: TaskGroup | None = None
 
     @contextlib.asynccontextmanager
@@ -189,18 +170,21 @@ class McpServer:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
 
-    async def serve(self, stream: ByteStream, session: str, process: int | None = None) -> None:
-        """One connection of run/mcp.sock, made by `process`, until either side ends it, and then close the stream. A peer cannot
-        make it raise.
-        """
+    async def serve(self, stream: ByteStream, agent: Agent) -> None:
+        """Serve one connection of run/mcp.sock until either side ends it, then close the stream. A peer cannot make it raise."""
         async with stream:
-            await self._converse(LineWire(stream, self._write_s), _Peer(session, process))
+            await self._converse(LineWire(stream, self._write_s), agent)
 
     def http_app(self) -> ASGIApp:
-        """`/mcp` as an ASGI application. Whoever mounts it has verified the token and put the session's id into
-        `scope["state"]["session"]`; a request without one is refused.
+        """`/mcp` as an ASGI application. The daemon has verified the token: `scope["state"]` has `session`, and `agent`, which
+        asks for it. A request without them is refused.
         """
         return self._serve_http
+
+    @property
+    def http_sessions(self) -> int:
+        """Number of the sessions of the older era over HTTP."""
+        return len(self._owners())
 
     async def tools_changed(self) -> None:
         """Tell every connection, of either era, that the list of tools is another. Returns before they have read it."""
@@ -213,49 +197,22 @@ class McpServer:
                 told.busy = True
                 self._tasks.start_soon(self._tell, told)
 
-    async def answers(self) -> dict[str, dict[str, Any]]:
-        """What a client is answered first, by version of the protocol and method: the results of `initialize` or
-        `server/discover`, and of the first page of `tools/list`. Asked of this server as any client asks. TimeoutError.
-        """
-        return {
-            version: await self._answers_in(version)
-            for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
-        }
-
-    async def _answers_in(self, version: str) -> dict[str, Any]:
-        ours, theirs = socket.socketpair()
-        questions = _first_questions(version)
-        results: dict[str, Any] = {}
-        with anyio.fail_after(_ANSWERS_S):
-            async with await SocketStream.from_socket(ours) as client, anyio.create_task_group() as tasks:
-                tasks.start_soon(self.serve, await SocketStream.from_socket(theirs), "")
-                splitter = Splitter(_MAX_ANSWER_BYTES)
-                for method, lines in questions.items():
-                    await client.send(lines)
-                    while method not in results:
-                        for line in splitter.feed(await client.receive()):
-                            message = msgspec.json.decode(line)
-                            if message.get("id") == method:
-                                results[method] = message.get("result")
-                tasks.cancel_scope.cancel()
-        return {method: result for method, result in results.items() if result is not None}
-
     # connections
 
-    async def _converse(self, wire: LineWire, peer: _Peer) -> None:
+    async def _converse(self, wire: LineWire, agent: Agent) -> None:
         into, incoming = anyio.create_memory_object_stream[Incoming](0)
         outgoing, out = anyio.create_memory_object_stream[SessionMessage](0)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(wire.read, into)
                 tasks.start_soon(wire.write, out)
-                await serve_dual_era_loop(self._sdk, incoming, outgoing, lifespan_state=peer)
+                await serve_dual_era_loop(self._sdk, incoming, outgoing, lifespan_state=agent)
         except* (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
             _log.info("a connection of an agent ended while something was being said to it")
 
     async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        session = scope.get("state", {}).get("session")
-        if scope["type"] != "http" or not isinstance(session, str) or not session:
+        session = _session(scope)
+        if scope["type"] != "http" or session is None:
             await refusal(401, "no session")(scope, receive, send)
             return
         if self._requests[session] >= MAX_HTTP_REQUESTS:
@@ -281,9 +238,12 @@ class McpServer:
         fields = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if b"mcp-session-id" in fields or fields.get(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
             return False
+        return sum(owner["client_id"] == session for owner in self._owners().values()) >= MAX_HTTP_SESSIONS_EACH
+
+    def _owners(self) -> dict[str, AuthorizationContext]:
         # The SDK counts all of them together, and says to nobody whose they are; a test would notice if this moved.
-        owners = self._sdk.session_manager._session_owners.values()
-        return sum(owner["client_id"] == session for owner in owners) >= MAX_HTTP_SESSIONS_EACH
+        owners: dict[str, AuthorizationContext] = self._sdk.session_manager._session_owners
+        return owners
 
     async def _serve_counted(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
         body = await read_body(receive)
@@ -343,29 +303,15 @@ class McpServer:
         return sdk
 
     async def _list_tools(self, ctx: _Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        try:
-            offer = await self._calls.offer(Asker(_session(ctx), _process(ctx)))
-        except MCPError:
-            raise
-        except AileronError as error:
-            raise MCPError(INTERNAL_ERROR, error.failure.message) from None
-        except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
-            raise MCPError(INTERNAL_ERROR, bug(error).message) from None
-        if offer.is_injected:
-            return ListToolsResult(tools=[])
-        try:
-            page, cursor = tools.page_of(offer, params.cursor if params else None)
-        except ValueError as error:
-            raise MCPError(INVALID_PARAMS, f"cursor: {error}") from None
-        return ListToolsResult(
-            tools=[SdkTool.model_validate(msgspec.to_builtins(tool)) for tool in page], next_cursor=cursor
-        )
+        with _as_protocol_errors():
+            said = await _agent(ctx).listed(params.cursor if params else None)
+        listed = _LISTED.validate_json(said.tools)
+        return ListToolsResult(tools=listed, next_cursor=said.cursor)
 
     async def _listen_to_changes(
         self, ctx: _Context, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        session = _session(ctx)
-        listener = session if ctx.request is not None else id(ctx.lifespan_context)
+        listener = id(_agent(ctx)) if ctx.request is None else _session(ctx.request.scope)
         if self._listening[listener] >= MAX_LISTENERS_EACH:
             raise MCPError(INVALID_REQUEST, f"{MAX_LISTENERS_EACH} streams are open; end one first")
         self._listening[listener] += 1
@@ -378,45 +324,35 @@ class McpServer:
 
     async def _call_tool(self, ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
         report = None if progress_token_from_params(ctx.params) is None else ctx.session.report_progress
-        asker = Asker(_session(ctx), _process(ctx), report)
-        try:
-            answer = await self._calls.call(asker, params.name, params.arguments or {})
-        except UnknownTool as unknown:
-            raise MCPError(INVALID_PARAMS, str(unknown)) from None
-        text = TextContent(type="text", text=answer.text)
-        return CallToolResult(content=[text], structured_content=answer.facts, is_error=answer.is_error)
+        with _as_protocol_errors():
+            said = await _agent(ctx).call(params.name, params.arguments or {}, report)
+        text = TextContent(type="text", text=said.text)
+        return CallToolResult(content=[text], structured_content=json.loads(said.facts), is_error=said.is_error)
 
 
-def _first_questions(version: str) -> dict[str, bytes]:
-    """What a client of this version begins with, by method, under the method's name as its id."""
-    nobody = {"name": "aileron", "version": "0"}
-
-    def asks(method: str, params: dict[str, Any]) -> bytes:
-        return msgspec.json.encode({"jsonrpc": "2.0", "id": method, "method": method, "params": params}) + b"\n"
-
-    if version in MODERN_PROTOCOL_VERSIONS:
-        envelope = {"_meta": {f"{_META}/protocolVersion": version, f"{_META}/clientInfo": nobody}}
-        envelope["_meta"][f"{_META}/clientCapabilities"] = {}
-        return {method: asks(method, envelope) for method in ("server/discover", "tools/list")}
-    hello = asks("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": nobody})
-    done = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
-    return {"initialize": hello, "tools/list": done + asks("tools/list", {})}
+@contextlib.contextmanager
+def _as_protocol_errors() -> Iterator[None]:
+    try:
+        yield
+    except AskRefused as refused:
+        raise MCPError(INVALID_PARAMS if refused.is_invalid else INTERNAL_ERROR, refused.message) from None
+    except AgentGone:
+        raise MCPError(INTERNAL_ERROR, "the daemon has let go of this connection") from None
 
 
-def _session(ctx: _Context) -> str:
+def _agent(ctx: _Context) -> Agent:
     """Whose request it is: of the HTTP request that carried it, else of the connection."""
-    if ctx.request is not None:
-        found = ctx.request.scope.get("state", {}).get("session")
-        if isinstance(found, str) and found:
-            return found
-    elif isinstance(ctx.lifespan_context, _Peer):
-        return ctx.lifespan_context.session
+    found = ctx.lifespan_context if ctx.request is None else ctx.request.scope.get("state", {}).get("agent")
+    if isinstance(found, Agent):
+        return found
     raise MCPError(INTERNAL_ERROR, "this request belongs to no session")
 
 
-def _process(ctx: _Context) -> int | None:
-    """Who made the connection; over HTTP that is known of nobody."""
-    return ctx.lifespan_context.process if isinstance(ctx.lifespan_context, _Peer) else None
+def _session(scope: Scope) -> str | None:
+    """The session of an HTTP request; None where nobody established one."""
+    state = scope.get("state", {})
+    session = state.get("session")
+    return session if isinstance(session, str) and session and isinstance(state.get("agent"), Agent) else None
 
 
 _SAY_WHAT_FAILED: Final = (

@@ -7,7 +7,7 @@ Rules
 - A description is the file's Markdown, at most MAX_DESCRIPTION characters; a page of the list at most PAGE_TOOLS tools.
 - Where several credentials could serve an action, and only there, its tool has one argument more: ACCOUNT.
 
-Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not here: what a call does (server.py).
+Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not here: what a call does (calls.py).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     id_in(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":')      # 7
 
 A client that is answered with `id: null` goes on waiting for the id that it gave. So the id is looked for also in what is broken,
-too long, or JSON that UTF-8 cannot carry. Runs in the relay, which imports it only for such a line, and in the daemon. The
-standard library alone; no line is trusted, and of one that has no end only its top level is kept.
+too long, or JSON that UTF-8 cannot carry. Runs in the relay, which imports it only for such a line, and in the process of the
+protocol. The standard library alone; no line is trusted, and of one that has no end only its top level is kept.
 
 Rules
 - Only a member of the object itself is its id, never one further inside. The last one counts, as for every parser here.

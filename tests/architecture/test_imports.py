@@ -168,6 +168,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.tui": ("aileron.model", "aileron.api", "aileron.client", "aileron.approver", "aileron.review"),
     # Front doors in the daemon: what they may ask of it comes in as a Protocol.
     "aileron.mcp": ("aileron.model", "aileron.api", "aileron.config"),
+    # The process that speaks the protocol: what agents send is parsed where no key is.
+    "aileron.mcp.__main__": ("aileron.mcp", "aileron.hidden.process"),
+    "aileron.mcp.process": (
+        "aileron.mcp",
+        "aileron.hidden",
+        "aileron.ingress.exchange",
+        "aileron_sandbox.filters",
+        "aileron_sandbox.kernel",
+    ),
     "aileron.mcp.relay": (
         "aileron.UNSUPPORTED",
         "aileron.mcp.relay_requests",

@@ -1,5 +1,8 @@
 """A door that keeps its runs in a dict, and the SDK's own client at a socket pair: what the tests of the protocol talk through.
 
+The server and the door are in one process here, and speak with each other as the daemon and the process of the protocol do: over
+a channel for each connection and each request.
+
 The door is a peer behind the seam (aileron/mcp/agent_port.py), as small as it can be while keeping its promises; the same
 questions are put to a real daemon in tests/daemon/test_protocol.py.
 """
@@ -17,14 +20,19 @@ from anyio.abc import SocketStream
 from mcp.client import Client
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.actions.manifest import input_schema, parse_action
-from aileron.mcp.agent_port import Call, Offer, Offered
+from aileron.mcp.agent_port import Asker, Call, Offer, Offered
+from aileron.mcp.answering import answer_agent
+from aileron.mcp.asking import Agent
+from aileron.mcp.calls import PROGRESS_S, ToolCalls
+from aileron.mcp.lines import WRITE_S
 from aileron.mcp.server import McpServer
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import RunStatus
 
-__all__ = ["ERAS", "DictDoor", "RawPeer", "action_text", "connected", "offered", "raw_peer", "running"]
+__all__ = ["ERAS", "DictDoor", "RawPeer", "Served", "action_text", "connected", "offered", "raw_peer", "running"]
 
 ERAS: Final = ("legacy", "auto")
 """How the SDK's client begins: `initialize`, or `server/discover`."""
@@ -146,16 +154,56 @@ class DictDoor:
         return self.states[session, asked]
 
 
+class Served:
+    """A server of a door, and what the daemon does for it: an agent's channel for each connection and request."""
+
+    def __init__(self, server: McpServer, calls: ToolCalls) -> None:
+        self.tools_changed = server.tools_changed
+        self.told = server.told
+        self._server = server
+        self._calls = calls
+
+    async def serve(self, stream: SocketStream, session: str) -> None:
+        """Serve a connection of a session."""
+        async with self._agent(session) as agent:
+            await self._server.serve(stream, agent)
+
+    def http_app(self) -> ASGIApp:
+        """`/mcp`, for requests whose scope has the session's name in its state."""
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            state = scope["state"]
+            if "session" not in state:
+                await self._server.http_app()(scope, receive, send)
+                return
+            async with self._agent(state["session"]) as agent:
+                await self._server.http_app()({**scope, "state": {**state, "agent": agent}}, receive, send)
+
+        return app
+
+    @contextlib.asynccontextmanager
+    async def _agent(self, session: str) -> AsyncIterator[Agent]:
+        ours, theirs = socket.socketpair()
+        agent = Agent()
+        await agent.open(theirs)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_agent, ours, self._calls, Asker(session))
+            try:
+                yield agent
+            finally:
+                agent.close()
+
+
 @contextlib.asynccontextmanager
-async def running(door: DictDoor, **options: Any) -> AsyncIterator[McpServer]:
+async def running(door: DictDoor, *, progress_s: float = PROGRESS_S, write_s: float = WRITE_S) -> AsyncIterator[Served]:
     """A server of this door."""
-    server = McpServer(door, "1.2.3", **options)
+    server = McpServer("1.2.3", write_s=write_s)
     async with server.run():
-        yield server
+        yield Served(server, ToolCalls(door, progress_s))
 
 
 @contextlib.asynccontextmanager
-async def connected(server: McpServer, mode: str, session: str = "local", **options: Any) -> AsyncIterator[Client]:
+async def connected(server: Served, mode: str, session: str = "local", **options: Any) -> AsyncIterator[Client]:
     """The SDK's client on a connection of its own, in the era `mode` names."""
     async with anyio.create_task_group() as tasks:
         async with _pair() as (ours, theirs):
@@ -202,7 +250,7 @@ class RawPeer:
 
 
 @contextlib.asynccontextmanager
-async def raw_peer(server: McpServer, session: str = "local") -> AsyncIterator[RawPeer]:
+async def raw_peer(server: Served, session: str = "local") -> AsyncIterator[RawPeer]:
     """A connection without the SDK's client."""
     serving = anyio.CancelScope()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -143,6 +144,25 @@ def test_a_call_goes_on_when_its_agent_has_gone(home: DaemonHome, upstream: Coun
         wait_until(lambda: ("GET", "/slow?gone") in [seen[:2] for seen in upstream.requests])
         agent.close()
         assert agent.wait() == (0, "")
+
+
+def test_a_kill_of_the_protocols_process_costs_an_answer_and_nothing_else(home: DaemonHome, upstream: CountingServer):
+    """The agent hears that nobody knows, and goes on; what had begun goes on, too, and is on record."""
+    with Agent(home.path) as agent:
+        agent.initialize()
+        number = agent.request("tools/call", call("fetch", path="/slow?killed"))
+        wait_until(lambda: ("GET", "/slow?killed") in [seen[:2] for seen in upstream.requests])
+        children = psutil.Process(home.daemon_pid).children()
+        (process,) = [child for child in children if "aileron.mcp" in child.cmdline()]
+        process.kill()
+        lost = agent.answer(number)
+        after = agent.ask("tools/call", call("give_back", text="x"))
+
+    assert "whether it was carried out is not known" in lost["error"]["message"]
+    assert after["result"]["structuredContent"]["result"]["text"] == "x"
+    (run,) = home.must("GET", "/v1/audit?type=run.requested&action=fetch&limit=1")["events"]
+    assert run["args"] == {"path": "/slow?killed"}
+    assert "run.finished" not in [event["type"] for event in home.events(run["run"])]
 
 
 @pytest.mark.slow

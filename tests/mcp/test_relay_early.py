@@ -249,7 +249,7 @@ def test_what_is_kept_is_what_the_daemon_answers(home: DaemonHome, told: dict[st
     assert json.loads(kept(home).read_bytes())["results"] == told
 
     with Agent(home.path) as agent:
-        agent.ask("ping")  # or the daemon would not import the protocol's server for ten seconds
+        agent.ask("ping")  # without an agent nobody could say what the answers are now
     name = f"early-{time.monotonic_ns()}"
     home.add_probe_action("give_back", name=name)
     until = time.monotonic() + DEADLINE_S

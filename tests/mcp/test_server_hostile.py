@@ -205,6 +205,25 @@ async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
 
 
 @pytest.mark.anyio
+async def test_what_is_cancelled_in_the_same_breath_is_never_asked_for() -> None:
+    """The next line takes the call back before it comes to the door; the same call, which nobody takes back, does."""
+    door = DictDoor(offered("quick"))
+    call = {"method": "tools/call", "params": {"name": "quick", "arguments": {}}}
+    with anyio.fail_after(DEADLINE_S):
+        async with running(door) as server, raw_peer(server) as peer:
+            await peer.open()
+            for number in range(20):
+                cancel = {"method": "notifications/cancelled", "params": {"requestId": number}}
+                lines = [{"jsonrpc": "2.0", "id": number, **call}, {"jsonrpc": "2.0", **cancel}]
+                await peer.say(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+            await peer.call("kept", "quick")
+            while (await peer.hear())["id"] != "kept":
+                pass
+
+    assert len(door.calls) == 1
+
+
+@pytest.mark.anyio
 async def test_a_cancellation_after_the_answer_leaves_a_question_waiting() -> None:
     """One agent sends one after every call: what waits for a person still does."""
     door = DictDoor(offered("send-mail", gated=True))

@@ -24,7 +24,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.http.sessions import Sessions
 from aileron.gateway.inject.wire import PREFIX, Tool, Wire
-from aileron.mcp.agent_port import AgentPort
+from aileron.mcp.agent_port import AgentPort, Asker
 from aileron.model.failure import AileronError
 from aileron.model.names import RESERVED_TOOLS
 
@@ -64,8 +64,6 @@ class InjectedTools:
         """All actions and our own tools; where there is no room for all, those that find and run the others; none where there is
         no room for those. AileronError.
         """
-        from aileron.mcp.calls import Asker
-
         self._sessions.check_open(session)
         offer = await self._tool_calls().offer(Asker(session))
         return await anyio.to_thread.run_sync(functools.partial(_fitting, offer, room))
@@ -73,7 +71,7 @@ class InjectedTools:
     async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Through the door, and on record: what the model is told, and whether that is an error."""
         from aileron.mcp import results
-        from aileron.mcp.calls import Asker, UnknownTool
+        from aileron.mcp.calls import UnknownTool
 
         try:
             await self._audit.note(events.InjectionCalled(session=session, wire=wire, tool=tool))

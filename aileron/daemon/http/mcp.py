@@ -1,14 +1,24 @@
-"""The protocol's server in the daemon: `run/mcp.sock`, `/mcp`, and the news that there are other actions now.
+"""The protocol's server as the daemon sees it: `run/mcp.sock`, `/mcp`, and the news that there are other actions now.
 
-Runs in the daemon's event loop. The SDK costs 0.7 s of processor time and 50 MiB, so it is imported in a thread, for the first
-connection or IMPORT_AFTER_S after the daemon is ready: whoever only runs a command never pays for it. A connection that comes
-before waits.
+Runs in the daemon's event loop. The protocol is spoken by a process of its own (mcp_process.py), which is started for the first
+agent: whoever only runs a command never pays for it. An agent that comes before it serves waits. The daemon accepts, finds out
+whose a connection or a request is, and hands it over; what the process asks for that agent then, it answers (mcp/answering.py).
+
+    idle ──(an agent comes)──► started ──(it rests)──► idle
+                                  └──(it ends)──► pause ──► idle
 
 A connection of the socket is the session of the token in its first line, where that line is the relay's own notification
 (`notifications/aileron/session`), and `local` where it is anything else. A token that is not good, or a notification that cannot
 be read whole, is nobody's: such a connection is answered, and everything it asks is refused. Only the first line counts.
 
-Source: docs/reference/mcp.md, docs/adr/0019-mcp.md. Not here: the protocol (mcp/server.py), what agents may ask (agents.py).
+Rules
+- The process is let go of once nobody has used it for REST_S. While it rests, no agent is connected.
+- One that ends by itself is started again with the next agent, after a pause that grows up to PAUSE_MOST_S where it ends soon.
+  Its agents lose their connections, and connect again; what they had begun goes on.
+- Whoever waits for it longer than WAIT_S is sent away.
+
+Source: docs/reference/mcp.md, docs/adr/0019-mcp.md, docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the protocol
+(mcp/server.py), what agents may ask (agents.py).
 """
 
 from __future__ import annotations
@@ -18,33 +28,50 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 import msgspec
 from anyio.abc import ByteStream, SocketAttribute, SocketListener
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from aileron import files
+from aileron.daemon.http.mcp_process import ProtocolProcess, protocol_process
+from aileron.daemon.http.responses import failure_answer
 from aileron.daemon.http.sessions import LOCAL_SESSION, Sessions
+from aileron.ingress.exchange import head_of, pass_on
+from aileron.ingress.messages import MessageError as ExchangeError
+from aileron.ingress.messages import exchange_pair
 from aileron.ingress.peers import peer_process
-from aileron.mcp.agent_port import AgentPort
-from aileron.model.failure import AileronError
+from aileron.ingress.server import drained
+from aileron.mcp.agent_port import AgentPort, Asker
+from aileron.mcp.first_answers import first_answers
+from aileron.mcp.messages import Changed, Connection, MessageError, Request
+from aileron.model.failure import AileronError, FailureClass
 
-if TYPE_CHECKING:  # 0.7 s
-    from aileron.mcp.server import McpServer
+if TYPE_CHECKING:  # only where there is an agent
+    from aileron.mcp.calls import ToolCalls
 
 __all__ = ["AgentProtocol", "action_files"]
 
-IMPORT_AFTER_S: Final = 10.0
-"""A daemon that nobody's agent has asked for by then has time to spare; one that a command started may be gone."""
+REST_S: Final = 900.0
+"""Without an agent, until the process goes: it costs the next agent half a second, and people start several in a row."""
+WAIT_S: Final = 40.0
+"""The longest wait for the process: more than it may take to start, and more than the longest pause before that."""
+PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
+_WELL_S: Final = 60.0
+"""After so long a life, its end is no fault that comes again at once."""
+_TRIES: Final = 3
+"""Attempts to hand an agent over: one that finds a process gone each time is sent away."""
 MAX_CONNECTIONS: Final = 256
 """As many as sessions; each is an agent's process."""
 LOOK_S: Final = 0.5
-"""Between two looks at the action files, while the server is up: two system calls for each file."""
+"""Between two looks at the action files, while the process is up: two system calls for each file."""
+LOOK_RESTING_S: Final = 5.0
+"""Between two looks while there is no process, and nobody to be told."""
 MAX_KEPT_BYTES: Final = 16 << 20
 """Of the file for the relay, which reads no more: five times the longest page of tools."""
 _NOBODY: Final = "-"
@@ -63,59 +90,111 @@ class AgentProtocol:
     """
 
     def __init__(
-        self, door: AgentPort, sessions: Sessions, version: str, signature: Callable[[], object], kept: Path
+        self,
+        door: AgentPort,
+        sessions: Sessions,
+        version: str,
+        signature: Callable[[], object],
+        kept: Path,
+        *,
+        rest_s: float = REST_S,
     ) -> None:
         self._door = door
         self._sessions = sessions
         self._version = version
         self._signature = signature
         self._kept = kept
+        self._rest_s = rest_s
+        self._calls: ToolCalls | None = None
+        self._process: ProtocolProcess | None = None
         self._wanted = anyio.Event()
+        self._waiting = 0
         self._up = anyio.Event()
-        self._server: McpServer | None = None
-        self._mcp: ASGIApp | None = None
         self._connections = 0
         self._answering: set[anyio.CancelScope] = set()
+        self._seen: object = None
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept on the socket until cancelled."""
         async with await SocketListener.from_socket(listener) as accepting, anyio.create_task_group() as tasks:
             tasks.start_soon(accepting.serve, self._connected)
-            with anyio.move_on_after(IMPORT_AFTER_S):
-                await self._wanted.wait()
-            self._server = await anyio.to_thread.run_sync(self._import)
             try:
-                async with self._server.run():
-                    self._mcp = self._server.http_app()
-                    self._up.set()
-                    await self._tell_changes(self._server)
+                await self._keep_running()
             finally:
                 for answering in list(self._answering):
                     answering.cancel()
+                if self._seen is not None:
+                    with anyio.CancelScope(shield=True):
+                        await self._forget_changed()
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`/mcp`, as an ASGI application. Its caller has put the session into `scope["state"]`.
 
-        An answer may be a stream that lasts as long as its client: it breaks off when the daemon stops.
+        An answer may be a stream that lasts as long as its client: it breaks off when the daemon stops, or the process ends.
         """
-        await self._ready()
-        if self._mcp is None:
-            return
+        session = scope["state"]["session"]
         with anyio.CancelScope() as answering:
             self._answering.add(answering)
             try:
-                await self._mcp(scope, receive, send)
+                ours, theirs = exchange_pair()
+                with ours:
+                    try:
+                        with theirs:
+                            channel = await self._hand_over(Request(session), theirs)
+                    except (OSError, TimeoutError):
+                        await _busy(scope, receive, send)
+                    else:
+                        await self._pass_on(ours, channel, Asker(session), scope, receive, send)
             finally:
                 self._answering.discard(answering)
 
-    def _import(self) -> McpServer:
-        from aileron.mcp.server import McpServer
+    async def _pass_on(
+        self, exchange: socket.socket, channel: socket.socket, agent: Asker, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Have the process answer a request. Where it has gone, what was not answered breaks off: it may have been begun."""
+        async with self._answered(channel, agent):
+            with contextlib.suppress(OSError, ExchangeError):
+                await pass_on(exchange, head_of("", scope, is_known=True), receive, send)
 
-        return McpServer(self._door, self._version)
+    @contextlib.asynccontextmanager
+    async def _answered(self, channel: socket.socket, agent: Asker) -> AsyncIterator[None]:
+        """Answer what is asked for this agent meanwhile."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._answer, channel, agent)
+            yield
+            tasks.cancel_scope.cancel()
 
-    async def _ready(self) -> None:
-        self._wanted.set()
-        await self._up.wait()
+    async def _hand_over(self, message: Connection | Request, given: socket.socket) -> socket.socket:
+        """Give the process what an agent has to do with, and keep our end of its channel. Where it turns out to have just gone,
+        the next one gets it. TimeoutError, OSError: then nobody has it.
+        """
+        gone: OSError | None = None
+        for _ in range(_TRIES):
+            process = await self._ready()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    await process.hand_over(message, [given, theirs])
+                except ConnectionError as error:
+                    ours.close()
+                    gone = error
+                    if self._process is process:
+                        self._go_down()
+                except BaseException:
+                    ours.close()
+                    raise
+                else:
+                    return ours
+        raise gone or OSError("no process takes it")
+
+    async def _answer(self, channel: socket.socket, agent: Asker) -> None:
+        """Answer what is asked for this agent until either side ends the channel."""
+        from aileron.mcp.answering import answer_agent
+        from aileron.mcp.calls import ToolCalls
+
+        if self._calls is None:
+            self._calls = ToolCalls(self._door)
+        await answer_agent(channel, self._calls, agent)
 
     async def _connected(self, stream: ByteStream) -> None:
         async with stream:
@@ -123,26 +202,27 @@ class AgentProtocol:
                 _log.warning("%s agents are connected: one more was turned away", MAX_CONNECTIONS)
                 return
             self._connections += 1
-            self._wanted.set()
             try:
                 await self._converse(stream)
-            except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the agent is gone
+            except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # the agent is gone, or the process
             except Exception:  # noqa: BLE001 - the end of a task: one connection never ends the others
                 _log.exception("a connection of the protocol's socket ended unexpectedly")
             finally:
                 self._connections -= 1
 
     async def _converse(self, stream: ByteStream) -> None:
+        self._wanted.set()  # it may start while the agent finds its words
         try:
             first = await _first_line(stream)
         except anyio.EndOfStream:
             return
         session, rest = self._session_of(first)
-        await self._ready()
-        if self._server is not None:
-            process = peer_process(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 - of anyio, not of Django
-            await self._server.serve(_Begun(stream, rest), session, process)
+        raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - of anyio, not of Django
+        agent = Asker(session, peer_process(raw))
+        channel = await self._hand_over(Connection(rest), raw)
+        await stream.aclose()  # it is the process's alone
+        await self._answer(channel, agent)
 
     def _session_of(self, first: bytes) -> tuple[str, bytes]:
         """Who it is, and what is still to be read of what was."""
@@ -155,27 +235,128 @@ class AgentProtocol:
         except AileronError:
             return _NOBODY, rest
 
-    async def _tell_changes(self, server: McpServer) -> None:
-        known, limited = await anyio.to_thread.run_sync(self._signature), self._sessions.limited()
-        await self._keep_answers(server, limited)
-        while True:
-            await anyio.sleep(LOOK_S)
-            found, limited_now = await anyio.to_thread.run_sync(self._signature), self._sessions.limited()
-            if found != known:
-                await server.tools_changed()
-            if (found, limited_now) != (known, limited):
-                known, limited = found, limited_now
-                await self._keep_answers(server, limited)
+    # the process
 
-    async def _keep_answers(self, server: McpServer, limited: frozenset[str]) -> None:
+    async def _keep_running(self) -> None:
+        """Have a process while somebody needs one, until cancelled."""
+        pause_s = PAUSE_S
+        while True:
+            await self._wait_wanted()
+            began = anyio.current_time()
+            if await self._run_one():
+                pause_s = PAUSE_S
+                continue
+            pause_s = PAUSE_S if anyio.current_time() - began > _WELL_S else min(PAUSE_MOST_S, 2 * pause_s)
+            _log.warning(
+                "the process that speaks with agents ended: it is started again with the next one, in %.1f s at the earliest",
+                pause_s,
+            )
+            await anyio.sleep(pause_s)
+
+    async def _wait_wanted(self) -> None:
+        if not self._waiting:
+            self._wanted = anyio.Event()
+        while not self._wanted.is_set():
+            with anyio.move_on_after(LOOK_RESTING_S):
+                await self._wanted.wait()
+            if not self._wanted.is_set():
+                await self._forget_changed()
+
+    async def _run_one(self) -> bool:
+        """Run a process from its start to its end. Return whether it ended because nobody needed it any more."""
+        try:
+            async with protocol_process(self._version, self._rest_s) as process:
+                self._process = process
+                self._up.set()
+                return await self._until_over(process)
+        except (OSError, MessageError) as error:
+            _log.error("the process that speaks with agents could not be spoken to: %s", error)
+            return False
+        finally:
+            self._go_down()
+
+    def _go_down(self) -> None:
+        """Have whoever comes from now on wait for the next process."""
+        self._process = None
+        if self._up.is_set():
+            self._up = anyio.Event()
+
+    async def _until_over(self, process: ProtocolProcess) -> bool:
+        is_done = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._tell_changes, process)
+            is_done = await process.wait_over()
+            self._go_down()  # at once, or who comes now would be lost
+            tasks.cancel_scope.cancel()
+        return is_done
+
+    async def _ready(self) -> ProtocolProcess:
+        """The process, once it serves. TimeoutError."""
+        self._waiting += 1
+        try:
+            with anyio.fail_after(WAIT_S):
+                while (process := self._process) is None:
+                    self._wanted.set()
+                    await self._up.wait()
+                return process
+        finally:
+            self._waiting -= 1
+
+    # changes
+
+    async def _look(self) -> tuple[object, frozenset[str]]:
+        """Return another value whenever the answers that are kept may be others: the actions, or who is limited."""
+        return await anyio.to_thread.run_sync(self._signature), self._sessions.limited()
+
+    async def _tell_changes(self, process: ProtocolProcess) -> None:
+        known, limited = await self._look()
+        with contextlib.suppress(OSError):  # it has gone, which `wait_over` says
+            await self._keep_answers(process, limited)
+            while True:
+                self._seen = known, limited
+                await anyio.sleep(LOOK_S)
+                found, limited_now = await self._look()
+                if found != known:
+                    await process.tell(Changed())
+                if (found, limited_now) != (known, limited):
+                    known, limited = found, limited_now
+                    await self._keep_answers(process, limited)
+
+    async def _forget_changed(self) -> None:
+        """Without a process nobody can say what agents are answered now: what is kept goes once it may be wrong."""
+        seen, self._seen = self._seen, await self._look()
+        if seen is not None and seen != self._seen:
+            with contextlib.suppress(OSError):
+                self._kept.unlink(missing_ok=True)
+
+    async def _keep_answers(self, process: ProtocolProcess, limited: frozenset[str]) -> None:
         """Best effort: without the file, agents wait for the next daemon as long as it takes. Those of `limited`, whose list is
         another, always do.
         """
         try:
-            kept = {"aileron": self._version, "limited": sorted(limited), "results": await server.answers()}
+            results = {
+                version: await self._first_answers(version, is_modern=is_modern)
+                for versions, is_modern in ((process.handshake, False), (process.modern, True))
+                for version in versions
+            }
+            kept = {"aileron": self._version, "limited": sorted(limited), "results": results}
             await anyio.to_thread.run_sync(_write, self._kept, msgspec.json.encode(kept))
         except Exception as error:  # noqa: BLE001 - what only saves time must not end the server of all agents
             _log.warning("what agents are answered first could not be kept: %s", type(error).__name__)
+
+    async def _first_answers(self, version: str, *, is_modern: bool) -> dict[str, Any]:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            channel = await self._hand_over(Connection(b""), theirs)
+            async with self._answered(channel, Asker("")):
+                return await first_answers(ours, version, is_modern=is_modern)
+
+
+async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer that nothing was begun: nobody has seen the request."""
+    problem = "agents cannot be served now; see `aileron daemon logs`"
+    await drained(receive)
+    await failure_answer(AileronError(FailureClass.BUSY, problem, retriable=True).failure)(scope, receive, send)
 
 
 def action_files(directory: Path, state: Path) -> Callable[[], object]:
@@ -237,26 +418,3 @@ async def _first_line(stream: ByteStream) -> bytes:
     while b"\n" not in read and len(read) < _MAX_FIRST:
         read += await stream.receive()
     return read
-
-
-class _Begun(ByteStream):
-    """A stream of which some bytes were read already."""
-
-    def __init__(self, stream: ByteStream, begun: bytes) -> None:
-        self._stream = stream
-        self._begun = begun
-
-    async def receive(self, max_bytes: int = 65536) -> bytes:
-        if self._begun:
-            taken, self._begun = self._begun[:max_bytes], self._begun[max_bytes:]
-            return taken
-        return await self._stream.receive(max_bytes)
-
-    async def send(self, item: bytes) -> None:
-        await self._stream.send(item)
-
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

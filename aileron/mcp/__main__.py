@@ -1,0 +1,30 @@
+"""What the daemon executes: `python -m aileron.mcp SOCKET_FD`. Hides, and serves in a child that nobody ever saw.
+
+Source: aileron/hidden/process.py, which does both. Not here: serving (process.py).
+"""
+
+from __future__ import annotations
+
+import sys
+
+from aileron.hidden.process import work_hidden
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """0 when the daemon let go of it, 1 where the child was traced or ended otherwise."""
+    return work_hidden(int(arguments[0]), _serve)
+
+
+def _serve(control: int) -> int:
+    from aileron.mcp.sdk import import_little  # not before: what is imported is done in the memory that it stays in
+
+    import_little()
+    from aileron.mcp.process import serve_control
+
+    return serve_control(control)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

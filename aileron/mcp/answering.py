@@ -1,0 +1,158 @@
+"""The daemon's end of an agent's channel: answers what the process of the protocol asks for that agent, and nothing else.
+
+Runs in the daemon. The process is not trusted: it parses what agents send. Whose channel it is was established before, and no
+message can say otherwise; what it asks goes through the door of that agent (calls.py).
+
+Rules
+- MAX_UNDER_WAY questions of a channel at once, of MAX_CALLS_BYTES together; meanwhile no other is read.
+- A question that is taken back, or whose channel ends, stops waiting. What has begun goes on (calls.py).
+- A report of progress waits until the one before was heard: an agent that reads nothing gets no more of them. That wait ends
+  with the question.
+- Nothing that was asked or answered is logged.
+
+Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the other end (asking.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import Any, Final
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from aileron.mcp import tools
+from aileron.mcp.agent_port import Asker, Report
+from aileron.mcp.calls import ToolCalls, UnknownTool, bug
+from aileron.mcp.channel import Channel
+from aileron.mcp.messages import (
+    MAX_ASKED_BYTES,
+    Answered,
+    Call,
+    Drop,
+    Heard,
+    List,
+    Listed,
+    MessageError,
+    Progressed,
+    Refused,
+    Said,
+    decode_asked,
+    encode,
+)
+from aileron.mcp.results import ToolResult
+from aileron.model.failure import AileronError
+
+__all__ = ["answer_agent"]
+
+MAX_UNDER_WAY: Final = 128
+"""Twice what a connection may have (lines.MAX_CALLS): those that were taken back end in their own time."""
+MAX_CALLS_BYTES: Final = 16 << 20
+"""Twice what a connection may have (lines.MAX_CALLS_BYTES)."""
+
+
+async def answer_agent(sock: socket.socket, calls: ToolCalls, asker: Asker) -> None:
+    """Answer on this end of the agent's channel until either side ends it; then it is closed."""
+    await _Answering(calls, asker).run(sock)
+
+
+class _Answering:
+    def __init__(self, calls: ToolCalls, asker: Asker) -> None:
+        self._calls = calls
+        self._asker = asker
+        self._channel = Channel(self._take, MAX_ASKED_BYTES)
+        self._tasks: TaskGroup | None = None
+        self._under_way: dict[int, anyio.CancelScope] = {}
+        self._bytes = 0
+        self._unheard: dict[int, anyio.Event] = {}
+
+    async def run(self, sock: socket.socket) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                await self._channel.open(sock)
+                await self._channel.wait_over()
+            finally:
+                self._channel.close()
+            tasks.cancel_scope.cancel()
+
+    def _take(self, message: bytes) -> None:
+        match decode_asked(message):
+            case Drop(id=number):
+                if (scope := self._under_way.get(number)) is not None:
+                    scope.cancel()
+            case Heard(id=number):
+                if (unheard := self._unheard.get(number)) is not None:
+                    unheard.set()
+            case question:
+                self._begin(question, len(message))
+
+    def _begin(self, question: List | Call, size: int) -> None:
+        if self._tasks is None or question.id in self._under_way:
+            raise MessageError("a question twice")
+        self._under_way[question.id] = scope = anyio.CancelScope()
+        self._bytes += size
+        self._tasks.start_soon(self._answer, question, scope, size)
+        if not self._has_room():
+            self._channel.pause()
+
+    def _has_room(self) -> bool:
+        return len(self._under_way) < MAX_UNDER_WAY and self._bytes < MAX_CALLS_BYTES
+
+    async def _answer(self, question: List | Call, scope: anyio.CancelScope, size: int) -> None:
+        try:
+            with scope:
+                said = await (self._listed(question) if isinstance(question, List) else self._called(question))
+                await self._channel.put(encode(said))
+        finally:
+            del self._under_way[question.id]
+            self._bytes -= size
+            if self._has_room():
+                self._channel.resume()
+
+    async def _listed(self, asked: List) -> Said:
+        try:
+            offer = await self._calls.offer(self._asker)
+        except AileronError as error:
+            return Refused(asked.id, "internal", error.failure.message)
+        except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
+            return Refused(asked.id, "internal", bug(error).message)
+        try:
+            page, cursor = ([], None) if offer.is_injected else tools.page_of(offer, asked.cursor)
+        except ValueError as error:
+            return Refused(asked.id, "invalid", f"cursor: {error}")
+        return Listed(asked.id, msgspec.json.encode(page), cursor)
+
+    async def _called(self, asked: Call) -> Said:
+        asker = self._asker._replace(report=self._report_of(asked.id)) if asked.reports else self._asker
+        try:
+            result = await self._result(asker, asked)
+        except UnknownTool as unknown:
+            return Refused(asked.id, "invalid", str(unknown))
+        return Answered(asked.id, result.text, msgspec.json.encode(result.facts), result.is_error)
+
+    async def _result(self, asker: Asker, asked: Call) -> ToolResult:
+        misfit = asked.misfit
+        arguments: dict[str, Any] = {}
+        if misfit is None:
+            try:
+                arguments = msgspec.json.decode(asked.arguments, type=dict[str, Any])
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                misfit = "the arguments are no JSON object"
+        if misfit is not None:
+            return self._calls.misfit(asked.name, misfit)
+        return await self._calls.call(asker, asked.name, arguments)
+
+    def _report_of(self, number: int) -> Report:
+        async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+            unheard = self._unheard[number] = anyio.Event()
+            try:
+                await self._channel.put(encode(Progressed(number, progress, total, message)))
+                await unheard.wait()
+            finally:
+                with contextlib.suppress(KeyError):
+                    del self._unheard[number]
+
+        return report

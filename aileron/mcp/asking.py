@@ -1,0 +1,148 @@
+"""One agent, for the server of the protocol: what it may ask goes to the daemon over the agent's channel, and comes back.
+
+Runs in the process of the protocol, which knows of an agent only this. The daemon knows whose channel it is.
+
+Rules
+- A question that is cancelled is taken back (Drop): it stops waiting, and what has begun goes on.
+- One report of progress is on its way at a time; the daemon sends the next when the agent was told of this one.
+- When the daemon ends the channel, every question ends with AgentGone.
+
+Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the daemon's end (answering.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aileron.mcp.channel import Channel
+from aileron.mcp.messages import (
+    MAX_SAID_BYTES,
+    Answered,
+    Call,
+    Drop,
+    Heard,
+    List,
+    Listed,
+    MessageError,
+    Progressed,
+    Refused,
+    Said,
+    decode_said,
+    encode,
+)
+from aileron.model.misfit import misfit_in
+
+if TYPE_CHECKING:  # the process has no use for what is behind it
+    from aileron.mcp.agent_port import Report
+
+__all__ = ["Agent", "AgentGone", "AskRefused"]
+
+
+_TURNS: Final = 4
+"""Of the event loop before anything is asked: a cancellation that came in the same breath as its call takes two to be heard, and
+then the call is not begun."""
+
+
+class AgentGone(Exception):
+    """The daemon does not answer for this agent any more."""
+
+
+class AskRefused(Exception):
+    """The daemon's refusal, as an error of the protocol. `is_invalid`: the caller sent what there is not."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.message)
+        self.message = refused.message
+        self.is_invalid = refused.kind == "invalid"
+
+
+class Agent:
+    """One for each channel."""
+
+    def __init__(self) -> None:
+        self._channel = Channel(self._take, MAX_SAID_BYTES, self._go)
+        self._waiting: dict[int, asyncio.Queue[Said | None]] = {}  # each holds an answer and a report at most
+        self._last = 0
+        self._is_gone = False
+
+    async def open(self, sock: socket.socket) -> None:
+        """Begin on this end of the channel."""
+        await self._channel.open(sock)
+
+    async def wait_gone(self) -> None:
+        """Return once the daemon does not answer for this agent any more."""
+        await self._channel.wait_over()
+
+    def close(self) -> None:
+        """End the channel."""
+        self._channel.close()
+
+    async def listed(self, cursor: str | None) -> Listed:
+        """One page of the tools. AskRefused, AgentGone."""
+        self._last += 1
+        said = await self._ask(List(self._last, cursor), None)
+        if not isinstance(said, Listed):
+            raise AgentGone
+        return said
+
+    async def call(self, name: str, arguments: dict[str, Any], report: Report | None) -> Answered:
+        """One call of a tool. AskRefused, AgentGone."""
+        self._last += 1
+        document, misfit = _carried(arguments)
+        said = await self._ask(Call(self._last, name, document, misfit, report is not None), report)
+        if not isinstance(said, Answered):
+            raise AgentGone
+        return said
+
+    async def _ask(self, question: List | Call, report: Report | None) -> Said:
+        if self._is_gone:
+            raise AgentGone
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        waiting = self._waiting[question.id] = asyncio.Queue()
+        is_answered = False
+        try:
+            await self._channel.put(encode(question))
+            while isinstance(said := await waiting.get(), Progressed):
+                if report is not None:
+                    await report(said.progress, said.total, said.message)
+                self._channel.put_at_once(encode(Heard(question.id)))
+            is_answered = True
+        finally:
+            del self._waiting[question.id]
+            if not is_answered:
+                self._channel.put_at_once(encode(Drop(question.id)))
+        if said is None:
+            raise AgentGone
+        if isinstance(said, Refused):
+            raise AskRefused(said)
+        return said
+
+    def _go(self) -> None:
+        self._is_gone = True
+        for waiting in self._waiting.values():
+            waiting.put_nowait(None)
+
+    def _take(self, message: bytes) -> None:
+        said = decode_said(message)
+        waiting = self._waiting.get(said.id)
+        if waiting is None:
+            return  # it was taken back, and this was on its way
+        if waiting.qsize() > 1:
+            raise MessageError("more is said than was asked")
+        waiting.put_nowait(said)
+
+
+def _carried(arguments: dict[str, Any]) -> tuple[bytes, str | None]:
+    """The arguments as JSON; or, where it cannot carry them, what is wrong. The SDK's parsers let more through than JSON has."""
+    misfit = misfit_in(arguments)
+    if misfit is None:
+        try:
+            return msgspec.json.encode(arguments), None
+        except (ValueError, OverflowError, RecursionError, TypeError):
+            misfit = "the arguments hold a value that JSON cannot carry"
+    return b"", misfit

@@ -1,0 +1,127 @@
+"""A stream of messages between two processes of ours: each is its length in four bytes, big-endian, and so many bytes.
+
+Runs on both sides of a channel (messages.py) and trusts neither. A message is written whole or not at all, whenever who writes it
+is cancelled; who does not read stops the writer in `put`. Whoever cannot take more messages stops the other side with `pause`.
+
+Rules
+- A message has at most as many bytes as was said when the channel was made. A longer one, or one that `take` refuses with
+  MessageError, ends the channel.
+- After its end nothing is taken, and what is put is thrown away.
+
+Source: asyncio's flow control of transports and protocols. Not here: what the messages mean (asking.py, answering.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from aileron.mcp.messages import MessageError
+
+__all__ = ["Channel"]
+
+_LENGTH: Final = 4
+_log = logging.getLogger(__name__)
+
+
+class Channel(asyncio.Protocol):
+    """One end. `take` gets each message, and returns at once; so does `ended`, which is called at the end of it."""
+
+    def __init__(self, take: Callable[[bytes], None], most: int, ended: Callable[[], None] = lambda: None) -> None:
+        self._take = take
+        self._most = most
+        self._ended = ended
+        self._held = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._over = asyncio.Event()
+        self._is_paused = False
+
+    async def open(self, sock: socket.socket) -> None:
+        """Begin on this end of a socket pair, which is the channel's from now on."""
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
+
+    async def put(self, message: bytes) -> None:
+        """Send a message once the other side has read what was sent before."""
+        await self._writable.wait()
+        self.put_at_once(message)
+
+    def put_at_once(self, message: bytes) -> None:
+        """Send a few bytes, whatever waits to be read."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(len(message).to_bytes(_LENGTH, "big") + message)
+
+    def pause(self) -> None:
+        """Take no more messages for now."""
+        if self._transport is not None and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Take messages again, first those that are here already."""
+        if self._transport is not None and self._is_paused:
+            self._is_paused = False
+            self._take_held()
+            if not self._is_paused and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def close(self) -> None:
+        """End it, at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_over(self) -> None:
+        """Return once either side has ended it."""
+        await self._over.wait()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take each message that is whole now."""
+        self._held += data
+        self._take_held()
+
+    def pause_writing(self) -> None:
+        """The other side does not read."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over; nobody waits for it any more."""
+        self._held.clear()
+        self._writable.set()
+        self._over.set()
+        self._ended()
+
+    def _take_held(self) -> None:
+        try:
+            while not self._is_paused and (message := self._next()) is not None:
+                self._take(message)
+        except MessageError as error:
+            _log.error("a channel was ended: %s", error)
+            self.close()
+
+    def _next(self) -> bytes | None:
+        """The next message; None until it is here whole. MessageError."""
+        if len(self._held) < _LENGTH:
+            return None
+        end = _LENGTH + int.from_bytes(self._held[:_LENGTH], "big")
+        if end - _LENGTH > self._most:
+            raise MessageError(f"a message of {end - _LENGTH} bytes: at most {self._most} are taken")
+        if len(self._held) < end:
+            return None
+        message = bytes(self._held[_LENGTH:end])
+        del self._held[:end]
+        return message

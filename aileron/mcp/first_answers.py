@@ -1,0 +1,59 @@
+"""What the server answers a client first, asked of it as any client asks: for the file from which the relay answers before there
+is a daemon.
+
+Runs in the daemon, at a connection of its own to the process of the protocol. What it hears is bounded, and is JSON or nothing.
+
+Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: the file (daemon/http/mcp.py), who
+reads it (relay_early.py).
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+import anyio
+import msgspec
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+__all__ = ["first_answers"]
+
+_ANSWERS_S: Final = 10.0
+"""For the first answers of one version: they take milliseconds, and a loop that is busy ten times that."""
+_MAX_ANSWER_BYTES: Final = 16 << 20
+"""One of them: what the relay takes as a message."""
+_META: Final = "io.modelcontextprotocol"
+
+
+async def first_answers(connection: socket.socket, version: str, *, is_modern: bool) -> dict[str, Any]:
+    """The results of `initialize` or `server/discover`, and of the first page of `tools/list`, by method. `connection` is new,
+    and closed here. TimeoutError; ValueError and anyio's errors of streams for an answer that is none.
+    """
+    results: dict[str, Any] = {}
+    with anyio.fail_after(_ANSWERS_S):
+        async with await SocketStream.from_socket(connection) as stream:
+            lines = BufferedByteReceiveStream(stream)
+            for method, asked in _first_questions(version, is_modern=is_modern).items():
+                await stream.send(asked)
+                while method not in results:
+                    message = msgspec.json.decode(await lines.receive_until(b"\n", _MAX_ANSWER_BYTES), type=dict)
+                    if message.get("id") == method:
+                        results[method] = message.get("result")
+    return {method: result for method, result in results.items() if result is not None}
+
+
+def _first_questions(version: str, *, is_modern: bool) -> dict[str, bytes]:
+    """What a client of this version begins with, by method, under the method's name as its id."""
+    nobody = {"name": "aileron", "version": "0"}
+
+    def asks(method: str, params: dict[str, Any]) -> bytes:
+        return msgspec.json.encode({"jsonrpc": "2.0", "id": method, "method": method, "params": params}) + b"\n"
+
+    if is_modern:
+        envelope = {"_meta": {f"{_META}/protocolVersion": version, f"{_META}/clientInfo": nobody}}
+        envelope["_meta"][f"{_META}/clientCapabilities"] = {}
+        return {method: asks(method, envelope) for method in ("server/discover", "tools/list")}
+    hello = asks("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": nobody})
+    done = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+    return {"initialize": hello, "tools/list": done + asks("tools/list", {})}

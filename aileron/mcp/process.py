@@ -1,0 +1,219 @@
+"""The process that speaks the protocol with agents, once nobody can look into it: it has the SDK, which parses what they send.
+
+Takes connections of run/mcp.sock and requests to /mcp from the daemon, each with a channel, and serves them. It has no key, no
+file and no socket but these, and asks the daemon for everything (asking.py). Whoever takes it over has what the agents that are
+connected say and hear, and can ask what they may ask; the vault, the ledger and what a person decides are not there.
+
+Rules
+- Everything that is needed later is imported before it confines itself: then no file can be opened, and no connection begun.
+- It ends with the daemon, and when the daemon lets go of the control socket.
+- When nobody has used it for a while it says so. What the daemon sent meanwhile counts as use: `taken` says what had come.
+
+Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: how it came to be nobody's to look into (hidden/process.py), when
+it is started and ended (daemon/http/mcp.py).
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401 - what is not imported now cannot be any more
+import gc
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio._backends._asyncio
+from anyio.abc import ByteStream, SocketStream, TaskGroup
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from aileron.hidden.confine import compiled, confine
+from aileron.hidden.packets import received_with
+from aileron.hidden.start import send
+from aileron.ingress.exchange import Exchange, scope_of
+from aileron.mcp.asking import Agent
+from aileron.mcp.messages import (
+    MAX_PACKET,
+    Changed,
+    Connection,
+    Message,
+    MessageError,
+    Ready,
+    Request,
+    Resting,
+    Start,
+    decode_order,
+    encode,
+)
+from aileron.mcp.server import McpServer
+from aileron_sandbox import kernel
+
+__all__ = ["serve_control"]
+
+DATA_BYTES: Final = 2 << 30
+"""RLIMIT_DATA. Bounded by what is counted in lines.py and server.py; this is for what was not thought of: it ends, and is started
+anew."""
+LOG_BYTES: Final = 32 << 20
+"""RLIMIT_FSIZE: standard error is the daemon's log, which is put aside at 5 MiB."""
+_LOOKS: Final = 10
+"""At whether anybody uses it, while it rests."""
+_LET_GO_S: Final = 10.0
+"""For the daemon to take an answer and close its end: microseconds, unless its event loop is held up."""
+_log = logging.getLogger(__name__)
+_Serve = Callable[[Agent], Awaitable[None]]
+
+
+def serve_control(descriptor: int) -> int:
+    """Do what is told over the control socket. 0 when the daemon lets go of it. MessageError where it is no daemon that tells."""
+    control = socket.socket(fileno=descriptor)
+    logging.basicConfig(level=logging.WARNING, format="mcp: %(levelname)s %(name)s: %(message)s")
+    packet, _, _ = received_with(control, MAX_PACKET, 0)
+    start = decode_order(packet)  # MessageError where the daemon has gone: an empty packet is no order
+    if not isinstance(start, Start):
+        raise MessageError("the first order is not to start")
+    server = McpServer(start.version)
+    confine(compiled(_calls, "no agent is served"), data_bytes=DATA_BYTES, file_bytes=LOG_BYTES)
+    gc.collect()
+    gc.freeze()  # what was imported stays: it is not looked through again and again
+    control.setblocking(False)
+    anyio.run(_Process(control, start, server).run)
+    return 0
+
+
+def _calls() -> bytes:
+    """The list of a process that has its sockets and gets no others."""
+    from aileron_sandbox.filters import compile_login
+
+    return compile_login(forks=False)
+
+
+class _Process:
+    """Everything, until the daemon lets go."""
+
+    def __init__(self, control: socket.socket, start: Start, server: McpServer) -> None:
+        self._control = control
+        self._rest_s = start.rest_s
+        self._server = server
+        self._taken = 0
+        self._serving = 0
+        self._used_at = 0.0
+
+    async def run(self) -> None:
+        async with self._server.run(), anyio.create_task_group() as tasks:
+            await self._say(Ready(list(HANDSHAKE_PROTOCOL_VERSIONS), list(MODERN_PROTOCOL_VERSIONS)))
+            tasks.start_soon(self._rest)
+            await self._obey(tasks)
+            tasks.cancel_scope.cancel()
+
+    async def _obey(self, tasks: TaskGroup) -> None:
+        while True:
+            await anyio.wait_readable(self._control)
+            try:
+                packet, descriptors, _ = received_with(self._control, MAX_PACKET, 2, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
+            if not packet:
+                return
+            order, passed = decode_order(packet), [socket.socket(fileno=number) for number in descriptors]
+            match order, passed:
+                case Connection(begun=begun), [connection, channel]:
+                    serve = partial(self._serve_connection, connection, begun)
+                case Request(session=session), [exchange, channel]:
+                    serve = partial(self._serve_request, exchange, session)
+                case Changed(), []:
+                    await self._server.tools_changed()
+                    continue
+                case _:
+                    raise MessageError("an order that is none now")
+            self._taken += 1
+            self._serving += 1
+            tasks.start_soon(self._counted, channel, serve)
+
+    async def _say(self, message: Message) -> None:
+        await send(self._control, encode(message))
+
+    async def _rest(self) -> None:
+        """Say when nobody has used it for as long as was asked; meanwhile give back what was needed and is no more."""
+        self._used_at = anyio.current_time()
+        while True:
+            await anyio.sleep(self._rest_s / _LOOKS)
+            gc.collect()
+            kernel.return_free_memory()
+            now = anyio.current_time()
+            if self._serving or self._server.http_sessions:
+                self._used_at = now
+            elif now - self._used_at >= self._rest_s:
+                self._used_at = now
+                await self._say(Resting(self._taken))
+
+    async def _counted(self, channel: socket.socket, serve: _Serve) -> None:
+        try:
+            await self._for_agent(channel, serve)
+        except Exception as error:  # noqa: BLE001 - the end of a task: one agent never ends the others
+            _log.error("what an agent asked ended unexpectedly: %s", type(error).__name__)
+        finally:
+            self._serving -= 1
+            self._used_at = anyio.current_time()
+
+    async def _for_agent(self, channel: socket.socket, serve: _Serve) -> None:
+        agent = Agent()
+        await agent.open(channel)
+        try:
+            await serve(agent)
+        finally:
+            agent.close()
+
+    async def _serve_connection(self, connection: socket.socket, begun: bytes, agent: Agent) -> None:
+        """Serve for as long as the daemon answers for this agent."""
+        async with anyio.create_task_group() as tasks:
+
+            async def end() -> None:
+                await agent.wait_gone()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(end)
+            with connection:
+                stream = await SocketStream.from_socket(connection)
+                await self._server.serve(_Begun(stream, begun), agent)
+            tasks.cancel_scope.cancel()
+
+    async def _serve_request(self, sock: socket.socket, session: str, agent: Agent) -> None:
+        """Serve until the server is done: an answer of which all was sent is not cancelled when the daemon lets go of it, or the
+        SDK would take the request for one that failed, and forget the session that it began.
+        """
+        with sock:
+            exchange = Exchange(sock)
+            head = await exchange.head()
+            if head is None:
+                return  # the client was gone before its request was here
+            state = {"session": session, "agent": agent}
+            scope = {**scope_of(head), "scheme": "http", "server": None, "state": state}
+            await self._server.http_app()(scope, exchange.receive, exchange.send)
+            # Closed with something unread, the socket would take what was sent from it away again (ingress/exchange.py).
+            with anyio.move_on_after(_LET_GO_S):
+                while (await exchange.receive())["type"] != "http.disconnect":
+                    pass
+
+
+class _Begun(ByteStream):
+    """A stream of which some bytes were read already."""
+
+    def __init__(self, stream: ByteStream, begun: bytes) -> None:
+        self._stream = stream
+        self._begun = begun
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        if self._begun:
+            taken, self._begun = self._begun[:max_bytes], self._begun[max_bytes:]
+            return taken
+        return await self._stream.receive(max_bytes)
+
+    async def send(self, item: bytes) -> None:
+        await self._stream.send(item)
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

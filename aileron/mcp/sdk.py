@@ -1,0 +1,34 @@
+"""Import only what is needed of the SDK: 15 MiB and a fifth of a second less.
+
+The packages `mcp` and `mcp.server` import a client, a framework and a web server, of which the low-level server uses nothing.
+In a process that only serves, they are packages without code of their own; their modules are what they are.
+
+Not here: which modules those are (server.py).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Final
+
+__all__ = ["import_little"]
+
+_PACKAGES: Final = ("mcp", "mcp.server")
+
+
+def import_little() -> None:
+    """From now on, in this process. ImportError where the SDK is not installed."""
+    for name in _PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.submodule_search_locations is None:
+            raise ImportError(f"{name} is not installed with aileron: install aileron again")
+        bare = ModuleType(name)
+        bare.__spec__ = ModuleSpec(name, None, is_package=True)
+        bare.__path__ = list(spec.submodule_search_locations)
+        sys.modules[name] = bare
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], last, bare)

@@ -1,0 +1,208 @@
+"""An agent's channel between the daemon and the process of the protocol, as a process that was taken over would use it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import anyio
+import msgspec
+import pytest
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.mcp.agent_port import Asker
+from aileron.mcp.answering import MAX_UNDER_WAY, answer_agent
+from aileron.mcp.calls import ToolCalls
+from aileron.mcp.channel import Channel
+from aileron.mcp.messages import (
+    MAX_ASKED_BYTES,
+    Answered,
+    Asked,
+    Call,
+    Drop,
+    Heard,
+    List,
+    Listed,
+    Progressed,
+    Refused,
+    Said,
+    decode_asked,
+    decode_said,
+    encode,
+)
+from tests.mcp.peers import DictDoor, offered
+
+DEADLINE_S: Final = 30.0
+
+
+def framed(message: bytes) -> bytes:
+    """A message as it stands in the stream."""
+    return len(message).to_bytes(4, "big") + message
+
+
+def call(number: int, name: str = "slow", *, arguments: bytes = b"{}", reports: bool = False) -> Call:
+    """A call that a good process would pass on."""
+    return Call(number, name, arguments, None, reports)
+
+
+class Taken:
+    """The process's end, in other hands."""
+
+    def __init__(self, stream: SocketStream) -> None:
+        self._stream = stream
+        self._lines = BufferedByteReceiveStream(stream)
+
+    async def say(self, *asked: Asked | bytes) -> None:
+        """These messages, or bytes as they are."""
+        await self._stream.send(
+            b"".join(message if isinstance(message, bytes) else framed(encode(message)) for message in asked)
+        )
+
+    async def hear(self) -> Said:
+        """The next message. anyio.IncompleteRead at the end."""
+        size = int.from_bytes(await self._lines.receive_exactly(4), "big")
+        return decode_said(await self._lines.receive_exactly(size))
+
+
+@contextlib.asynccontextmanager
+async def taken(door: DictDoor) -> AsyncIterator[Taken]:
+    """The channel of an agent of the session `ses-1`."""
+    ours, theirs = socket.socketpair()
+    with anyio.fail_after(DEADLINE_S):
+        async with await SocketStream.from_socket(theirs) as stream, anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_agent, ours, ToolCalls(door), Asker("ses-1"))
+            yield Taken(stream)
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_what_is_asked_is_asked_by_the_agent_of_the_channel() -> None:
+    """No message names a session; the list, a call and a tool that is not there are answered under their numbers."""
+    door = DictDoor(offered("quick"))
+    async with taken(door) as process:
+        await process.say(List(1, None), call(2, "quick", arguments=b'{"topic":"x"}'), call(3, "none"), List(4, "mine"))
+        answers = [await process.hear() for _ in range(4)]
+
+    said = {answer.id: answer for answer in answers}
+    assert [(asked.session, asked.action, asked.args) for asked in door.calls] == [("ses-1", "quick", {"topic": "x"})]
+    listed, answered = said[1], said[2]
+    assert isinstance(listed, Listed)
+    assert "quick" in [tool["name"] for tool in msgspec.json.decode(listed.tools)]
+    assert isinstance(answered, Answered)
+    assert msgspec.json.decode(answered.facts)["status"] == "completed"
+    assert said[3] == Refused(3, "invalid", "Unknown tool: none")
+    assert said[4] == Refused(4, "invalid", "cursor: not a cursor of this server")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "arguments", [b"", b"[]", b"{", b'{"topic": NaN}', b"\xff", b'{"a":' * 5000 + b"1" + b"}" * 5000]
+)
+async def test_arguments_that_are_none_are_refused_and_the_channel_goes_on(arguments: bytes) -> None:
+    """As an answer that a model reads; nothing comes to the door."""
+    door = DictDoor(offered("quick"))
+    async with taken(door) as process:
+        await process.say(call(1, "quick", arguments=arguments))
+        refused = await process.hear()
+        assert isinstance(refused, Answered)
+        facts = msgspec.json.decode(refused.facts)
+        assert (facts["status"], facts["error"]["class"], door.calls) == ("failed", "bad_input", [])
+
+        await process.say(call(2, "quick"))
+        assert (await process.hear()).id == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "breach",
+    [
+        framed(b"\xc1"),
+        framed(encode(Progressed(1, 1.0, None, None))),
+        framed(encode(call(1))),
+        (MAX_ASKED_BYTES + 1).to_bytes(4, "big"),
+    ],
+    ids=["no message", "a message of the other side", "a number twice", "too long"],
+)
+async def test_what_cannot_be_said_ends_the_channel_and_what_is_under_way(breach: bytes) -> None:
+    """A moment ago it was answered."""
+    door = DictDoor(offered("slow"))
+    door.hold = anyio.Event()
+    async with taken(door) as process:
+        await process.say(call(1), List(2, None))
+        assert (await process.hear()).id == 2
+        await door.begun.wait()
+        await process.say(breach)
+        with pytest.raises(anyio.IncompleteRead):
+            await process.hear()
+        await door.cancelled.wait()
+
+
+@pytest.mark.anyio
+async def test_so_many_are_under_way_and_the_others_wait() -> None:
+    """They are begun as those before them end; what is taken back before that is not begun at all."""
+    door = DictDoor(offered("slow"))
+    door.hold = anyio.Event()
+    async with taken(door) as process:
+        await process.say(*(call(number) for number in range(MAX_UNDER_WAY + 40)), Drop(MAX_UNDER_WAY + 39))
+        await anyio.wait_all_tasks_blocked()
+        assert len(door.calls) == MAX_UNDER_WAY
+        door.hold.set()
+        said = [(await process.hear()).id for _ in range(MAX_UNDER_WAY + 39)]
+
+    assert sorted(said) == list(range(MAX_UNDER_WAY + 39))
+
+
+@pytest.mark.anyio
+async def test_one_report_is_on_its_way_at_a_time() -> None:
+    """Who does not say that it was heard gets no other, and holds up nothing but its own call."""
+
+    class Reporting(DictDoor):
+        async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
+            number = (seen or 0) + 1
+            if number > 3:
+                return {"status": "completed", "audit_id": asked, "result": "sent"}
+            return {"status": "running", "audit_id": asked, "progress": {"number": number, "done": number}}
+
+    door = Reporting(offered("slow"), offered("quick"))
+    door.answers["slow"] = {"status": "running", "run_id": "run-1"}
+    async with taken(door) as process:
+        await process.say(call(1, reports=True))
+        heard = [await process.hear()]
+        await process.say(call(2, "quick"))
+        assert (await process.hear()).id == 2
+        while isinstance(heard[-1], Progressed):
+            await process.say(Heard(1))
+            heard.append(await process.hear())
+
+    assert [report.progress for report in heard if isinstance(report, Progressed)] == [1, 2, 3]
+    assert isinstance(heard[-1], Answered)
+
+
+@given(st.lists(st.binary(max_size=30)), st.data())
+def test_any_split_of_the_stream_gives_the_same_messages(messages: list[bytes], data: st.DataObject) -> None:
+    """Where the kernel cuts it means nothing."""
+    stream = b"".join(map(framed, messages))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    found: list[bytes] = []
+
+    async def feed() -> None:
+        channel = Channel(found.append, 30)
+        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            channel.data_received(stream[start:end])
+
+    anyio.run(feed)
+
+    assert found == messages
+
+
+@given(
+    st.one_of(st.builds(List, st.integers(0, 9), st.none() | st.text()), st.builds(call, st.integers(0, 9), st.text()))
+)
+def test_what_is_encoded_is_decoded_as_it_was(asked: Asked) -> None:
+    """For whatever a caller may have written into it."""
+    assert decode_asked(encode(asked)) == asked

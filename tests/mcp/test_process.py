@@ -1,0 +1,184 @@
+"""The process that speaks the protocol: that it comes with the first agent, goes after the last, and takes nothing with it.
+
+The daemon's side of it and the process are real; the actions are those of a door that keeps its runs in a dict (peers.py). With
+the whole daemon: tests/daemon/test_protocol.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import psutil
+import pytest
+
+from aileron.audit.log import Audit
+from aileron.daemon.http import mcp
+from aileron.daemon.http.mcp import AgentProtocol
+from aileron.daemon.http.sessions import Sessions
+from aileron.ingress.known import KnownCallers
+from aileron.ledger.sqlite import Ledger
+from tests.mcp.peers import DictDoor, RawPeer, offered
+
+pytestmark = [pytest.mark.anyio, pytest.mark.jail]
+
+DEADLINE_S: Final = 60.0
+REST_S: Final = 0.3
+
+
+class Home:
+    """Where the protocol is served, by what door, and what the relay is told first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "mcp.sock"
+        self.kept = folder / "run" / "mcp-answers.json"
+        self.kept.parent.mkdir(mode=0o700)
+        self.door = DictDoor(offered("quick"), offered("slow"))
+        self.signature = 0
+
+    @contextlib.asynccontextmanager
+    async def agent(self) -> AsyncIterator[RawPeer]:
+        """An agent that has shaken hands."""
+        async with await anyio.connect_unix(self.socket) as stream:
+            peer = RawPeer(stream, lambda: None)
+            await peer.open()
+            yield peer
+
+    async def works(self) -> bool:
+        """Whether a new agent is served."""
+        async with self.agent() as peer:
+            await peer.call(1, "quick")
+            return bool((await peer.hear())["result"]["structuredContent"]["status"] == "completed")
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path, rest_s: float = REST_S) -> AsyncIterator[Home]:
+    """The protocol, as the daemon serves it."""
+    home = Home(folder)
+    with Ledger.open(folder / "ledger.db", folder, "1.2.3") as ledger, anyio.fail_after(DEADLINE_S):
+        sessions = Sessions(Audit(ledger), ledger, KnownCallers())
+        protocol = AgentProtocol(home.door, sessions, "1.2.3", lambda: home.signature, home.kept, rest_s=rest_s)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(home.socket))
+            listener.listen()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(protocol.serve, listener)
+                yield home
+                tasks.cancel_scope.cancel()
+
+
+def processes() -> list[psutil.Process]:
+    """The one that was started, and the one that it hides; none where there is none."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "aileron.mcp" in child.cmdline():
+                found += [child, *child.children()]
+    return found
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Return once it holds, which other processes see to."""
+    while not holds():
+        await anyio.sleep(0.01)
+
+
+async def test_it_comes_with_the_first_agent_and_goes_after_the_last(tmp_path: Path) -> None:
+    """While one is connected it stays, however quiet that is; the next agent has another."""
+    async with served(tmp_path) as home:
+        assert processes() == []
+        async with home.agent() as peer:
+            before = processes()
+            await anyio.sleep(3 * REST_S)
+            await peer.call(1, "quick")
+            assert (await peer.hear())["id"] == 1
+            assert processes() == before
+            assert len(before) == 2
+        await until(lambda: processes() == [])
+        assert await home.works()
+        assert {process.pid for process in processes()}.isdisjoint(process.pid for process in before)
+    assert processes() == []
+
+
+async def test_one_that_is_killed_ends_its_connections_and_another_comes(tmp_path: Path) -> None:
+    """What waits for an answer stops waiting, as where an agent goes; nobody else has to do anything."""
+    async with served(tmp_path) as home:
+        home.door.hold = anyio.Event()
+        async with home.agent() as peer:
+            await peer.call(1, "slow")
+            await home.door.begun.wait()
+            killed = processes()[-1]
+            killed.send_signal(signal.SIGKILL)
+            assert await peer.hear() is None
+            await home.door.cancelled.wait()
+        home.door.hold = None
+        await until(lambda: processes() == [])
+        assert await home.works()
+        assert killed.pid not in [process.pid for process in processes()]
+
+
+async def test_one_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent that came meanwhile waits, and is served by the next."""
+    good = sys.executable
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    async with served(tmp_path) as home, anyio.create_task_group() as tasks:
+
+        async def agent() -> None:
+            assert await home.works()
+
+        tasks.start_soon(agent)
+        await until(lambda: "it ended before it had hidden" in caplog.text)
+        monkeypatch.setattr(sys, "executable", good)
+
+
+async def test_who_waits_too_long_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection ends, so that it can say so."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    monkeypatch.setattr(mcp, "WAIT_S", 0.3)
+    async with served(tmp_path) as home, await anyio.connect_unix(home.socket) as stream:
+        await stream.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        assert await RawPeer(stream, lambda: None).hear() is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may look into it")
+async def test_it_has_its_sockets_and_nothing_else(tmp_path: Path) -> None:
+    """No file, no way to one, and nobody of the same user can look into it; it is the process that parses what agents send."""
+    async with served(tmp_path) as home, home.agent():
+        _, hidden = processes()
+        status = Path(f"/proc/{hidden.pid}/status").read_text()
+        opened = [link for link in Path(f"/proc/{hidden.pid}/fd").iterdir() if int(link.name) > 2]
+
+        assert "_pydantic_core" in Path(f"/proc/{hidden.pid}/maps").read_text()
+        assert ("Seccomp:\t2" in status, "NoNewPrivs:\t1" in status) == (True, True)
+        assert os.stat(f"/proc/{hidden.pid}/environ").st_uid == 0
+        assert {os.readlink(link).partition(":")[0] for link in opened} == {"socket", "anon_inode"}
+
+
+@pytest.mark.parametrize("changes", [False, True])
+async def test_what_is_kept_goes_when_it_may_be_wrong(tmp_path: Path, changes: bool) -> None:
+    """Without the process nobody can say what agents are answered; a daemon that ends leaves only what is so."""
+    async with served(tmp_path) as home:
+        assert await home.works()
+        await until(home.kept.exists)
+        await until(lambda: processes() == [])
+        home.signature += changes
+    assert home.kept.exists() is not changes
+    if not changes:
+        names = {tool["name"] for tool in results_of(home)["2025-11-25"]["tools/list"]["tools"]}
+        assert {"quick", "slow"} <= names
+
+
+def results_of(home: Home) -> dict[str, Any]:
+    """What is kept, by version and method."""
+    results: dict[str, Any] = json.loads(home.kept.read_bytes())["results"]
+    return results
