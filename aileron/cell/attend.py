@@ -6,7 +6,7 @@ hostile: what goes to a terminal goes through the filter (terminal_filter.py), w
 Rules
 - Keys are the cell's: Ctrl-C and Ctrl-Z are bytes, and its own terminal makes signals of them. Where standard input is no
   terminal, SIGINT, SIGQUIT and SIGTSTP come to us, and are handed on.
-- SIGTERM and SIGHUP are handed on. The agent may want to put something away: the cell is closed after `PATIENCE_S`.
+- SIGTERM and SIGHUP are handed on. The agent may want to put something away: the cell is closed after `patience_s`.
 - The agent stops: the terminal is put back, and we stop as the kernel would have stopped us, our whole job, so that the shell
   knows. `fg` continues us, we continue the agent, and what it had turned on is turned on again.
 - Nobody is there to continue us (an orphaned group, as of a terminal's first program): the agent goes on at once.
@@ -104,7 +104,14 @@ class Ending(msgspec.Struct, frozen=True):
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
-def attend(cell: RunningCell, streams: Streams, doors: Sequence[Door], published: Sequence[Published] = ()) -> Ending:
+def attend(
+    cell: RunningCell,
+    streams: Streams,
+    doors: Sequence[Door],
+    published: Sequence[Published] = (),
+    *,
+    patience_s: float = PATIENCE_S,
+) -> Ending:
     """Begin the agent in a cell that was started with these streams, and stay until it has ended and the cell is closed.
 
     Every listener of the cell needs a door of its name (ValueError). OSError: the agent's program could not be executed. Only
@@ -117,7 +124,7 @@ def attend(cell: RunningCell, streams: Streams, doors: Sequence[Door], published
         undo.callback(cell.close)
         loop = Loop()
         undo.callback(loop.close)
-        attendance = undo.enter_context(contextlib.closing(_Attendance(cell, streams, loop)))
+        attendance = undo.enter_context(contextlib.closing(_Attendance(cell, streams, loop, patience_s)))
         relays = undo.enter_context(contextlib.closing(Relays(loop)))
         for name, listeners in cell.listeners.items():
             relays.serve(listeners, by_name[name])
@@ -129,9 +136,10 @@ def attend(cell: RunningCell, streams: Streams, doors: Sequence[Door], published
 class _Attendance:
     """One agent, from its beginning to its end."""
 
-    def __init__(self, cell: RunningCell, streams: Streams, loop: Loop) -> None:
+    def __init__(self, cell: RunningCell, streams: Streams, loop: Loop, patience_s: float) -> None:
         self._cell = cell
         self._loop = loop
+        self._patience_s = patience_s
         self._ending: Ending | None = None
         self._is_closing = False
         self._undo = contextlib.ExitStack()
@@ -250,7 +258,7 @@ class _Attendance:
             self._cell.signal(number)
             if number in _LAST and not self._is_closing:
                 self._is_closing = True
-                self._loop.later(PATIENCE_S, functools.partial(self._give_up, number))
+                self._loop.later(self._patience_s, functools.partial(self._give_up, number))
 
     def _resize(self) -> None:
         if self._terminal is not None and self._cell.terminal is not None:
@@ -258,7 +266,7 @@ class _Attendance:
 
     def _give_up(self, number: int) -> None:
         if self._ending is None:
-            why = f"still running {PATIENCE_S:.0f} s after {signal.Signals(number).name}"
+            why = f"still running {self._patience_s:g} s after {signal.Signals(number).name}"
             self._ending = Ending(None, signal.SIGKILL, why)
 
     def _happened(self, event: Event, signals: _Signals) -> None:

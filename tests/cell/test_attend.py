@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attended import agent, attended
+from tests.support.ports import reserve_ports
 from tests.support.raw_terminal import RawTerminal
 from tests.support.tmux import Tmux
 
@@ -109,14 +110,17 @@ def test_a_signal_is_handed_on(number: signal.Signals) -> None:
 def test_an_agent_that_does_not_end_is_ended() -> None:
     """After its time, which is said."""
     with subprocess.Popen(
-        attended(*agent("stubborn")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        attended(*agent("stubborn"), patience="0.2"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 137
-    assert b"still running 10 s after SIGTERM" in err
+    assert b"still running 0.2 s after SIGTERM" in err
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:
@@ -337,9 +341,7 @@ def test_a_door_and_a_published_port_lead_where_they_should(tmp_path: Path) -> N
         thread.join(DEADLINE_S)
     assert heard == [b"token\nhello\n"]
     assert said.stdout == b"from outside\r\n"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = reserve_ports(1)
     with subprocess.Popen(
         attended(*agent("serve"), publish=f"{port}:3000"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     ) as process:

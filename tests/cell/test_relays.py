@@ -10,7 +10,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ import pytest
 from aileron.cell.loop import BUFFER, Loop
 from aileron.cell.publish import Publish, Published, PublishRefused, parse_publish
 from aileron.cell.relays import Door, Relays, unix_target
+from tests.support.ports import reserve_ports
+from tests.support.waiting import wait_still, wait_until
 
 DEADLINE_S = 20.0
 
@@ -33,6 +35,7 @@ class Place:
         self._undo.enter_context(self._wake)
         self._undo.enter_context(wake)
         self._is_over = False
+        self.turns = 0
         self.loop.watch(wake.fileno(), 1, lambda _: self._end())
         self._thread = threading.Thread(target=self._run)
 
@@ -54,6 +57,7 @@ class Place:
     def _run(self) -> None:
         while not self._is_over:
             self.loop.turn()
+            self.turns += 1
         self.relays.close()
         self.loop.close()
 
@@ -74,14 +78,6 @@ def place() -> Iterator[Place]:
     made = Place()
     yield made
     made.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Until it holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def reached(listener: socket.socket) -> socket.socket:
@@ -155,7 +151,7 @@ def test_who_has_finished_sending_is_still_answered(place: Place, door: tuple[so
         server.shutdown(socket.SHUT_WR)
 
         assert (asked, everything(client)) == (b"question", b"answer")
-        until(lambda: place.relays.connections == 0)
+        wait_until(lambda: place.relays.connections == 0, "no connection is left")
 
 
 @pytest.mark.parametrize("goes", ["client", "server"])
@@ -180,8 +176,8 @@ def test_who_goes_away_is_gone_for_the_other(
             except (BrokenPipeError, ConnectionResetError):
                 return True
 
-        until(is_over)
-    until(lambda: place.relays.connections == 0)
+        wait_until(is_over, "the other end is closed")
+    wait_until(lambda: place.relays.connections == 0, "no connection is left")
 
 
 def test_who_does_not_read_is_not_read_for(door: tuple[socket.socket, socket.socket]) -> None:
@@ -189,11 +185,15 @@ def test_who_does_not_read_is_not_read_for(door: tuple[socket.socket, socket.soc
     inside, target = door
     with reached(inside) as client, accepted(target) as server:
         client.setblocking(False)
-        sent, quiet_since = 0, time.monotonic()
-        while time.monotonic() - quiet_since < 0.5:
+        sizes: list[int] = []
+
+        def send() -> int:
             with contextlib.suppress(BlockingIOError):
-                sent += client.send(b"x" * 65536)
-                quiet_since = time.monotonic()
+                while True:
+                    sizes.append(client.send(b"x" * 65536))
+            return sum(sizes)
+
+        sent = wait_still(send, "the sender waits")
         server.sendall(b"the other way")
         client.settimeout(DEADLINE_S)
 
@@ -226,7 +226,7 @@ def test_a_target_that_comes_back_in_time_is_reached(place: Place, tmp_path: Pat
     place.start()
     with reached(inside) as client:
         client.sendall(b"early")
-        until(lambda: place.relays.connections == 1)
+        wait_until(lambda: place.relays.connections == 1, "the connection is accepted")
         target = place.listener(tmp_path / "late")
         with accepted(target) as server:
             assert server.recv(5, socket.MSG_WAITALL) == b"early"
@@ -240,8 +240,8 @@ def test_a_target_that_stays_away_is_a_closed_connection(place: Place, tmp_path:
     began = time.monotonic()
     with reached(inside) as client:
         assert everything(client) == b""
-    assert 0.3 <= time.monotonic() - began < DEADLINE_S / 2
-    until(lambda: place.relays.connections == 0)
+    assert time.monotonic() - began >= 0.3
+    wait_until(lambda: place.relays.connections == 0, "no connection is left")
 
 
 def test_a_door_has_so_many_connections_and_the_next_waits(place: Place, tmp_path: Path) -> None:
@@ -280,33 +280,27 @@ def test_without_descriptors_a_connection_waits(place: Place, tmp_path: Path) ->
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
         try:
             place.start()
-            spent = time.thread_time() + time.process_time()
-            time.sleep(0.2)  # what is looked at is how little happens in this time
-            spent = time.thread_time() + time.process_time() - spent
+            wait_still(lambda: place.turns, "the loop rests")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         client.sendall(b"x")
         with accepted(target) as server:
             assert server.recv(1) == b"x"
-    assert spent < 0.15
 
 
-def test_one_stream_is_fast(door: tuple[socket.socket, socket.socket]) -> None:
-    """Far less than the 200 MB/s that are wanted: enough to see that it became something else."""
+def test_one_stream_is_fast(place: Place, door: tuple[socket.socket, socket.socket]) -> None:
+    """Much is passed on in each turn of the loop, whatever else the machine does: a turn takes some 20 µs."""
     inside, target = door
-    block = b"x" * (1 << 20)
+    size = 32 << 20
     with reached(inside) as client, accepted(target) as server:
         reader = threading.Thread(target=lambda: everything(server))
         reader.start()
-        began = time.monotonic()
-        for _ in range(200):
-            client.sendall(block)
+        before = place.turns
+        client.sendall(b"x" * size)
         client.shutdown(socket.SHUT_WR)
         reader.join(DEADLINE_S)
-        speed = 200 * len(block) / (time.monotonic() - began)
-    print(f"{speed / 1e6:.0f} MB/s")
 
-    assert speed > 20e6
+    assert size / (place.turns - before) > 16_384
 
 
 # --publish
@@ -330,13 +324,6 @@ def test_what_is_no_port_is_said(text: str) -> None:
         parse_publish(text)
 
 
-def free_port() -> int:
-    """One that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_a_published_port_leads_into_the_cell_from_loopback_alone(place: Place) -> None:
     """From both of its addresses, to the port that was said; not from another address of this machine."""
     server = place.listener()
@@ -346,7 +333,7 @@ def test_a_published_port_leads_into_the_cell_from_loopback_alone(place: Place) 
         asked.append(port)
         return socket.create_connection(server.getsockname(), 5)
 
-    published = place.published(Publish(free_port(), 3000))
+    published = place.published(Publish(*reserve_ports(1), 3000))
     place.relays.serve(published.listeners, published.door(connect))
     place.start()
     for listener in published.listeners:
@@ -366,7 +353,7 @@ def test_a_server_that_is_not_there_is_a_closed_connection_at_once(place: Place)
         asked.append(port)
         raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody")
 
-    published = place.published(Publish(free_port(), 3000))
+    published = place.published(Publish(*reserve_ports(1), 3000))
     place.relays.serve(published.listeners, published.door(connect))
     place.start()
     with reached(published.listeners[0]) as client:

@@ -249,7 +249,7 @@ def test_a_title_is_made_harmless_and_the_one_before_comes_back() -> None:
 def test_memory_is_bounded_whatever_is_unfinished() -> None:
     """A string that never ends is not kept, and takes no longer for that."""
     filtered = TerminalFilter()
-    began = time.monotonic()
+    began = time.process_time()
     for begin in (b"\x1b]2;", b"\x1bP", b"\x1b[", b"\x1b("):
         filtered.feed(begin)
         for _ in range(2000):
@@ -258,7 +258,7 @@ def test_memory_is_bounded_whatever_is_unfinished() -> None:
         filtered.feed(b"\x18\x1b\\")
 
     assert filtered.feed(b"after") == b"after"
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 # At the end

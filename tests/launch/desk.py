@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from aileron.launch.agents import AGENTS
 from tests.cli.command import Command, Said
 from tests.launch.stand_in import placed
 from tests.support.home import DaemonHome
+from tests.support.waiting import wait_text
 
 __all__ = ["DEADLINE_S", "NAMES", "Desk"]
 
@@ -58,10 +58,7 @@ class Desk:
     @property
     def record(self) -> dict[str, Any]:
         """What the agent wrote down; waits for it."""
-        until = time.monotonic() + DEADLINE_S
-        while not self.record_file.exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        found: dict[str, Any] = json.loads(self.record_file.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(wait_text(self.record_file))
         return found
 
     def sessions(self) -> list[dict[str, Any]]:

@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
 import tty
 from pathlib import Path
 from typing import Any
 
 __all__ = ["placed"]
+
+_DEADLINE_S = 20.0
 
 
 def placed(directory: Path, *names: str) -> Path:
@@ -74,11 +76,11 @@ def main() -> int:
 def _detach() -> None:
     if os.fork():
         return
-    parent = os.getpid()
+    parent = os.pidfd_open(os.getpid())
     if os.fork():
         os._exit(0)
-    while os.getppid() == parent:
-        time.sleep(0.001)
+    # Its children are another's by the time that its end is told, exit_notify() in kernel/exit.c.
+    select.select([parent], [], [], _DEADLINE_S)
     path = Path(os.environ["STAND_IN_RECORD"] + ".detached")
     path.with_suffix(".new").write_text(json.dumps([os.getpid(), os.getppid()]), encoding="utf-8")
     path.with_suffix(".new").rename(path)
@@ -133,7 +135,9 @@ def _asked() -> list[Any]:
             if number == 1:
                 process.stdin.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
             process.stdin.flush()
-            answers.append(json.loads(process.stdout.readline()))
+            # A notification may come in between: that the tools have changed, say.
+            said = map(json.loads, process.stdout)
+            answers.append(next(message for message in said if message.get("id") == number))
         process.stdin.close()
     return answers
 

@@ -8,8 +8,6 @@ import os
 import re
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import pytest
 from tests.cli.command import Command
 from tests.launch.desk import DEADLINE_S, NAMES, Desk
 from tests.support.home import PASSPHRASE
+from tests.support.waiting import end_of, wait_gone, wait_text, wait_until
 
 _INJECTED = re.compile(r"https?://[a-z0-9.:]+/inject/[A-Za-z0-9_-]+")
 _BASE_URLS = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "ANTHROPIC_HOST", "OPENAI_HOST")
@@ -130,10 +129,8 @@ def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
         desk.start("launch", "pi", STAND_IN="term") as one,
         desk.start("launch", "pi", STAND_IN="term", STAND_IN_RECORD=str(second)) as other,
     ):
-        while not second.exists() and other.poll() is None:
-            time.sleep(0.01)
-        tokens = [json.loads(file.read_text())["environment"]["AILERON_SESSION_TOKEN"] for file in (second,)]
-        tokens.append(desk.record["environment"]["AILERON_SESSION_TOKEN"])
+        records = [json.loads(wait_text(second, unless=end_of(other))), desk.record]
+        tokens = [record["environment"]["AILERON_SESSION_TOKEN"] for record in records]
         for launcher in (one, other):
             launcher.send_signal(signal.SIGTERM)
             launcher.communicate(timeout=DEADLINE_S)
@@ -265,11 +262,11 @@ def test_the_session_of_a_launcher_that_was_killed_ends(desk: Desk) -> None:
         launcher.wait(DEADLINE_S)
         with contextlib.suppress(ProcessLookupError):
             os.kill(agent, signal.SIGKILL)
-    until = time.monotonic() + DEADLINE_S
-    while (found := desk.daemon.must("GET", f"/v1/sessions/{session}"))[
-        "status"
-    ] == "open" and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_until(
+        lambda: desk.daemon.must("GET", f"/v1/sessions/{session}")["status"] != "open",
+        "the session of a killed one ends",
+    )
+    found = desk.daemon.must("GET", f"/v1/sessions/{session}")
 
     assert (found["status"], found["reason"], found["exit_code"]) == ("ended", "process gone", None)
     assert tree(desk.path / "person") == person
@@ -281,25 +278,17 @@ def test_a_process_that_leaves_its_agent_stays_with_the_session(desk: Desk) -> N
     with desk.start("launch", "pi", STAND_IN="detach") as launcher:
         agent = desk.record["pid"]
         detached = Path(f"{desk.record_file}.detached")
-        _until(detached.exists)
-        pid, parent = json.loads(detached.read_text(encoding="utf-8"))
+        pid, parent = json.loads(wait_text(detached))
         found = [one["id"] for one in desk.daemon.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
 
         assert parent == launcher.pid
         assert found == [desk.sessions()[0]["id"]]
         os.kill(pid, signal.SIGKILL)
-        _until(lambda: not Path(f"/proc/{pid}").exists())
+        wait_gone(pid)
         assert launcher.poll() is None
         os.kill(agent, signal.SIGKILL)
         launcher.communicate(timeout=DEADLINE_S)
     assert launcher.returncode == 128 + signal.SIGKILL
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 # The vault

@@ -1,6 +1,6 @@
 """A program in a real cell, attended as `aileron launch --jail` does, without a daemon: for tests of terminals and signals.
 
-    python -m tests.support.attended [--publish HOSTPORT:PORT] [--door PATH] -- WORD…
+    python -m tests.support.attended [--publish HOSTPORT:PORT] [--door PATH] [--patience SECONDS] -- WORD…
 
 The cell shows /usr, this Python, and nothing else. With `--door` it has a listener of TCP at port 7000 that leads to the Unix
 socket at PATH. The exit code is the ending's. If the end was not the agent's own doing, why stands on standard error.
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from aileron.cell.attend import attend
+from aileron.cell.attend import PATIENCE_S, attend
 from aileron.cell.publish import Published, parse_publish
 from aileron.cell.relays import Door, unix_target
 from aileron.cell.terminal import streams_of_ours
@@ -35,10 +35,10 @@ def agent(name: str, *words: str) -> list[str]:
     return [_PYTHON, "-I", "-S", _INSIDE, name, *words]
 
 
-def attended(*words: str, publish: str | None = None, door: str | None = None) -> list[str]:
-    """The words that attend a program."""
-    options = [*(["--publish", publish] if publish else []), *(["--door", door] if door else [])]
-    return [sys.executable, "-P", "-m", "tests.support.attended", *options, "--", *words]
+def attended(*words: str, **options: str) -> list[str]:
+    """The words that attend a program, with options by name."""
+    given = [word for name, value in options.items() for word in (f"--{name}", value)]
+    return [sys.executable, "-P", "-m", "tests.support.attended", *given, "--", *words]
 
 
 def main() -> int:
@@ -62,7 +62,8 @@ def main() -> int:
     published = [Published(parse_publish(given["--publish"]))] if "--publish" in given else []
     streams = streams_of_ours()
     environment = {"PATH": "/usr/bin", "TERM": os.environ.get("TERM", "xterm")}
-    ending = attend(Cell.start(policy, words, environment, streams), streams, doors, published)
+    patience_s = float(given.get("--patience", PATIENCE_S))
+    ending = attend(Cell.start(policy, words, environment, streams), streams, doors, published, patience_s=patience_s)
     if ending.why is not None:
         print(f"attended: {ending.why}", file=sys.stderr)
     return ending.exit_code
