@@ -27,7 +27,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -156,7 +155,7 @@ class Console(TogetherConsole):
 
     def on_resize(self) -> None:
         """Textual has `size` changed only after this: what is laid out here would be so for the size before."""
-        self.guard.disturb(now=time.monotonic())
+        self.guard.disturb(now=self.now())
         self.call_later(self._take_size)
 
     def _take_size(self) -> None:
@@ -183,7 +182,7 @@ class Console(TogetherConsole):
                 self._forget_preview()
         entry = self._entry()
         if entry is not None and entry.is_open and is_over(entry):
-            self.guard.show(entry.id, self.guard.digest, now=time.monotonic(), closed=EXPIRED)
+            self.guard.show(entry.id, self.guard.digest, now=self.now(), closed=EXPIRED)
         if self.card is not None and self._review is not None:
             left_s = seconds_left(self._review.question.expires_at)
             self._view.go_on(closed=self._why_closed(), left_s=left_s)
@@ -320,7 +319,7 @@ class Console(TogetherConsole):
                     self._begin("decide", self._taken_back, name)
 
             what = Text(f"withdraw: {entry.row}\nasked by {entry.asker}; it will not run")
-            self.push_screen(Confirm(lambda _: what, None, verb="withdraw"), said)
+            self.push_screen(Confirm(lambda _: what, None, verb="withdraw", now=self.now), said)
 
     async def _taken_back(self, name: str) -> None:
         if await self._tried(self._daemon.cancel, name) is not None:
@@ -423,7 +422,7 @@ class Console(TogetherConsole):
 
     def action_snooze(self) -> None:
         """No bell and no notification for a while."""
-        self._quiet_until = time.monotonic() + _SNOOZE_S
+        self._quiet_until = self.now() + _SNOOZE_S
         self._tell("bell and notifications muted for 10 minutes")
 
     async def action_back(self) -> None:
@@ -437,7 +436,7 @@ class Console(TogetherConsole):
     def action_pane(self, name: str) -> None:
         """One of the five screens."""
         self.query_one("#panes", ContentSwitcher).current = name
-        self.guard.disturb(now=time.monotonic())
+        self.guard.disturb(now=self.now())
         self._rows_of(name).focus()
         self._show_frame()
         self._begin("pane", self._look_at_pane)
@@ -501,7 +500,7 @@ class Console(TogetherConsole):
                 self._begin("vault", self._turn_vault)
 
         words = "lock the vault: runs that need a credential fail, and nothing can be decided, until it is unlocked"
-        self.push_screen(Confirm(lambda _: Text(words), None, verb="lock"), said)
+        self.push_screen(Confirm(lambda _: Text(words), None, verb="lock", now=self.now), said)
 
     async def _turn_vault(self) -> None:
         from aileron.model.failure import AileronError
@@ -538,7 +537,8 @@ class Console(TogetherConsole):
             if is_yes:
                 self._begin("end", self._ended, work, name)
 
-        self.push_screen(Confirm(lambda width: Text(f"end {what}\n\n").append(facts(width)), None, verb="end"), said)
+        told = Confirm(lambda width: Text(f"end {what}\n\n").append(facts(width)), None, verb="end", now=self.now)
+        self.push_screen(told, said)
 
     async def _ended(self, work: Callable[[str], None], name: str) -> None:
         await self._tried(work, name)

@@ -102,9 +102,12 @@ class ConsoleBase(App[None]):
         who_else: Callable[[], str | None],
         theme: str | None = None,
         clock: Callable[[], float] = since_boot,
+        now: Callable[[], float] = time.monotonic,
         is_terminal: bool | None = None,
     ) -> None:
-        """`is_terminal`: whether what it runs on has a title and notifications; None: as Textual finds it."""
+        """`now` is the clock by which keys are pressed, in seconds. `is_terminal`: whether what it runs on has a title and
+        notifications; None: as Textual finds it.
+        """
         # Textual would turn colours into greys, alarms into the darkest; as it treats a terminal's own colours, none are left.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
@@ -113,6 +116,7 @@ class ConsoleBase(App[None]):
             self.theme = theme
         self._daemon: Final = daemon
         self._hooks: Final = hooks
+        self.now: Final = now
         self.waiting: Final = PendingList()
         self.guard: Final = Guard()
         self.key_session: Final = KeySession(
@@ -445,7 +449,7 @@ class ConsoleBase(App[None]):
             yield
             well = True
         finally:
-            self.input_guard.ended(now=time.monotonic(), well=well)
+            self.input_guard.ended(now=self.now(), well=well)
 
     async def on_event(self, event: Event) -> None:
         """A key, or a paste, is dropped while a person may still be typing what is not asked for any more.
@@ -491,7 +495,7 @@ class ConsoleBase(App[None]):
         for number, handler in before.items():
             signal.signal(number, handler)
         self._hooks.take()
-        self.guard.disturb(now=time.monotonic())
+        self.guard.disturb(now=self.now())
         if failed is not None:
             raise failed
 

@@ -10,7 +10,6 @@ Not here: when a key counts (guard.py), what is signed and sent (sending.py), th
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING, Final, Literal
 
 from rich.text import Text
@@ -60,7 +59,7 @@ class DecidingConsole(NewsConsole):
         def facts(width: int) -> Text:
             return rendering.joined(self._view.rows(card, width, MOST_TOP))
 
-        self.push_screen(Confirm(facts, card.word), said)
+        self.push_screen(Confirm(facts, card.word, now=self.now), said)
 
     def action_deny(self) -> None:
         """A no, with a reason; of all that are marked."""
@@ -118,7 +117,7 @@ class DecidingConsole(NewsConsole):
             return "decide on the queue screen: press 1"
         if self.default_screen.has_class("narrow") and not self.default_screen.has_class("open"):
             return "not on screen: press Enter to show it"
-        now = time.monotonic() if self._pressed_at is None else self._pressed_at
+        now = self.now() if self._pressed_at is None else self._pressed_at
         return self.guard.refusal(now=now, is_approval=decision == "approve")
 
     def _second_step(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,8 +94,8 @@ class NewsConsole(TellingConsole):
         for name in news.gone:
             await self._settle(name)
         if news.new:
-            self.guard.arrive(now=time.monotonic())
-            if self._has_looked and time.monotonic() >= self._quiet_until:
+            self.guard.arrive(now=self.now())
+            if self._has_looked and self.now() >= self._quiet_until:
                 self.bell()
                 self._announce(news.new)
         self._has_looked = True
@@ -109,7 +108,7 @@ class NewsConsole(TellingConsole):
         from aileron.tui.terminal_signals import notification, notification_way
 
         self._unannounced += [(self.waiting[name].asker, self.waiting[name].action) for name in names]
-        way, now = notification_way(os.environ), time.monotonic()
+        way, now = notification_way(os.environ), self.now()
         if way is not None and now - self._told_at >= NOTICE_S:
             self._told_at = now
             self._tell_terminal(notification(way, self._unannounced[:_MOST_UNTOLD]))
@@ -154,5 +153,5 @@ class NewsConsole(TellingConsole):
 
     def _regain(self) -> None:
         self.lost, self._is_asking = None, False
-        self.guard.regain_daemon(now=time.monotonic())
+        self.guard.regain_daemon(now=self.now())
         self._show_frame()

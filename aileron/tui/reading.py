@@ -8,7 +8,6 @@ Not here: how it is laid out (view.py, review/card.py), keys that decide (decisi
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
@@ -73,7 +72,7 @@ class ReadingConsole(ConsoleBase):
         self._review = self.card = self._record = self._edit = None
         self._view.turn(is_whole=False)
         self._view.scroll_to_begin()
-        self.guard.show(name, None, now=time.monotonic())
+        self.guard.show(name, None, now=self.now())
         if name is not None:
             self._view.say(Text("loading …", style="dim"))
             self._reload()
@@ -82,7 +81,7 @@ class ReadingConsole(ConsoleBase):
         """An edit of it is on its way: what it is about to replace can be decided no more, whatever the daemon tells of it."""
         self._editing.add(name)
         self._review = self.card = None
-        self.guard.cannot_show(name, _EDITING, now=time.monotonic())
+        self.guard.cannot_show(name, _EDITING, now=self.now())
         self._view.say(Text(f"{_EDITING} …", style="dim"))
         self._show_frame()
 
@@ -140,9 +139,9 @@ class ReadingConsole(ConsoleBase):
         self._has_record_shown = self._record is not None
         if review.digest != self.guard.digest or has_ended:
             self._view.scroll_to_begin()
-        self.guard.show(self.selected, review.digest, now=time.monotonic(), closed=self._why_closed())
+        self.guard.show(self.selected, review.digest, now=self.now(), closed=self._why_closed())
         if has_ended or self.card != before:
-            self.guard.disturb(now=time.monotonic())
+            self.guard.disturb(now=self.now())
             self.guard.read_anew()
         self._view.put(
             self.card,
@@ -157,7 +156,7 @@ class ReadingConsole(ConsoleBase):
         """It is not such that it could be decided."""
         if name == self.selected and name not in self._editing:
             self._review = self.card = None
-            self.guard.cannot_show(name, why, now=time.monotonic())
+            self.guard.cannot_show(name, why, now=self.now())
             self._view.say(Text(f"! {visible(why)}", style="bold red"))
 
     def on_view_all_seen(self, event: View.AllSeen) -> None:

@@ -14,7 +14,6 @@ Not here: what the answers bring about (decisions.py, app.py).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -98,14 +97,18 @@ class Confirm(_Once, ModalScreen[bool]):
     CSS = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_no", "back")]
 
-    def __init__(self, facts: Callable[[int], Text], word: str | None, verb: str = "approve") -> None:
+    def __init__(
+        self, facts: Callable[[int], Text], word: str | None, verb: str = "approve", *, now: Callable[[], float]
+    ) -> None:
         super().__init__()
         self._facts: Final = facts
         self._word: Final = word
         self._verb: Final = verb
         self._width = 0
         """Cells of a row for which the facts are laid out."""
-        self.since = time.monotonic()
+        self._now: Final = now
+        self.since = math.inf
+        """When it came up: a key that was pressed sooner decides nothing."""
 
     def compose(self) -> ComposeResult:
         self._width = _width_in_box(self.app.size.width)
@@ -121,7 +124,7 @@ class Confirm(_Once, ModalScreen[bool]):
                 yield Static(Text(_BACK, style="dim"), id="hint")
 
     def on_mount(self) -> None:
-        self.since = time.monotonic()
+        self.since = self._now()
 
     def on_resize(self, event: Resize) -> None:
         """What is to be typed, and where, is on the screen however small that is."""
@@ -194,7 +197,7 @@ class ReadConfirm(Confirm):
         """Whether its end is on the screen; it stays read, and what is read then settles like anything that came up."""
         facts = self.query_one("#facts", VerticalScroll)
         if not self._is_read and facts.size.height and facts.scroll_y >= facts.max_scroll_y:
-            self._is_read, self.since = True, time.monotonic()
+            self._is_read, self.since = True, self._now()
 
     def _is_settled(self, at: float) -> bool:
         if not self._is_read:

@@ -71,7 +71,8 @@ class TogetherConsole(DecidingConsole):
                 self._begin("decide", self._approve_several, reviews)
 
         self.push_screen(
-            ReadConfirm(functools.partial(_whole, card), card.word, verb=f"approve all {len(reviews)}"), said
+            ReadConfirm(functools.partial(_whole, card), card.word, verb=f"approve all {len(reviews)}", now=self.now),
+            said,
         )
 
     async def _reviewed(self, name: str) -> Review | None:

@@ -110,8 +110,8 @@ class MariaDB:
             cwd="/",
             **self._as(),
         )
-        said = (self._directory / "log").read_text
-        wait_until(self._is_ready, "mariadbd starts", seen=said, unless=end_of(self._server))
+        says = (self._directory / "log").read_text
+        wait_until(self._is_ready, "mariadbd starts", seen=says, unless=end_of(self._server))
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -1,4 +1,4 @@
-"""Ports of 127.0.0.1 for servers that have to be told theirs before they start.
+"""Ports of loopback for servers that have to be told theirs before they start.
 
     (port,) = reserve_ports(1)
 
@@ -23,12 +23,12 @@ _MAX_HELD: Final = 64
 """Descriptors. By the time the oldest is let go its server listens, or has ended."""
 
 
-def reserve_ports(count: int) -> list[int]:
-    """Return so many ports that nobody else is given, all different."""
+def reserve_ports(count: int, address: str = "127.0.0.1") -> list[int]:
+    """Return so many ports of an address of this machine that nobody else is given, all different."""
     for _port in range(count):
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("127.0.0.1", 0))
+        sock.bind((address, 0))
         _held.append(sock)
     ports = [sock.getsockname()[1] for sock in list(_held)[-count:]]
     while len(_held) > _MAX_HELD:

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 import pytest
 
-from tests.support.waiting import Late, wait_until
+from tests.support.waiting import wait_until
 
 __all__ = ["Tmux"]
 
@@ -88,14 +88,14 @@ class Tmux:
         self.do("send-keys", "-l", text)
         self.do("send-keys", "Enter")
 
-    def until(self, *wanted: str, within_s: float = _DEADLINE_S) -> str:
+    def until(self, *wanted: str) -> str:
         """Until all of these stand on the screen; the screen."""
 
         def look() -> str | None:
             text = self.text
             return text if all(one in text for one in wanted) else None
 
-        return str(wait_until(look, f"{wanted} are shown", within_s=within_s, seen=lambda: self.text))
+        return str(wait_until(look, f"{wanted} are shown", within_s=_DEADLINE_S, seen=lambda: self.text))
 
     def until_over(self) -> None:
         """Until the program has ended."""
@@ -103,15 +103,16 @@ class Tmux:
 
     def until_pressed(self, key: str, wanted: str) -> str:
         """Until a key has done this; it is pressed again where it was pressed too early, as a person would."""
-        patience_s, over = 0.0, time.monotonic() + _DEADLINE_S
-        while True:
-            try:
-                return self.until(wanted, within_s=patience_s)
-            except Late:
-                if time.monotonic() > over:
-                    raise
+
+        def look() -> str | None:
+            text = self.text
+            if wanted in text:
+                return text
             self.keys(key)
-            patience_s = _KEY_S
+            time.sleep(_KEY_S)
+            return None
+
+        return str(wait_until(look, f"{key} shows {wanted}", within_s=_DEADLINE_S, seen=lambda: self.text))
 
     def _tmux(self, *words: str) -> list[str]:
         return ["env", "-u", "TMUX", "tmux", "-S", str(self._folder / "s"), *words]

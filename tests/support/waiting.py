@@ -24,22 +24,28 @@ import os
 import select
 import socket
 import subprocess
+import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 __all__ = [
     "DEADLINE_S",
     "Late",
     "end_of",
+    "give_turns",
     "try_lock",
+    "unread",
     "wait_ended",
     "wait_gone",
     "wait_listening",
+    "wait_signalled",
     "wait_still",
     "wait_still_async",
     "wait_text",
@@ -139,6 +145,12 @@ async def wait_until_async(
         await anyio.sleep(patience.pause_s(found))
 
 
+async def give_turns() -> None:
+    """Give every other task of this event loop many turns: for what nothing but this loop does, and what it must not do."""
+    for _turn in range(50):
+        await anyio.lowlevel.checkpoint()
+
+
 def wait_still(look: Callable[[], _T], what: str, *, for_s: float = 0.3, within_s: float = DEADLINE_S) -> _T:
     """Wait until what `look` returns has not changed for some time, and return it: for what must not happen, or stops."""
     patience, found = _Patience(what, within_s), look()
@@ -181,12 +193,15 @@ def end_of(process: subprocess.Popen[Any]) -> Callable[[], str]:
     return lambda: "" if process.poll() is None else f"it ended with {process.returncode}"
 
 
-def wait_listening(process: subprocess.Popen[Any], *ports: int, says: Callable[[], str] = str) -> None:
+def wait_listening(
+    process: subprocess.Popen[Any], *ports: int, says: Callable[[], str], within_s: float = DEADLINE_S
+) -> None:
     """Wait until a server accepts connections at these ports of 127.0.0.1; Late has the end of what it `says`."""
     for port in ports:
         wait_until(
             functools.partial(_listens, port),
             f"{process.args!r} listens at port {port}",
+            within_s=within_s,
             seen=says,
             unless=end_of(process),
         )
@@ -198,6 +213,11 @@ def _listens(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def unread(sock: socket.socket) -> int:
+    """Return how many bytes have come that nobody has read yet; FIONREAD of ioctl_tty(2)."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def try_lock(file: IO[bytes]) -> bool:
@@ -231,6 +251,23 @@ def wait_ended(pid: int, *, within_s: float = DEADLINE_S) -> None:
 
 def _is_reaped(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
+
+
+def wait_signalled(*pids: int) -> None:
+    """Wait until no signal is on its way to any of these processes: each has been taken, or has ended its process."""
+    for pid in pids:
+        wait_until(
+            lambda pid=pid: not _pending(pid), f"process {pid} takes its signals", seen=lambda pid=pid: _pending(pid)
+        )
+
+
+def _pending(pid: int) -> list[str]:
+    """Pending signals of a process and of its first thread, as proc_pid_status(5) has them; none of one that has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [field for field in fields if field.startswith(("SigPnd:", "ShdPnd:")) and int(field.split()[1], 16)]
 
 
 def _status(pid: int) -> str:

@@ -11,16 +11,8 @@ from pathlib import Path
 import pytest
 from textual import _wait
 
-from aileron.tui import guard, screens
 from tests.support.fake_daemon import FakeDaemon
 from tests.tui.consoles import World
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key is dead for a twentieth of a second; the tests about that time put it right."""
-    monkeypatch.setattr(guard, "SETTLED_S", 0.05)
-    monkeypatch.setattr(screens, "SETTLED_S", 0.05)
 
 
 @pytest.fixture(autouse=True)

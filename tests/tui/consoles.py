@@ -5,8 +5,8 @@
         await shown.press("A")
 
 A `World` is one home: what waits in it, what happens there, who signs. `Shown` is a console of it that runs without a terminal
-(Textual's Pilot): keys, clicks and sizes go in, the text of the screen comes out. Nothing is waited for by sleeping, but for the
-time in which a key is dead, which is a time.
+(Textual's Pilot): keys, clicks and sizes go in, the text of the screen comes out. The clock of its keys stands still, until a
+test moves it: no key is dead for longer or shorter than a test says.
 
 Not here: golden screens (tests/support/screens.py), what the real daemon says (tests/cli/test_console_terminal.py).
 """
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
-import anyio
+import pytest
 from rich.segment import Segment
+from textual import message
 from textual.events import Key
 from textual.pilot import Pilot
 
@@ -36,12 +37,22 @@ from tests.cli.person import APPROVER
 from tests.cli.questions import Approver, plan, question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
 from tests.support.screens import text_of
+from tests.support.waiting import wait_until_async
 
-__all__ = ["Shown", "World", "named"]
+__all__ = ["Clock", "Shown", "World", "named"]
 
-_DEADLINE_S: Final = 10.0
 _ASKED_AT: Final = "2026-11-21T04:00:00Z"
 _ROUTE: Final = "/v1/action-approvals"
+
+
+class Clock:
+    """Seconds at which keys are pressed and something comes up: they stand still until they are moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class World:
@@ -63,6 +74,7 @@ class World:
         """Why a key press may be somebody else's."""
         self.security_keys: SecurityKeyHooks | None = None
         """What is plugged in, and whose hands are there."""
+        self.clock = Clock()
         self.is_held = False
         """Whether the console has the terminal to itself."""
         self.rows: list[dict[str, Any]] = []
@@ -161,14 +173,17 @@ class World:
     ) -> AsyncIterator[Shown]:
         """One that runs, and has read what there is."""
         self.who_else = not_kept
+        options = {"now": self.clock, **options}
         app = Console(DaemonClient(self.home), self.hooks(), who_else=lambda: self.who_else, **options)
-        async with app.run_test(size=size, notifications=True) as pilot:
-            shown = Shown(app, pilot)
-            await shown.until("daemon ok")
-            yield shown
-            with self._changed:  # nobody waits for news of a test that is over
-                self._is_gone = True
-                self._changed.notify_all()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(message, "_time", SimpleNamespace(get_time=self.clock))  # when a key was pressed
+            async with app.run_test(size=size, notifications=True) as pilot:
+                shown = Shown(app, pilot, self.clock)
+                await shown.until("daemon ok")
+                yield shown
+                with self._changed:  # nobody waits for news of a test that is over
+                    self._is_gone = True
+                    self._changed.notify_all()
 
     # the daemon's part
 
@@ -208,8 +223,10 @@ class World:
 class Shown:
     """A console that runs: what it shows, and the person's hands."""
 
-    def __init__(self, app: Console, pilot: Pilot[None]) -> None:
+    def __init__(self, app: Console, pilot: Pilot[None], clock: Clock | None = None) -> None:
+        """`clock` is the console's; None: a test that moves none."""
         self.app = app
+        self.clock = clock or Clock()
         self.pilot = pilot
         self.told: list[str] = []
         """What was said in passing, in order."""
@@ -265,10 +282,7 @@ class Shown:
     async def until(self, wanted: str | Callable[[], object]) -> None:
         """Until this stands on the screen, or is so."""
         is_so = wanted if callable(wanted) else lambda: wanted in self.text
-        until = time.monotonic() + _DEADLINE_S
-        while not is_so():
-            assert time.monotonic() < until, f"{wanted} is not to be seen:\n{self.text}\n{self.told}"
-            await anyio.sleep(0.01)
+        await wait_until_async(is_so, f"{wanted} is shown", seen=lambda: f"{self.text}\n{self.told}")
         await self.pilot.pause()
 
     async def until_told(self, wanted: str) -> None:
@@ -281,9 +295,10 @@ class Shown:
         await self.until(lambda: unwanted not in self.text)
 
     async def settled(self) -> None:
-        """Until what has come up last stands there long enough."""
-        await anyio.sleep(guard.SETTLED_S * 1.1)
-        await self.pilot.pause()
+        """As when what has come up last stands there long enough."""
+        for _refresh in range(2):  # what comes up with the next refresh has come up
+            await self.pilot.pause()
+        self.clock.now += guard.SETTLED_S * 1.1
 
     def rested(self) -> None:
         """As if no key was pressed for so long after a prompt was broken off that they count again."""

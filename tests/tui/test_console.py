@@ -46,13 +46,12 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_two_hundred_that_wait_are_listed_in_their_order(world: World) -> None:
-    """All of them, as they came, in no time that a person would notice much; the last is reached, and the first again."""
+    """All of them, as they came, by no more requests than a few; the last is reached, and the first again."""
     world.ask(*(named(f"a{number:03}") for number in range(200)))
-    began = time.monotonic()
     async with world.console() as shown:
         await shown.until("200 waiting")
         await shown.until("goes to")
-        took_s = time.monotonic() - began
+        asked = len(world.fake.seen)
         await shown.press("end")
         await shown.until("a199 1.2.0")
         rows = [row.split()[2] for row in shown.rows[2:7]]
@@ -62,7 +61,7 @@ async def test_two_hundred_that_wait_are_listed_in_their_order(world: World) -> 
         await shown.until("a000 1.2.0")
 
     assert rows == ["A195:", "A196:", "A197:", "A198:", "A199:"]
-    assert took_s < 15
+    assert asked < 20
 
 
 async def test_what_is_decided_stays_in_its_place(world: World) -> None:
@@ -270,12 +269,10 @@ async def test_a_slow_daemon_holds_no_key_back(world: World) -> None:
             for key, path in (("p", "preview"), ("V", "lock"), ("3", "grants")):
                 await shown.press(key)
                 await shown.until(lambda path=path: any(seen.path.endswith(path) for seen in world.fake.seen))
-                began = time.monotonic()
                 await shown.press("question_mark")
                 await shown.until("!   needs attention")
                 await shown.press("escape")
                 await shown.until_not("!   needs attention")
-                assert time.monotonic() - began < 10
             gate.set()
     finally:
         gate.set()
@@ -858,6 +855,7 @@ async def test_what_is_said_in_passing_is_short_and_stands_over_nothing_that_com
         assert [len(one) for one in shown.told] == [len("! ") + 160]
         assert shown.told[0].endswith("…")
         assert alarm in shown.rows
+        await shown.settled()
         await shown.press("A")
         await shown.until("To approve, type")
         await shown.until_not("Nothing differs")
@@ -1076,7 +1074,7 @@ async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
     world.ask(named("one", expires_at=soon))
     async with world.console() as shown:
-        await shown.until("expires in 4:5")
+        await shown.until("expires in 4:")
         first = shown.text.split("expires in ")[1][:4]
         await shown.until(lambda: shown.text.split("expires in ")[1][:4] != first)
 

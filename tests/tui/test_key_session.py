@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
 from aileron.tui import key_session, timed_key
 from aileron.tui.key_session import KeySession
+from tests.support.waiting import wait_still, wait_until
 
 if TYPE_CHECKING:
     from aileron.tui.key_session import Reader
@@ -98,23 +98,15 @@ def decision(key_id: str) -> DecisionStatement:
     )
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Until this is so, in the thread of the console: it does nothing else meanwhile, as beneath an editor."""
-    end = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def test_a_key_is_wiped_at_its_time_while_the_console_is_busy(home: Home) -> None:
     """Nobody ticks, nobody asks: a thread of its own does it, by a clock that counts sleep."""
     key = home.opened()
     home.clock.now_s += timed_key.OPEN_S - 1
-    time.sleep(0.1)
-    assert not is_wiped(key)
+    assert wait_still(lambda: is_wiped(key), "it is not wiped", for_s=0.1) is False
 
     home.clock.now_s += 1
-    until(lambda: is_wiped(key))
+    # Waited for in the thread of the console, which does nothing else meanwhile, as beneath an editor.
+    wait_until(lambda: is_wiped(key), "it is wiped")
     assert home.key_session.why_locked() == "its time was over"
     assert home.key_session.why_locked() is None
     assert not home.key_session.is_open
@@ -125,7 +117,7 @@ def test_a_key_is_wiped_when_somebody_else_can_type_by_now(home: Home) -> None:
     key = home.opened()
     home.who = "process 7 (spy) is of this terminal too"
     home.clock.now_s += timed_key.LOOK_S
-    until(lambda: is_wiped(key))
+    wait_until(lambda: is_wiped(key), "it is wiped")
 
     assert home.key_session.why_locked() == home.who
     home.who = None
@@ -179,7 +171,7 @@ def test_one_passphrase_reads_previews_where_each_decision_takes_another(home: H
     assert is_wiped(used)
 
     home.clock.now_s += 1
-    until(lambda: not home.key_session.may_read)
+    wait_until(lambda: not home.key_session.may_read, "nothing may be read")
     assert home.key_session.why_locked() == "its time was over"
     with pytest.raises(RuntimeError, match="wiped"):
         PreviewAsked(reads, "act-1", f"sha256:{'0' * 64}")
@@ -293,7 +285,7 @@ def test_a_key_that_is_closed_leaves_no_thread(home: Home) -> None:
     for _ in range(5):
         home.opened()
         home.key_session.close()
-    until(lambda: not [one for one in threading.enumerate() if one.name == "approver's key"])
+    wait_until(lambda: "approver's key" not in [one.name for one in threading.enumerate()], "its thread ends")
 
 
 def test_after_a_prompt_that_was_broken_off_there_is_none_for_anything_else(home: Home) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import re
 import signal
-import time
 from typing import Any
 
 import psutil
@@ -33,6 +32,7 @@ from tests.cli.questions import (
 from tests.support.fake_daemon import Seen, error
 from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless
 from tests.support.screens import is_like
+from tests.support.waiting import wait_signalled, wait_until
 from tests.tui.consoles import World, named
 
 pytestmark = pytest.mark.usefixtures("real_processes")  # some look for the processes that one is made of
@@ -53,6 +53,13 @@ def consoles() -> list[psutil.Process]:
     """The processes of the console that runs; among this process's children are some of other tests that nobody waited for."""
     children = psutil.Process().children(recursive=True)
     return [child for child in children if child.status() != psutil.STATUS_ZOMBIE and "--plain" in child.cmdline()]
+
+
+def go_on(processes: list[psutil.Process]) -> None:
+    """As after they were stopped; each has heard of it."""
+    for process in processes:
+        process.send_signal(signal.SIGCONT)
+    wait_signalled(*(process.pid for process in processes))
 
 
 def still(said: Said) -> str:
@@ -330,7 +337,7 @@ def test_the_rest_of_a_passphrase_is_neither_shown_nor_a_command(world: World) -
         for child in consoles():
             if not child.children():
                 child.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+                wait_signalled(child.pid)
         return "the rest of it"
 
     asked = ("Approver passphrase, to deny one:", break_off)
@@ -404,10 +411,11 @@ def test_a_console_that_goes_on_amid_what_it_says_locks_the_key_and_says_so(worl
     world.sign()
 
     def after_the_first() -> str:
-        time.sleep(0.5)  # until the terminal holds no more of the help
-        for child in consoles():
-            child.send_signal(signal.SIGCONT)
-        time.sleep(0.5)
+        children = consoles()
+        wait_until(
+            lambda: {child.status() for child in children} == {"sleeping"}, "the terminal holds no more of the help"
+        )
+        go_on(children)
         return "status"
 
     asked = [*UNLOCK, ("> ", "help\n" * 400), ("quit", after_the_first), ("key is locked", "")]
@@ -425,9 +433,7 @@ def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool
 
     def word() -> str:
         if goes_on:
-            for child in consoles():
-                child.send_signal(signal.SIGCONT)
-            time.sleep(0.5)
+            go_on(consoles())
         return "yes"
 
     said = dialogue(world, *UNLOCK, ("> ", "approve 1"), (WORD, word))

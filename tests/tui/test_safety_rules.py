@@ -7,19 +7,19 @@ In order: 1 the hash that was shown · 2 nothing under the cursor moves · 3 two
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import datetime
 import threading
 import time
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 
-import anyio
 import msgspec
 import pytest
 from textual.events import Key
 
 from aileron.model.consent import BindingConsent, Subject
 from aileron.model.manifest import ApprovalRule
-from aileron.tui import guard, rendering, screens
+from aileron.tui import guard, rendering, waiting
 from aileron.tui.app import Console
 from aileron.tui.daemon_client import DaemonClient
 from aileron.tui.view import View
@@ -151,22 +151,20 @@ async def test_who_says_that_nobody_signs_any_more_is_not_believed(world: World)
 # 2 nothing under the cursor moves
 
 
-async def test_after_something_new_has_come_a_key_is_dead_for_400_ms(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_something_new_has_come_a_key_is_dead_for_400_ms(world: World) -> None:
     """A key that was on its way when the list grew opens no second step; after the time the same key does."""
     world.ask(named("first", reversible=True))
     async with world.console() as shown:
         await shown.until("mira@example.com")
         await shown.settled()
-        monkeypatch.setattr(guard, "SETTLED_S", 3600.0)  # which no busy machine outlasts
+        world.clock.now += guard.ARRIVALS_S
         world.ask(named("second"))
         await shown.until("Second")
         await shown.press("exclamation_mark", "A")
         await shown.until_told("this only just appeared")
         assert "any other key" not in shown.text
 
-        monkeypatch.setattr(guard, "SETTLED_S", 0.0)
+        await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("any other key")
 
@@ -174,9 +172,8 @@ async def test_after_something_new_has_come_a_key_is_dead_for_400_ms(
 
 
 @pytest.mark.parametrize(("passed_s", "is_dead"), [(0.0, True), (0.399, True), (0.401, False)])
-def test_the_time_is_400_ms(monkeypatch: pytest.MonkeyPatch, passed_s: float, is_dead: bool) -> None:
+def test_the_time_is_400_ms(passed_s: float, is_dead: bool) -> None:
     """From whatever moved last, to a thousandth."""
-    monkeypatch.undo()
     shown = guard.Guard()
     shown.show("a", "sha256:1", now=100.0)
     shown.read_to_end()
@@ -185,37 +182,24 @@ def test_the_time_is_400_ms(monkeypatch: pytest.MonkeyPatch, passed_s: float, is
     assert (shown.refusal(now=200.0 + passed_s) is not None) == is_dead
 
 
-async def test_an_agent_that_asks_all_the_time_does_not_keep_the_keys_dead(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_that_asks_all_the_time_does_not_keep_the_keys_dead(world: World) -> None:
     """An arrival each twentieth of a second, with keys dead for longer than that after one: a person says yes meanwhile."""
-    monkeypatch.setattr(guard, "SETTLED_S", 0.3)
     world.ask(named("first", reversible=True))
-    is_over = threading.Event()
-
-    def flood() -> None:
-        for number in itertools.count():
-            if is_over.wait(0.05) or number > 400:
-                return
-            world.ask(named(f"more{number:03}"))
-
     async with world.console() as shown:
         await shown.until("mira@example.com")
-        flooding = threading.Thread(target=flood)
-        flooding.start()
-        try:
-            await shown.until(lambda: len(world.fake.approvals) > 10 and "· 1 waiting" not in shown.text)
-            until = time.monotonic() + 20
-            while "any other key" not in shown.text:
-                assert time.monotonic() < until, "the keys are dead for ever"
-                await shown.press("exclamation_mark", "A")
-                await shown.pilot.pause(0.05)
-            await shown.settled()
-            await shown.press("y")
-            await shown.until(lambda: world.sent())
-        finally:
-            is_over.set()
-            flooding.join()
+        await shown.settled()
+        world.clock.now += guard.ARRIVALS_S
+        for number in range(20):
+            world.ask(named(f"more{number:03}"))
+            await shown.until(f"· {number + 2} waiting")
+            await shown.press("exclamation_mark", "A")
+            if "any other key" in shown.text:
+                break
+            world.clock.now += 0.05
+        assert 0 < number < 19, "keys are dead after one has come, and not for ever"
+        await shown.settled()
+        await shown.press("y")
+        await shown.until(lambda: world.sent())
 
     assert world.sent_to() == ["act-20261121T040000-first"]
 
@@ -224,11 +208,8 @@ ARRIVALS = [(0.0, True), (0.3, True), (0.41, False), (1.9, False), (2.0, True), 
 
 
 @pytest.mark.parametrize(("at_s", "is_dead"), ARRIVALS)
-def test_arrivals_alone_make_keys_dead_once_in_two_seconds(
-    monkeypatch: pytest.MonkeyPatch, at_s: float, is_dead: bool
-) -> None:
+def test_arrivals_alone_make_keys_dead_once_in_two_seconds(at_s: float, is_dead: bool) -> None:
     """One each hundredth of a second; what changes on the screen itself always does."""
-    monkeypatch.undo()
     shown = guard.Guard()
     shown.show("a", "sha256:1", now=0.0)
     shown.read_to_end()
@@ -240,9 +221,8 @@ def test_arrivals_alone_make_keys_dead_once_in_two_seconds(
     assert shown.refusal(now=100.0 + at_s) is not None
 
 
-def test_the_same_once_more_is_not_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_once_more_is_not_another() -> None:
     """Reading it again, which an agent can bring about, keeps no key dead; another digest does."""
-    monkeypatch.undo()
     shown = guard.Guard()
     for second in range(3):
         shown.show("a", "sha256:1", now=float(second))
@@ -253,9 +233,8 @@ def test_the_same_once_more_is_not_another(monkeypatch: pytest.MonkeyPatch) -> N
     assert shown.refusal(now=2.1) is not None
 
 
-async def test_the_second_step_is_dead_at_first_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_second_step_is_dead_at_first_too(world: World) -> None:
     """`A` and `y` in one go decide nothing; a `y` after a look does."""
-    monkeypatch.setattr(screens, "SETTLED_S", 3600.0)
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until("mira@example.com")
@@ -264,7 +243,7 @@ async def test_the_second_step_is_dead_at_first_too(world: World, monkeypatch: p
         await shown.until("any other key")
         assert world.sent() == []
 
-        monkeypatch.setattr(screens, "SETTLED_S", 0.0)
+        await shown.settled()
         await shown.press("y")
         await shown.until(lambda: world.sent())
 
@@ -669,11 +648,8 @@ def pressed(shown: Shown, *keys: str, at: float) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
-async def test_a_key_counts_as_of_when_it_was_pressed(
-    world: World, monkeypatch: pytest.MonkeyPatch, after_s: float
-) -> None:
+async def test_a_key_counts_as_of_when_it_was_pressed(world: World, after_s: float) -> None:
     """A console that was busy comes to a key late: that does not make it one that was pressed after the person could look."""
-    monkeypatch.setattr(screens, "SETTLED_S", 0.5)
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until(" A approve · d deny")
@@ -681,7 +657,7 @@ async def test_a_key_counts_as_of_when_it_was_pressed(
         await shown.press("A")
         await shown.until("any other key")
         came_up = shown.app.screen.since
-        await anyio.sleep(max(came_up + 1.2 - time.monotonic(), 0))
+        world.clock.now = came_up + 1.2
         pressed(shown, "y", at=came_up + after_s)
         await shown.pilot.pause()
         if after_s > 0.5:
@@ -691,11 +667,8 @@ async def test_a_key_counts_as_of_when_it_was_pressed(
 
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
-async def test_a_word_counts_as_of_when_its_enter_was_pressed(
-    world: World, monkeypatch: pytest.MonkeyPatch, after_s: float
-) -> None:
+async def test_a_word_counts_as_of_when_its_enter_was_pressed(world: World, after_s: float) -> None:
     """The same of a word, whose keys came all at once."""
-    monkeypatch.setattr(screens, "SETTLED_S", 0.5)
     world.ask(named("ab"))
     async with world.console() as shown:
         await shown.until("ab 1.2.0")
@@ -703,7 +676,7 @@ async def test_a_word_counts_as_of_when_its_enter_was_pressed(
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
         came_up = shown.app.screen.since
-        await anyio.sleep(max(came_up + 1.2 - time.monotonic(), 0))
+        world.clock.now = came_up + 1.2
         pressed(shown, "y", "e", "s", "enter", at=came_up + after_s)
         await shown.until("not decided" if after_s < 0.5 else lambda: world.sent())
 
@@ -733,10 +706,9 @@ async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World, bla
                 assert "in the approved call: x (61 blanks) ! nothing differs" in shown.text
 
 
-async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(world: World) -> None:
+async def test_a_value_of_a_megabyte_is_shown_and_says_how_much_is_not(world: World) -> None:
     """Cut, with how much more there is; it keeps nobody from the keys."""
     world.ask(question(plan({"body": MEGABYTE, "to": "x"})))
-    began = time.monotonic()
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
         await shown.press("enter", "end")
@@ -744,7 +716,6 @@ async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(w
         await shown.settled()
         await shown.press("A")
         await shown.until_told("not all of it was on screen")
-        assert time.monotonic() - began < 15
 
         await shown.press("home")
         for _ in range(12):
@@ -1027,9 +998,23 @@ async def test_a_daemon_that_goes_while_the_second_step_is_open_is_sent_nothing_
     assert world.sent() == []
 
 
-async def test_what_expires_while_the_word_is_typed_is_not_decided(world: World) -> None:
+class _Now(datetime.datetime):
+    """A day whose time goes on when a test says so."""
+
+    passed = datetime.timedelta()
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Self:
+        """Return what time it is by then."""
+        return super().now(tz) + cls.passed
+
+
+async def test_what_expires_while_the_word_is_typed_is_not_decided(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its time ends in the second step: the right word sends nothing, the question stays, and says why."""
-    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 4))
+    monkeypatch.setattr(waiting, "datetime", SimpleNamespace(datetime=_Now, UTC=datetime.UTC))
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 600))
     asked = named("soon", expires_at=soon)
     other = named("later")
     world.ask(asked, other)
@@ -1038,7 +1023,9 @@ async def test_what_expires_while_the_word_is_typed_is_not_decided(world: World)
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
+        await shown.settled()
         await shown.type("ye")
+        monkeypatch.setattr(_Now, "passed", datetime.timedelta(seconds=601))
         await shown.until(lambda: (shown.app.guard.refusal(now=float("inf")) or "").startswith("expired"))
         await shown.type("s")
         await shown.press("enter")

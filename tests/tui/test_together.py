@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from aileron.model.manifest import ApprovalRule
-from aileron.tui import guard, screens
 from tests.cli.alike import APART, ann_and_bob, mail
 from tests.cli.questions import SUBJECTS, plan, question, sealed_preview, subject_question
 from tests.tui.consoles import World
@@ -89,9 +88,8 @@ async def test_their_card_has_to_be_read_to_its_end(world: World, keys: list[str
         await shown.until(lambda: len(world.sent()) == 2)
 
 
-async def test_a_key_that_was_on_its_way_approves_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_was_on_its_way_approves_none(world: World) -> None:
     """As everywhere: dead for a moment after it came up, and the same key counts later."""
-    monkeypatch.setattr(screens, "SETTLED_S", 3600.0)
     world.ask(mail(1), mail(2))
     async with world.console((100, 40)) as shown:
         await shown.until("2 waiting")
@@ -102,7 +100,6 @@ async def test_a_key_that_was_on_its_way_approves_none(world: World, monkeypatch
         await shown.pilot.pause()
         assert world.sent() == []
 
-        monkeypatch.setattr(screens, "SETTLED_S", guard.SETTLED_S)
         await shown.settled()
         await shown.press("y")
         await shown.until(lambda: len(world.sent()) == 2)
