@@ -13,6 +13,8 @@ import time
 
 import pytest
 
+from tests.support.waiting import wait_signalled
+
 PROGRAM = """
 import sys, time
 from aileron.approver.no_echo import no_echo
@@ -47,7 +49,7 @@ def test_what_is_typed_after_it_was_broken_off_is_thrown_away_unseen(signals: in
             os.write(master, b"half a pass")
             for _ in range(signals):
                 asking.send_signal(signal.SIGINT)
-            time.sleep(0.3)
+            wait_signalled(asking.pid)
             os.write(master, b"phrase\x03 and a line\n")
             for _ in range(signals - 1):
                 asking.send_signal(signal.SIGINT)

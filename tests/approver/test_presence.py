@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import termios
-import time
 from collections.abc import Callable
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.approver.at_terminal import DEADLINE_S, Program
+from tests.approver.at_terminal import Program
+from tests.support.waiting import wait_until
 
 QUESTION = "Passphrase: "
 
@@ -29,14 +28,6 @@ def asking(program: Program) -> psutil.Process:
     """The process that asks."""
     (child,) = psutil.Process(program.process.pid).children()
     return child
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Of what nobody tells: the state of another process."""
-    until = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < until
-        os.sched_yield()
 
 
 def stopped(process: psutil.Process) -> Callable[[], bool]:
@@ -72,7 +63,7 @@ def test_the_work_does_not_outlive_the_command() -> None:
         child = psutil.Process(program.heard("parent")["pid"])
         program.process.kill()
         assert program.heard("ended")["ended"] == "SystemExit"
-        wait_until(lambda: not child.is_running())
+        wait_until(lambda: not child.is_running(), "the child is gone")
 
 
 def test_a_signal_to_the_command_reaches_the_work() -> None:
@@ -130,7 +121,7 @@ def test_what_was_typed_before_the_question_is_no_answer() -> None:
     with Program("asks") as program:
         program.heard("begun")
         program.type("meant for somebody else\n")
-        wait_until(lambda: program.shown.count("else") == 0 and _echoed(program))
+        wait_until(lambda: program.shown.count("else") == 0 and _echoed(program), "it echoes again")
         program.tell("go")
         program.wait_shown(QUESTION)
         program.type("the answer\n")
@@ -212,7 +203,7 @@ def test_ending_the_command_outright_puts_the_terminal_right() -> None:
         program.type("half a pass")
         command.kill()
         assert {"ended", "job"} == {key for _ in range(2) for key in program.heard("pid").keys() & {"ended", "job"}}
-        wait_until(lambda: not child.is_running())
+        wait_until(lambda: not child.is_running(), "the child is gone")
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
 
 
@@ -294,7 +285,7 @@ def test_a_process_that_is_stopped_over_its_question_leaves_no_terminal_without_
         started(program).type("half a")
         command, child = psutil.Process(program.process.pid), asking(program)
         child.suspend()
-        wait_until(stopped(command))
+        wait_until(stopped(command), "it is stopped")
         assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
         command.resume()
         program.wait_shown(QUESTION, 2)

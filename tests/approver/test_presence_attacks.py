@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.approver.at_terminal import Program
+from tests.support.waiting import wait_until
 
 QUESTION = "Passphrase: "
 
@@ -135,12 +136,11 @@ def test_nothing_is_asked_where_somebody_reads_already(name: str) -> None:
 
 def _wait_in_read(pid: int) -> None:
     """Until one of its threads sleeps in the terminal's read: it shows as sleeping, and the other waits for the test."""
-    process = psutil.Process(pid)
-    while not (process.num_threads() == 2 and process.status() == psutil.STATUS_SLEEPING):
-        os.sched_yield()
-    tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    while any((task / "stat").read_text().rpartition(") ")[2][0] != "S" for task in tasks):
-        os.sched_yield()
+
+    def states() -> list[str]:
+        return [(task / "stat").read_text().rpartition(") ")[2][0] for task in Path(f"/proc/{pid}/task").iterdir()]
+
+    wait_until(lambda: states() == ["S", "S"], "it sleeps in the terminal's read", seen=states)
 
 
 def test_a_terminal_that_somebody_holds_is_not_asked_at() -> None:

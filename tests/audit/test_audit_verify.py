@@ -30,6 +30,7 @@ from aileron.model.outcome import Failed, Pending, RunStatus, Succeeded
 from tests.audit.conftest import START_S, Clock, a_grant, a_plan, an_invocation, cut_short
 from tests.audit.signer import Signer
 from tests.cli.questions import SUBJECTS
+from tests.support.waiting import wait_until_async
 
 HOME = Path("/home/somebody/.aileron")
 
@@ -635,7 +636,7 @@ def test_a_ledger_is_checked_while_it_is_written(copy: Path) -> None:
                 run_id = await audit.requested(plan, an_invocation(idempotency_key=str(number)), layers=["seccomp"])
                 await audit.finished(run_id, Succeeded(run_id=run_id, result=number), 1)
                 # A disk that costs nothing (tmpfs) would take more rows during each check than the check before had read.
-                await anyio.sleep(0.005)
+                await wait_until_async(lambda n=number: n < 30 * (len(reports) + 1) or stop.is_set(), "a check is done")
 
     thread = threading.Thread(target=check)
     thread.start()

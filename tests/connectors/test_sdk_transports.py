@@ -49,7 +49,7 @@ def test_an_asynchronous_client_sends_side_by_side(library: ModuleType) -> None:
 
     async def pieces() -> AsyncIterator[bytes]:
         for number in range(5):
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
             yield str(number).encode() * 3
 
     async def run() -> list[Any]:
@@ -140,7 +140,7 @@ def test_an_answer_taken_in_by_another_tasks_upload_wakes_the_one_it_is_for() ->
                 yield b"end"
 
             tasks.start_soon(ask)
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
             found.append((await client.post(ORIGIN + "/b", content=pieces())).json())
         return found
 

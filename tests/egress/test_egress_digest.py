@@ -28,6 +28,7 @@ from tests.egress.conftest import HOST, Got, World, reason_of, use
 from tests.egress.test_egress_leaks import assert_clean
 from tests.support.upstream import Script, Seen, Upstream
 from tests.support.upstream import answer as http
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[[Script], Upstream]
@@ -482,8 +483,7 @@ async def test_waiting_for_the_others_answer_ends_at_the_deadline(mufasa: World,
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(first)
-            while len(upstream.requests) < 2:
-                await anyio.sleep(0.01)
+            await wait_until_async(lambda: len(upstream.requests) >= 2, "the first is under way")
             mufasa.timeout_s = 1.0
             with pytest.raises(AileronError) as caught:
                 await ask(mufasa, upstream, grant=grant, meter=meter)

@@ -37,6 +37,7 @@ from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Budget, Grant
 from aileron.model.secret import Secret
 from tests.egress.conftest import CANARY, HOST, World, need, reason_of, use
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 SERVICE = b"220 it greets whoever connects\r\n"
@@ -248,9 +249,7 @@ async def test_a_form_that_may_be_allowed_is_told_with_the_name_of_the_binding()
 
 async def end_of(door: Door) -> None:
     """Its stream ends with it."""
-    while not door.talks:
-        await anyio.sleep(0.01)
-    door.talks[-1].far.close()
+    await last_end_of(door, 1)
 
 
 async def test_a_login_that_goes_without_a_word_is_a_network_error() -> None:
@@ -567,8 +566,7 @@ async def test_who_hangs_up_before_the_answer_does_not_try_a_refused_secret_agai
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(greet, listening)
             tasks.start_soon(opened, world, port, grant_at(port))
-            while not door.heard:
-                await anyio.sleep(0.01)
+            await wait_until_async(lambda: door.heard, "the login is heard")
             tasks.cancel_scope.cancel()
             for one in verdict:
                 door.talks[0].say(one)
@@ -611,8 +609,7 @@ async def test_messages_count_as_requests_and_each_ends_once() -> None:
 
 async def last_end_of(door: Door, count: int) -> None:
     """As `end_of`, of the login of that number."""
-    while len(door.talks) < count:
-        await anyio.sleep(0.01)
+    await wait_until_async(lambda: len(door.talks) >= count, f"{count} logins begin")
     door.talks[-1].far.close()
 
 

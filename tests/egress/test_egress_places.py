@@ -360,13 +360,13 @@ def test_a_form_with_a_key_has_the_same_fields_and_one_more(fields: list[tuple[s
 
 
 def test_a_large_body_is_edited_in_a_bounded_time() -> None:
-    """1 MiB of the smallest objects; twenty times what it takes on a slow machine."""
+    """1 MiB of the smallest objects, in seconds of a processor; twenty times what it takes on a slow machine."""
     body = b'{"x":[' + b",".join([b'{"k":1}'] * 120_000) + b"]}"
-    began = time.perf_counter()
+    began = time.process_time()
     check_body(need(body="json:/token"), [JSON], body)
     made = with_key_in_body("json:/token", body, KEY)
 
-    assert (len(made) > len(body), time.perf_counter() - began < 5) == (True, True)
+    assert (len(made) > len(body), time.process_time() - began < 5) == (True, True)
 
 
 # Where the key is not

@@ -18,6 +18,7 @@ from tests.egress.conftest import HOST, Got, World, plain_url, use
 from tests.egress.test_egress_leaks import assert_clean
 from tests.support.upstream import CLOSE, Authority, Script, Seen, Upstream, answer, chunked_answer
 from tests.support.upstream_h2 import H2Seen, H2Upstream, data, head
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[[Script], Upstream]
@@ -273,9 +274,7 @@ async def test_both_go_over_one_connection_where_the_first_answer_was_whole(
         async def renew_once_it_closed(refused: bytes) -> bool:
             """Before that, whether the second request still meets it is a race that any client has."""
             idle = [one for one in world.egress.pool.idle if one.key.destination.port == upstream.port]
-            with anyio.fail_after(30):
-                while any(one.is_alive() for one in idle):
-                    await anyio.sleep(0.001)
+            await wait_until_async(lambda: not any(one.is_alive() for one in idle), "it closes")
             return await renew(refused)
 
         world.vault.on_refused = renew_once_it_closed

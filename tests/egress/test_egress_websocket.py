@@ -21,6 +21,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import CANARY, HOST, World, reason_of, use
 from tests.support.upstream import Authority, Upstream, answer
+from tests.support.waiting import wait_until_async
 from tests.support.websocket_server import LARGE_BYTES, WebSocketServer
 
 pytestmark = pytest.mark.anyio
@@ -431,9 +432,7 @@ async def test_a_service_that_says_nothing_is_asked_and_left(service: Service, m
     monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.02)
     monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 5.0)
     async with opened(service.world, service.url("echo"), service.grant()) as talk:
-        with anyio.fail_after(10):
-            while talk.websocket.bytes_down < 3 * PONG_BYTES:
-                await anyio.sleep(0.005)
+        await wait_until_async(lambda: talk.websocket.bytes_down >= 3 * PONG_BYTES, "three pings are answered")
         await talk.send("x")
         assert await talk.receive() == "x"
 

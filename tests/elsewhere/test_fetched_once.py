@@ -21,6 +21,7 @@ from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere
 from aileron.vault import Binding, Vault
 from tests.elsewhere.conftest import fetching, program
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -93,9 +94,7 @@ class World:
 
     async def begins(self, times: int = 1) -> None:
         """Return when the program was started so often."""
-        with anyio.fail_after(10):
-            while self.record.begun < times:
-                await anyio.sleep(0.01)
+        await wait_until_async(lambda: self.record.begun >= times, f"{times} begin", seen=lambda: self.record.begun)
 
     async def wait(self, within_s: float = 10.0, use: CredentialUse | None = USE) -> str:
         """A request that is about to be sent: `ok`, or the failure's class and code."""

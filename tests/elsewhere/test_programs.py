@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import time
 from pathlib import Path
 
 import anyio
@@ -19,6 +18,7 @@ from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere, SecretReference
 from tests.elsewhere.conftest import fetched, fetching, program, unfetched
 from tests.support.key_value_store import TOKEN
+from tests.support.waiting import wait_ended
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +93,7 @@ async def test_what_takes_too_long_is_ended_with_all_it_started(directory: Path,
     with unfetched("timed_out", "did not answer in time", "see that `op read"):
         await answer_of(directory, "sleep 60 &", f"echo $$ $! > {pids}", "wait", within_s=0.5)
     for pid in pids.read_text().split():
-        await ended(int(pid))
+        await anyio.to_thread.run_sync(wait_ended, int(pid))
 
 
 async def test_whoever_is_cancelled_leaves_no_program(directory: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_whoever_is_cancelled_leaves_no_program(directory: Path, tmp_path:
     with anyio.move_on_after(0.5):
         await answer_of(directory, "sleep 60 &", f"echo $$ $! > {pids}", "wait")
     for pid in pids.read_text().split():
-        await ended(int(pid))
+        await anyio.to_thread.run_sync(wait_ended, int(pid))
 
 
 HOLDS = {"in-silence": ">/dev/null 2>&1", "at-its-output": "2>/dev/null", "at-its-errors": ">/dev/null", "at-both": ""}
@@ -115,7 +115,7 @@ async def test_what_it_leaves_behind_is_ended(directory: Path, tmp_path: Path, h
     pid = tmp_path / "pid"
     lines = (f"sleep 60 {HOLDS[holds]} &", f"echo $! > {pid}", f"printf {VALUE.decode()}")
     assert await answer_of(directory, *lines) == VALUE
-    await ended(int(pid.read_text()))
+    await anyio.to_thread.run_sync(wait_ended, int(pid.read_text()))
 
 
 @pytest.mark.parametrize("holds", HOLDS)
@@ -155,20 +155,6 @@ async def test_a_program_is_reaped(directory: Path, tmp_path: Path) -> None:
         with unfetched("refused", f"op ended with {status}"):
             await answer_of(directory, f"echo $$ > {pid}", ends)
         assert not Path(f"/proc/{int(pid.read_text())}").exists()
-
-
-async def ended(pid: int) -> None:
-    """Wait until a process is gone, or dead and not yet waited for by init."""
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        if state == "Z":
-            return
-        await anyio.sleep(0.02)
-    raise AssertionError(f"process {pid} goes on")
 
 
 async def test_output_is_bounded(directory: Path) -> None:

@@ -29,6 +29,7 @@ from aileron.model.failure import AileronError, FailureClass
 from tests.gateway.conftest import DEADLINE_S, KEY, TOKEN, Line, Provider, gateway, refusal
 from tests.gateway.model import Fail, Model, Say, Search, Think, Use, usage_of
 from tests.gateway.programs import PROGRAMS, close_all
+from tests.support.waiting import wait_until_async
 
 NAME = "ail_" + "n" * 43
 SESSION = "ses-1"
@@ -365,8 +366,7 @@ def test_a_stream_is_kept_alive_while_a_tool_runs(how: str) -> None:
     told = threading.Event()
 
     async def slow(_: dict[str, Any]) -> tuple[str, bool]:
-        while not told.is_set():
-            await anyio.sleep(0.01)
+        await wait_until_async(told.is_set, "a ping is told")
         return "slow", False
 
     tools = ScriptedTools(answers={"look": slow})
@@ -407,7 +407,7 @@ def test_a_program_that_goes_away_cancels_what_has_not_begun(how: str) -> None:
     async def wait(_: dict[str, Any]) -> tuple[str, bool]:
         waiting.set()
         try:
-            await anyio.sleep(DEADLINE_S)
+            await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
             cancelled.set()
             raise
@@ -741,7 +741,7 @@ def test_what_was_done_before_a_program_went_away_is_not_done_again() -> None:
     async def wait(_: dict[str, Any]) -> tuple[str, bool]:
         waiting.set()
         try:
-            await anyio.sleep(DEADLINE_S)
+            await anyio.sleep_forever()
         finally:
             cancelled.set()
         raise AssertionError("nobody went away")
@@ -773,9 +773,7 @@ def test_the_same_request_twice_at_once_is_two() -> None:
 
     async def wait(_: dict[str, Any]) -> tuple[str, bool]:
         waiting.set()
-        with anyio.fail_after(DEADLINE_S):
-            while not go.is_set():
-                await anyio.sleep(0.01)
+        await wait_until_async(go.is_set, "it goes on")
         return "waited", False
 
     tools = ScriptedTools(answers={"look": wait})

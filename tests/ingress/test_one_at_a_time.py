@@ -10,6 +10,7 @@ from anyio.abc import SocketStream
 
 from aileron.ingress.one_at_a_time import MAX_AHEAD
 from tests.ingress.conftest import Serving
+from tests.support.waiting import give_turns
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 20.0
@@ -116,7 +117,7 @@ async def test_who_has_the_whole_answer_may_ask_again(serving: Serving, method: 
             assert b"connection: close" not in found.lower()
             again = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
             tasks.start_soon(client.send, again)
-            await anyio.sleep(0.1)  # until it is at the server
+            await give_turns()  # until it is at the server
             assert app.asked == 1
             app.go_on.set()
             found = await _until(client, b"%d bytes" % size)

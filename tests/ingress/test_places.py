@@ -14,6 +14,7 @@ from anyio.abc import SocketStream
 from aileron.ingress import places
 from aileron.ingress.places import place_of
 from tests.ingress.conftest import Serving
+from tests.support.waiting import give_turns
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 20.0
@@ -64,7 +65,7 @@ class Clients:
         client = await self._stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", self._port))
         if first:
             await client.send(first)
-        await anyio.sleep(0.02)
+        await give_turns()
         return client
 
     async def fill(self, first: bytes, count: int = ROOM) -> list[SocketStream]:

@@ -12,6 +12,7 @@ import pytest
 
 from aileron.ledger.writer import GroupFailed, GroupWriter
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from tests.support.waiting import DEADLINE_S, wait_still_async, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -27,6 +28,7 @@ class Store:
         self.disk.set()
         self.flushing = threading.Event()
         self.breaks: BaseException | None = None
+        self.broken = threading.Event()
         self.is_open = True
         self._size = 0
 
@@ -41,7 +43,9 @@ class Store:
         self.flushing.set()
         assert self.disk.wait(10)
         if self.breaks is not None:
-            raise self.breaks
+            error = self.breaks
+            self.broken.set()
+            raise error
         self.groups.append(self._size)
 
     def rollback(self) -> None:
@@ -186,11 +190,8 @@ async def test_what_nobody_waits_for_goes_with_the_next(store: Store, writer: Gr
 async def test_what_nobody_waits_for_is_written_alone_if_nothing_comes(store: Store, writer: GroupWriter[None]) -> None:
     """After a moment; once; and at the end of the writer at once."""
     writer.commit_later(lambda _: None)
-    with anyio.fail_after(5):
-        while not store.groups:
-            await anyio.sleep(0.005)
-    await anyio.sleep(0.1)
-    assert store.groups == [1]
+    await wait_until_async(lambda: store.groups, "a group is written")
+    assert await wait_still_async(lambda: [*store.groups], "nothing more is written") == [1]
     writer.commit_later(lambda _: None)
     await anyio.to_thread.run_sync(writer.close)
     assert store.groups == [1, 1]
@@ -205,10 +206,7 @@ async def test_what_nobody_waits_for_and_could_not_be_written_is_told_to_the_nex
     failure = Failure(failure_class=FailureClass.INTERNAL_ERROR, message="no room", boundary=Boundary.RUNTIME)
     store.breaks = GroupFailed(failure)
     writer.commit_later(lambda _: None)
-    with anyio.fail_after(5):
-        while not store.flushing.is_set():
-            await anyio.sleep(0.005)
-        await anyio.sleep(0.05)
+    assert await anyio.to_thread.run_sync(store.broken.wait, DEADLINE_S)
     store.breaks = None
     with pytest.raises(AileronError, match="no room"):
         await writer.commit(lambda _: None)
@@ -220,9 +218,7 @@ async def test_what_nobody_waits_for_has_a_bound(store: Store, writer: GroupWrit
     """A group's worth is queued without company; with a disk that has stopped, the line is full some time."""
     for _ in range(256):
         writer.commit_later(lambda _: None)
-    with anyio.fail_after(5):
-        while not store.groups:
-            await anyio.sleep(0.001)
+    await wait_until_async(lambda: store.groups, "a group is written")
     assert store.groups == [256]
     store.disk.clear()
 

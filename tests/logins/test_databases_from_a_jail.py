@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.support.mariadb import MariaDB
 from tests.support.memories import command_of, descendants_of, memory_unless_ended
 from tests.support.postgresql import PostgreSQL
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 CONNECTOR: Final = "github://aileron-tests/databases"
@@ -166,10 +166,11 @@ def test_the_password_is_in_no_jail_while_it_is_used(
     with servers[0].admin("shop") as admin:
         admin.run("SELECT pg_advisory_lock(7)")
         asking.start()
-        until = time.monotonic() + 20
-        while not admin.run("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
-            assert time.monotonic() < until, answers
-            time.sleep(0.05)
+        wait_until(
+            lambda: admin.run("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"),
+            "the service works for it",
+            seen=lambda: answers,
+        )
         daemon = home.daemon_pid
         assert daemon is not None
         jails = [memory for pid in descendants_of(daemon) if (memory := _of_a_jail(pid)) is not None]

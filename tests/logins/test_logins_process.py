@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 from aileron.logins.keeper import Begun, Keeper
 from aileron.logins.messages import MAX_LOGINS, Failed, LoggedIn, Order, Over, Problem
 from aileron.model.login import LoginDetails, LoginTarget
+from tests.support.waiting import wait_gone, wait_until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.jail]
 SECRET = b"hunter2-hunter2-in-one-process"
@@ -90,14 +90,6 @@ def forker() -> int:
     raise AssertionError("there is no process of logins")
 
 
-async def until(found: object) -> None:
-    """A moment, for what another process does."""
-    end = time.monotonic() + DEADLINE_S
-    while not found():  # type: ignore[operator]
-        assert time.monotonic() < end
-        await anyio.sleep(0.01)
-
-
 async def ordered(keeper: Keeper, what: Order, service: socket.socket) -> Begun:
     """A login under way."""
     begun = await keeper.prepare(what.target.protocol)
@@ -114,13 +106,13 @@ async def logged_in(keeper: Keeper, service: socket.socket, theirs: socket.socke
 
 
 async def test_a_login_is_a_process_of_its_own_and_ends_with_its_stream() -> None:
-    """Two at once, from one process; the second costs a few milliseconds."""
+    """Two at once, from one process, which forks for each."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
             one = await logged_in(keeper, service, theirs)
-            began = time.perf_counter()
+            forking = forker()
             two = await logged_in(keeper, service_too, theirs_too)
-            took_s = time.perf_counter() - began
+            assert forker() == forking
             assert len(children_of(forker())) == 2
             for begun, at in ((one, service), (two, service_too)):
                 at.sendall(b"$5\r\nhello\r\n")
@@ -130,8 +122,7 @@ async def test_a_login_is_a_process_of_its_own_and_ends_with_its_stream() -> Non
                 assert await begun.hear() == Over(scrubbed=0)
                 assert await begun.hear() is None
                 begun.close()
-            await until(lambda: not running(forker()))
-            assert took_s < 0.5
+            await wait_until_async(lambda: not running(forking), "both have ended")
 
 
 def running(pid: int) -> list[int]:
@@ -210,13 +201,13 @@ async def test_the_process_ends_with_whoever_keeps_it_and_its_logins_with_it() -
             os.kill(forking, signal.SIGKILL)
             assert await begun.hear() is None
             begun.close()
-            await until(lambda: not Path(f"/proc/{login}").exists())
+            await anyio.to_thread.run_sync(wait_gone, login)
         with logging_in() as (theirs, service):
             begun = await logged_in(keeper, service, theirs)
             forking = forker()
             (login,) = children_of(forking)
             await keeper.aclose()
-            await until(lambda: not any(Path(f"/proc/{one}").exists() for one in (forking, login)))
+            await anyio.to_thread.run_sync(wait_gone, forking, login)
             begun.close()
 
 
@@ -256,7 +247,7 @@ async def test_logins_that_were_let_go_of_end_at_once_and_leave_room() -> None:
                     assert await anyio.to_thread.run_sync(silent.recv, 1000) == b""
             begun = await logged_in(keeper, service, theirs)
             begun.close()
-        await until(lambda: not running(forker()))
+        await wait_until_async(lambda: not running(forker()), "it has ended")
 
 
 _TRIES = """

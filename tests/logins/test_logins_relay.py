@@ -8,7 +8,6 @@ import select
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -19,6 +18,7 @@ from aileron.logins.protocol import Filter, Login, Passed, Unchanged
 from aileron.logins.relay import HELD_BYTES
 from aileron.logins.side import Side
 from tests.support.logins import LoginAt, trusting
+from tests.support.waiting import unread, wait_still
 
 SECRET = b"hunter2-hunter2"
 BIG = random.Random(1).randbytes(4 << 20)
@@ -330,7 +330,7 @@ def test_a_connector_that_goes_ends_the_stream_and_what_it_sent_arrives(encrypte
         login.logged_in()
         login.client.sendall(BIG[:100_000])
         login.client.close()
-        time.sleep(0.1)
+        wait_still(lambda: unread(service), "as much as fits has come", for_s=0.1)
         got = b""
         while len(got) < 100_000:
             got += service.recv(65536)
@@ -403,8 +403,6 @@ def test_tls_that_is_cut_after_a_goodbye_is_an_end(authority: trustme.CA) -> Non
 
 def test_the_deadline_ends_a_stream_that_is_not_over() -> None:
     """Whoever it waits for."""
-    began = time.monotonic()
     with Service(PlainLogin, stream_s=0.4).logged_in() as (_service, login):
         assert login.over().problem is Problem.TOO_SLOW
         assert read_all(login.client) == b""
-    assert time.monotonic() - began < 5

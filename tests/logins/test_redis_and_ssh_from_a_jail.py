@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from tests.support.memories import command_of, descendants_of, memory_unless_end
 from tests.support.redis_server import RedisServer, needs_redis
 from tests.support.sshd import USER, Sshd, needs_sshd, public_line
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 SOURCE = Path(__file__).resolve().parents[1] / "support" / "connectors" / "behind_logins"
@@ -215,10 +215,7 @@ def looked_at_while(home: DaemonHome, op: str, secrets: list[bytes], **args: Any
     found: list[Any] = []
     running = threading.Thread(target=lambda: found.append(home.run(op, args)))
     running.start()
-    until = time.monotonic() + 20
-    while not any(MARKER in memory for memory in memories(home)[0]):
-        assert time.monotonic() < until, "no jail was seen"
-        time.sleep(0.1)
+    wait_until(lambda: any(MARKER in memory for memory in memories(home)[0]), "a jail is seen")
     jails, logins = memories(home)
     yield
     running.join(30)

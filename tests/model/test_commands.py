@@ -121,6 +121,6 @@ def test_as_an_expression_would_match(parts: list[str], rest: str) -> None:
 
 def test_a_pattern_made_to_take_long_does_not() -> None:
     """Eight stars over four thousand characters: an expression that goes back would not end."""
-    began = time.perf_counter()
+    began = time.process_time()
     assert not is_granted("a " + "x" * (MAX_COMMAND - 3) + "!", ["a " + "*x" * 8 + "z"])
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1

@@ -141,7 +141,7 @@ async def test_a_code_typed_in_elsewhere_is_a_clients_without_a_redirect(
     """And with no scopes nothing is said of scopes; what the provider grants is what there is."""
     server.says(server._good, server._good, json_answer(tokens_answer(scope="whatever it is")))
     provider = unregistered(server, scopes=(), resource=RESOURCE)
-    async with SignIn(provider, endpoints, flow="device", sleep=lambda _: anyio.sleep(0)) as sign_in:
+    async with SignIn(provider, endpoints, flow="device", sleep=lambda _: anyio.lowlevel.checkpoint()) as sign_in:
         granted = await sign_in.finished()
     registration, device, exchange = server.asked
 

@@ -28,6 +28,7 @@ from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 from tests.support.token_server import SCOPES, TokenServer, json_answer, oauth_error, tokens_answer
 from tests.support.upstream import answer
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -660,8 +661,7 @@ async def test_a_disk_that_fills_up_meanwhile_loses_nothing(idle: World, caplog:
         world.store.before["put_tokens"] = written.set
         world.store.full = set()
         await anyio.to_thread.run_sync(written.wait)
-        while world.renewals.newest(NAME, FIRST) != FIRST:
-            await anyio.sleep(0)
+        await wait_until_async(lambda: world.renewals.newest(NAME, FIRST) == FIRST, "it is written")
         stored = world.stored
         await world.ready()
 
@@ -822,8 +822,7 @@ async def test_tokens_that_were_never_written_are_known_for_a_day(
             world.store.full = set()
             await world.ready()
     world.store.full = set()
-    while world.renewals.newest(NAME, FIRST) != FIRST:
-        await anyio.sleep(0.01)
+    await wait_until_async(lambda: world.renewals.newest(NAME, FIRST) == FIRST, "it is written")
 
     assert (world.renewals.unwritten(service), world.renewals.unwritten(provider)) == ((access,), (access, refresh))
     monkeypatch.setattr(renew, "KEPT_S", 0.0)
@@ -838,8 +837,7 @@ async def test_of_tokens_that_were_never_written_only_so_many_are_known(world: W
         await world.renew()
         world.vault.revoke(NAME)
         world.store.full = set()
-        while world.renewals.newest(NAME, FIRST) != FIRST:
-            await anyio.sleep(0.01)
+        await wait_until_async(lambda: world.renewals.newest(NAME, FIRST) == FIRST, "it is written")
         world.sign_in()
     known = world.renewals.unwritten(HostPort("api.example", 443))
 
@@ -1054,8 +1052,7 @@ async def test_what_nobody_foresaw_is_told_without_a_word_of_it(world: World, ca
     error = await world.refusal(world.renew)
     world.store.before["put_tokens"] = break_down
     is_renewed = await world.renew()  # what the provider gave is not lost even then, and written a little later
-    while world.stored == FIRST.reveal():
-        await anyio.sleep(0.001)
+    await wait_until_async(lambda: world.stored != FIRST.reveal(), "it is written")
 
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
     assert "(RuntimeError)" in caplog.text

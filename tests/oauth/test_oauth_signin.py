@@ -483,7 +483,7 @@ async def test_a_code_nobody_types_in_ends_with_its_time(
     server.says(server._good, *[oauth_error("authorization_pending")] * 10_000)
 
     async def quick(seconds: float) -> None:
-        await anyio.sleep(0.02)
+        await anyio.lowlevel.checkpoint()
 
     with pytest.raises(AileronError, match="within 10 minutes"), anyio.fail_after(60):
         async with SignIn(server.provider(), endpoints, flow="device", sleep=quick) as sign_in:

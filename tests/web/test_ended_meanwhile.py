@@ -115,7 +115,7 @@ async def test_a_page_that_waits_for_news_hears_at_once_that_it_is_locked() -> N
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
-                await anyio.sleep(0.2)
+                await anyio.wait_all_tasks_blocked()
                 await asked_for(browser)
 
 
@@ -131,7 +131,7 @@ async def test_a_page_that_waits_for_news_is_answered_when_the_daemon_stops() ->
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
-                await anyio.sleep(0.2)
+                await anyio.wait_all_tasks_blocked()
                 assert answers == []
                 desk.stopping.set()
         (answer,) = answers

@@ -20,6 +20,7 @@ from aileron.web.sessions import (
     Sessions,
     StolenError,
 )
+from tests.support.waiting import wait_until_async
 from tests.web.daemon_port import Key, Process, ToldDesk
 
 pytestmark = pytest.mark.anyio
@@ -68,9 +69,7 @@ async def test_its_end_comes_without_anybody_asking(sessions: Sessions, desk: An
         await sessions.open(first, first.key_id, Process(1))
         desk.now += LASTS_S
         await sessions.open(second, second.key_id, Process(1))
-        with anyio.fail_after(5):
-            while not first.is_wiped:
-                await anyio.sleep(0.01)
+        await wait_until_async(lambda: first.is_wiped, "the first key is wiped")
         assert not second.is_wiped
         tasks.cancel_scope.cancel()
     assert second.is_wiped

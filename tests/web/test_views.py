@@ -11,6 +11,7 @@ from aileron.model.timestamp import local_time
 from aileron.web.admission import MAX_STRANGERS
 from aileron.web.views import milliseconds
 from tests.support.paged import Reply
+from tests.support.waiting import wait_until_async
 from tests.web.daemon_port import ASKED, ToldDesk, asking, browser_of
 
 pytestmark = pytest.mark.anyio
@@ -34,8 +35,7 @@ async def test_only_so_many_who_are_strangers_wait_to_be_looked_at() -> None:
                 for _ in range(MAX_STRANGERS + 5):
                     tasks.start_soon(ask)
                 await desk.arrived.wait()
-                while len(turned_away) < 4:
-                    await anyio.sleep(0.01)
+                await wait_until_async(lambda: len(turned_away) >= 4, "four are turned away", seen=lambda: turned_away)
                 desk.go_on.set()
         await ask()
     assert turned_away == [True] * 4 + [False] * (MAX_STRANGERS + 2)
