@@ -7,7 +7,8 @@ packages/   connectors and actions: fetched, shown, changed, updated; publishers
 secrets/    the vault while the daemon runs: credentials, sign-ins, lending
 notify/     that a question waits: on the desktop, by a webhook
 
-supervise.py   the process, until it is ready   __main__.py  what `client.start` executes
+__main__.py    what `client.start` executes     begin.py     lock, log, the template's process: what comes first
+supervise.py   the process, until it is ready   runtime.py   what Python connectors find in a jail
 rooms.py       builds every room, once, later   installation.py  never imports another version than began
 rendezvous.py  lock, sockets, daemon.json       runner.py    runs that outlive their callers
 foundation.py  what every room stands on        views.py     what is there, as every room tells it

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from aileron.daemon.supervise import supervise
+from aileron.daemon.begin import begin
 from aileron.home import Home
 
 __all__ = ["main"]
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
                 os.write(ready_fd, line)
             os.close(ready_fd)
 
-    return supervise(home, tell)
+    return begin(home, tell)
 
 
 if __name__ == "__main__":

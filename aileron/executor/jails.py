@@ -7,8 +7,8 @@ programs, shared by all static ones, and one for Python that may fork, whose chi
 A template is replaced after so many children, because all of them share its memory layout and hash seed; who runs in the old one
 ends there.
 
-A template is started in the daemon's main thread, before the loop or on the loop itself (100 ms, once): started in a worker
-thread it would be killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)).
+A template is started in the daemon's main thread, before the loop or on the loop itself: started in a worker thread it would be
+killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)). It takes 100 ms. The first for Python is waited for when it is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anyio.abc import TaskGroup
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, NetworkAttempt, Signalled, Usage
-from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, TemplateGone, check_possible
+from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Starting, Template, TemplateGone, check_possible
 from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
@@ -198,11 +198,20 @@ class _Warm:
 class Jails:
     """Owns the templates. `serve` must run in a task group for as long as jails are opened."""
 
-    def __init__(self, runtime: PythonRuntime, mode: Mode = "namespaces", *, renew_after: int = _RENEW_AFTER) -> None:
+    def __init__(
+        self,
+        runtime: PythonRuntime,
+        mode: Mode = "namespaces",
+        *,
+        renew_after: int = _RENEW_AFTER,
+        starting: Starting | None = None,
+    ) -> None:
+        """Begin to start the template for Python, unless it is `starting` already. JailUnavailable."""
         self._runtime = runtime
         self._mode: Final = mode
         self._renew_after: Final = renew_after
-        self._python = _Warm(Template.start(runtime, mode=mode))
+        self._python: _Warm | None = None
+        self._starting: Starting | None = starting or Template.begin(runtime, mode=mode)
         self._retired: set[_Warm] = set()
         self._started: OrderedDict[_Kind, _Warm] = OrderedDict()  # the one that was used last is last
         self._tasks: TaskGroup | None = None
@@ -214,8 +223,12 @@ class Jails:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers in force for every jail of a Python connector."""
+        """The layers in force for every jail of a Python connector. Errors as `layers_of`."""
         return self.layers_of(Policy(), None)
+
+    def wait_until_ready(self) -> None:
+        """Wait for the template of Python. JailUnavailable, with the fix, where this machine has no jail."""
+        self._python_now()
 
     def layers_of(self, policy: Policy, runtime: ElfRuntime | None) -> tuple[str, ...]:
         """The layers in force for a jail that is opened with the same. Starts the template if need be; errors as `open`."""
@@ -225,13 +238,16 @@ class Jails:
         """Whether another such connector, Python where there is no `runtime`, would be started in the same template now."""
         if jailed.is_outdated:
             return False
-        return jailed._warm is (self._warm(Policy(), None) if runtime is None else self._started.get(runtime))
+        if runtime is not None:
+            return jailed._warm is self._started.get(runtime)
+        return jailed._warm is self._python and jailed._warm is self._warm(Policy(), None)
 
     async def serve(self) -> None:
         """Wake those who wait. Ends only by cancellation."""
         try:
             async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._serve_python, self._python)
+                if self._python is not None:
+                    self._tasks.start_soon(self._serve_python, self._python)
                 await anyio.sleep_forever()  # also while there is no template
         finally:
             self._tasks = None
@@ -239,7 +255,11 @@ class Jails:
     @property
     def running(self) -> int:
         """How many connectors run for somebody now."""
-        return sum(warm.in_use for warm in (self._python, *self._started.values(), *self._retired))
+        return sum(warm.in_use for warm in self._all())
+
+    def _all(self) -> list[_Warm]:
+        python = [] if self._python is None else [self._python]
+        return [*python, *self._started.values(), *self._retired]
 
     @asynccontextmanager
     async def open(self, program: int, policy: Policy, runtime: ElfRuntime | None) -> AsyncIterator[Jailed]:
@@ -311,7 +331,9 @@ class Jails:
 
     def close(self) -> None:
         """End the templates and every child."""
-        for warm in (self._python, *self._started.values(), *self._retired):
+        if self._starting is not None:
+            self._starting.close()
+        for warm in self._all():
             warm.template.close()
 
     def _warm(self, policy: Policy, runtime: ElfRuntime | None) -> _Warm:
@@ -319,19 +341,27 @@ class Jails:
             return self._started_for(runtime)
         if policy.profile == "elf-subprocess":
             return self._started_for(_TREES)
-        if self._python.is_dead:  # and none could be started then
-            try:
-                self._start_python()
-            except JailUnavailable as error:
-                raise _no_jail(error, may_pass=True) from error
-        if self._python.opened >= self._renew_after:
-            self._renew_python()
+        try:
+            python = self._python_now()
+        except JailUnavailable as error:
+            raise _no_jail(error, may_pass=True) from error
+        if python.opened >= self._renew_after:
+            python = self._renew_python(python)
+        return python
+
+    def _python_now(self) -> _Warm:
+        """The template of Python, which is started if there is none, and waited for. JailUnavailable."""
+        if self._python is None or self._python.is_dead:
+            starting, self._starting = self._starting or Template.begin(self._runtime, mode=self._mode), None
+            return self._use(starting)
         return self._python
 
-    def _start_python(self) -> None:
-        """Another template for Python: whoever is opened from now on is opened there. JailUnavailable."""
-        self._python = _Warm(Template.start(self._runtime, mode=self._mode))
-        self._serving().start_soon(self._serve_python, self._python)
+    def _use(self, starting: Starting) -> _Warm:
+        """Whoever is opened from now on is opened in this one. JailUnavailable."""
+        self._python = python = _Warm(starting.finish())
+        if self._tasks is not None:
+            self._tasks.start_soon(self._serve_python, python)
+        return python
 
     def _started_for(self, kind: _Kind) -> _Warm:
         if kind in self._started and self._started[kind].opened >= self._renew_after:
@@ -375,16 +405,16 @@ class Jails:
         self._retired.add(warm)
         warm.retire()
 
-    def _renew_python(self) -> None:
+    def _renew_python(self, old: _Warm) -> _Warm:
         """Another template; who runs in this one ends there. Where none can be started, this one goes on."""
-        old = self._python
         old.opened = 0
         try:
-            self._start_python()
+            renewed = self._use(Template.begin(self._runtime, mode=self._mode))
         except JailUnavailable:
             _log.exception("cannot start another template: the old one stays in use")
-            return
+            return old
         self._retire(old)
+        return renewed
 
     async def _serve_python(self, warm: _Warm) -> None:
         try:
@@ -411,7 +441,7 @@ class Jails:
     def _replace_python(self, dead: _Warm) -> None:
         dead.died()
         try:
-            self._start_python()
+            self._python_now()
         except JailUnavailable:  # as when no descriptor is free, which passes
             _log.exception("cannot start another template: the next run tries again")
 

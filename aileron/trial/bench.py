@@ -115,6 +115,7 @@ class Bench:
         self._kind = program_kind(artifact.connector)
         with _no_jail():
             self._jails = Jails(_runtime())
+            self._jails.wait_until_ready()
         try:
             self._program = sealed(artifact.connector, self._kind, str(artifact.pin))
         except AileronError:

@@ -60,7 +60,7 @@ class Begun(NamedTuple):
         if tuple(_stamps(_HERE)) != _IMPORTED:
             raise JailUnavailable(
                 "Aileron was replaced by another version while this process runs",
-                "start it again: `aileron daemon stop`, then any command",
+                "start it again: `aileron daemon restart`",
             )
         with contextlib.ExitStack() as undo:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

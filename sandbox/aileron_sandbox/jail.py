@@ -29,13 +29,13 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
-import io
 import os
 import select
 import signal
 import socket
+import struct
 import time
-import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -806,11 +806,13 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation
 
 
 def program_of(source: str) -> bytes:
-    """A zip application with this source alone."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", source)
-    return data.getvalue()
+    """A zip application with this source alone, by hand: zipfile takes 5 ms to import. PKWARE's APPNOTE.TXT, 4.3."""
+    name, data = b"__main__.py", source.encode()
+    # Version 2.0, no flags, stored, midnight of the first day that there is in one.
+    described = struct.pack("<5H3I2H", 20, 0, 0, 0, 33, zlib.crc32(data), len(data), len(data), len(name), 0)
+    local = b"PK\x03\x04" + described + name + data
+    central = b"PK\x01\x02" + struct.pack("<H", 20) + described + struct.pack("<3H2I", 0, 0, 0, 0, 0) + name
+    return local + central + b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, len(central), len(local), 0)
 
 
 def _not_started(error: Exception) -> JailUnavailable:

@@ -233,6 +233,30 @@ def test_where_user_namespaces_are_blocked_it_refuses_with_the_fix(bare_home: Da
 
     assert "confinement failed at namespaces and root: EPERM" in done.stdout
     assert "user namespaces" in done.stdout
+    # On record there is nothing of it: the first daemon that ever started is this one.
+    recorded = [event["type"] for event in bare_home.must("GET", "/v1/audit")["events"]]
+    assert recorded == ["daemon.started", "genesis"]
+
+
+def test_the_template_waits_for_few_imports() -> None:
+    """Its process is executed before the rooms are imported, and beside them prepares what runs need."""
+    before = "import sys; from aileron.daemon import begin; print(*sys.modules)"
+
+    imported = subprocess.run([sys.executable, "-c", before], capture_output=True, text=True, timeout=60, check=True)
+
+    named = {name for name in imported.stdout.split() if name.startswith(("aileron.", "anyio"))}
+    assert named == {
+        "aileron.api",
+        "aileron.api.failures",
+        "aileron.daemon",
+        "aileron.daemon.begin",
+        "aileron.daemon.installation",
+        "aileron.daemon.rendezvous",
+        "aileron.files",
+        "aileron.home",
+        "aileron.model",
+        "aileron.model.failure",
+    }
 
 
 def test_a_damaged_vault_is_one_fact_of_the_status(bare_home: DaemonHome) -> None:

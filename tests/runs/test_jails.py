@@ -65,6 +65,7 @@ def python_program() -> Iterator[int]:
 async def _served(renew_after: int = 1000) -> AsyncIterator[Jails]:
     try:
         jails = Jails(PythonRuntime.of_this_interpreter(), renew_after=renew_after)
+        jails.wait_until_ready()
     except JailUnavailable as error:
         if os.environ.get("AILERON_MUST_JAIL"):
             raise

@@ -112,6 +112,7 @@ async def _room(path: Path, bounds: Bounds = Bounds(look_s=0.1), *, renew_after:
     others = _children()
     try:
         jails = Jails(PythonRuntime.of_this_interpreter(), renew_after=renew_after)
+        jails.wait_until_ready()
     except JailUnavailable as error:
         if os.environ.get("AILERON_MUST_JAIL"):
             raise

@@ -121,7 +121,7 @@ def test_what_was_updated_since_is_not_started(tmp_path: Path) -> None:
 
     assert said[0] == "started"
     assert "replaced by another version" in said[1]
-    assert "aileron daemon stop" in said[1]
+    assert "aileron daemon restart" in said[1]
 
 
 def test_it_ends_with_a_host_that_is_killed() -> None:

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
+from aileron.daemon.begin import begin
 from aileron.daemon.decisions.enrollment import ApproverEnrollment
 from aileron.daemon.decisions.passkeys import Passkeys
 from aileron.daemon.decisions.service import DecisionService
 from aileron.daemon.installed.install import Installer
 from aileron.daemon.packages.fetch import FetchJobs
-from aileron.daemon.supervise import supervise
 from aileron.executor.channel import FrameChannel
 from aileron.home import Home
 from aileron.ledger.sqlite import Ledger
@@ -163,4 +163,4 @@ def main(arguments: list[str]) -> int:
         os.write(int(ready), word.encode())
         os.close(int(ready))
 
-    return supervise(Home(Path(home)), tell)
+    return begin(Home(Path(home)), tell)

@@ -66,7 +66,7 @@ _LOADED_BY_CONNECTORS: Final = (
     "xml.etree.ElementTree",
     "zlib",
 )
-"""What the template imports before there is a jail (aileron/daemon/supervise.py)."""
+"""What the template imports before there is a jail (aileron/daemon/runtime.py)."""
 _COMMANDS: Final = "aileron.cli.commands"
 """The package whose modules are imported when a command is called."""
 _MAX_REQUEST: Final = 128 << 10
