@@ -73,13 +73,13 @@ class Executor:
 
     def layers_ahead(self, plan: Plan) -> tuple[str, ...] | None:
         """The layers of the plan's first jail, as the record of its start lists them; None where they are known only when it is
-        asked for, because the template of a compiled program may still have to be started.
+        asked for, because the template may still have to be started.
         """
         first = plan.steps[0] if plan.steps else None
         if first is None or self._store.known_kind(first.connector) != "python":
             return None
         try:
-            return self._jails.layers_of(policy_of(first, "python"), None)
+            return self._jails.layers_ahead(policy_of(first, "python"))
         except AileronError:  # no template is to be had now: the run says so once it is on record
             return None
 
@@ -127,6 +127,7 @@ class Executor:
         with await opened(self._store, step.connector) as program:
             runtime = await runtime_of(step.connector, program.kind, program.program_fd)
             policy = policy_of(step, program.kind)
+            await self._jails.prepare(policy, runtime)
             await work.journal.started(step, attempt, self._jails.layers_of(policy, runtime))
             async with self._jails.open(program.program_fd, policy, runtime) as jailed:
                 talk = self._conversation(jailed, work)

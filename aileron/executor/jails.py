@@ -8,15 +8,18 @@ A template is replaced after so many children, because all of them share its mem
 ends there.
 
 A template is started in the daemon's main thread, before the loop or on the loop itself: started in a worker thread it would be
-killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)). It takes 100 ms. The first for Python is waited for when it is needed.
+killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)). It takes 100 ms. The first for Python is waited for when it is needed,
+and whoever needs another after that leaves the loop to others meanwhile (`prepare`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
+import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
@@ -32,7 +35,13 @@ from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 
-__all__ = ["Jailed", "Jails"]
+__all__ = ["IDLE_S", "Jailed", "Jails"]
+
+IDLE_S: Final = 600.0
+"""A template in which nobody ran for so long ends: 50 MiB with its children and the copy of Python in their root, for 100 ms of
+the next run. Between two calls of an agent that works a model thinks for seconds, and a person who is asked for minutes."""
+_START_S: Final = 20.0
+"""For a template to start, without the loop: after it, whoever needs it says what the matter is."""
 
 _REAP_DEADLINE_S: Final = 10.0
 """From SIGKILL to reaped takes a millisecond; past this something is wrong with the machine, and the run says so."""
@@ -133,8 +142,10 @@ class Jailed:
 class _Warm:
     """One template, and who runs in it."""
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: Template, used_at: float) -> None:
         self.template = template
+        self.used_at = used_at
+        """Last time that it was asked for, by the clock of its Jails."""
         self.running: dict[int, Jailed] = {}
         self.opened = 0
         self.is_retired = False
@@ -156,6 +167,10 @@ class _Warm:
     def is_full(self) -> bool:
         """As many run as may."""
         return self.in_use >= _MAX_RUNNING
+
+    def is_unused_since(self, time: float) -> bool:
+        """Nobody runs in it, and it was not asked for."""
+        return not self.running and self.used_at <= time
 
     async def wake(self) -> None:
         """Tell those who wait what became of their children. Ends with TemplateGone, by cancellation, or after `stop`."""
@@ -205,13 +220,20 @@ class Jails:
         *,
         renew_after: int = _RENEW_AFTER,
         starting: Starting | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to start the template for Python, unless it is `starting` already. JailUnavailable."""
+        """Begin to start the template for Python, unless it is `starting` already. JailUnavailable.
+
+        `clock`: s since whenever, by which they are ended that nobody uses.
+        """
         self._runtime = runtime
         self._mode: Final = mode
         self._renew_after: Final = renew_after
+        self._clock: Final = clock
         self._python: _Warm | None = None
         self._starting: Starting | None = starting or Template.begin(runtime, mode=mode)
+        self._asked_at = clock()
+        self._is_waited_for = anyio.Lock()
         self._retired: set[_Warm] = set()
         self._started: OrderedDict[_Kind, _Warm] = OrderedDict()  # the one that was used last is last
         self._tasks: TaskGroup | None = None
@@ -229,6 +251,32 @@ class Jails:
     def wait_until_ready(self) -> None:
         """Wait for the template of Python. JailUnavailable, with the fix, where this machine has no jail."""
         self._python_now()
+
+    async def prepare(self, policy: Policy, runtime: ElfRuntime | None) -> None:
+        """Wait for the template that such a jail comes from, where it is Python's and was ended: the loop is others' meanwhile.
+
+        Errors as `open`.
+        """
+        if runtime is not None or policy.profile != "python" or self._has_python:
+            return
+        self._start_ahead()
+        async with self._is_waited_for:
+            if self._starting is None:  # it is there by now, or cannot be
+                return
+            with anyio.move_on_after(_START_S) as waiting:
+                await anyio.wait_readable(self._starting)
+            if waiting.cancelled_caught:
+                self._starting.close()
+                self._starting = None
+                raise _no_jail(TimeoutError(f"no answer within {_START_S:.0f} s"), may_pass=True)
+            self._warm(policy, runtime)
+
+    def layers_ahead(self, policy: Policy) -> tuple[str, ...] | None:
+        """As `layers_of`, for Python; None where its template was ended, which begins to start then. Errors as `open`."""
+        if policy.profile == "python" and not self._has_python:
+            self._start_ahead()
+            return None
+        return self.layers_of(policy, None)
 
     def layers_of(self, policy: Policy, runtime: ElfRuntime | None) -> tuple[str, ...]:
         """The layers in force for a jail that is opened with the same. Starts the template if need be; errors as `open`."""
@@ -248,9 +296,23 @@ class Jails:
             async with anyio.create_task_group() as self._tasks:
                 if self._python is not None:
                     self._tasks.start_soon(self._serve_python, self._python)
-                await anyio.sleep_forever()  # also while there is no template
+                while True:
+                    await anyio.sleep(IDLE_S)
+                    self.end_unused()
         finally:
             self._tasks = None
+
+    def end_unused(self) -> None:
+        """End the templates in which nobody ran for IDLE_S. The next run starts another."""
+        before = self._clock() - IDLE_S
+        if self._starting is not None and self._asked_at <= before and not self._is_waited_for.locked():
+            self._starting.close()
+            self._starting = None
+        for kind in [kind for kind, warm in self._started.items() if warm.is_unused_since(before)]:
+            self._retire(self._started.pop(kind))
+        if self._python is not None and self._python.is_unused_since(before):
+            python, self._python = self._python, None
+            self._retire(python)
 
     @property
     def running(self) -> int:
@@ -347,7 +409,19 @@ class Jails:
             raise _no_jail(error, may_pass=True) from error
         if python.opened >= self._renew_after:
             python = self._renew_python(python)
+        python.used_at = self._clock()
         return python
+
+    def _start_ahead(self) -> None:
+        """Begin to start the template of Python, if there is none. Whoever needs it is told why that cannot be."""
+        if not self._has_python and self._starting is None:
+            self._asked_at = self._clock()
+            with contextlib.suppress(JailUnavailable):
+                self._starting = Template.begin(self._runtime, mode=self._mode)
+
+    @property
+    def _has_python(self) -> bool:
+        return self._python is not None and not self._python.is_dead
 
     def _python_now(self) -> _Warm:
         """The template of Python, which is started if there is none, and waited for. JailUnavailable."""
@@ -358,7 +432,7 @@ class Jails:
 
     def _use(self, starting: Starting) -> _Warm:
         """Whoever is opened from now on is opened in this one. JailUnavailable."""
-        self._python = python = _Warm(starting.finish())
+        self._python = python = _Warm(starting.finish(), self._clock())
         if self._tasks is not None:
             self._tasks.start_soon(self._serve_python, python)
         return python
@@ -369,6 +443,7 @@ class Jails:
         if kind not in self._started:
             self._start(kind)
         self._started.move_to_end(kind)
+        self._started[kind].used_at = self._clock()
         return self._started[kind]
 
     def _serving(self) -> TaskGroup:
@@ -381,7 +456,7 @@ class Jails:
         if len(self._started) >= _MAX_STARTED:
             self._end_the_idlest()
         try:
-            warm = _Warm(self._template_for(kind))
+            warm = _Warm(self._template_for(kind), self._clock())
         except JailUnavailable as error:
             raise _no_jail(error) from error
         self._started[kind] = warm

@@ -8,8 +8,9 @@ import io
 import os
 import resource
 import signal
+import time
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import anyio
 import psutil
 import pytest
 
-from aileron.executor.jails import Jailed, Jails
+from aileron.executor.jails import IDLE_S, Jailed, Jails
 from aileron.model.failure import AileronError, FailureClass
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Exited, Signalled
@@ -62,9 +63,9 @@ def python_program() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def _served(renew_after: int = 1000) -> AsyncIterator[Jails]:
+async def _served(renew_after: int = 1000, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Jails]:
     try:
-        jails = Jails(PythonRuntime.of_this_interpreter(), renew_after=renew_after)
+        jails = Jails(PythonRuntime.of_this_interpreter(), renew_after=renew_after, clock=clock)
         jails.wait_until_ready()
     except JailUnavailable as error:
         if os.environ.get("AILERON_MUST_JAIL"):
@@ -272,6 +273,114 @@ async def test_the_template_of_python_is_replaced_as_well(python_program: int) -
         await _until_gone(before)
 
         assert len(_templates() - others) == 1
+
+
+class _Clock:
+    """Says what it is set to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def _ran_python(jails: Jails, program: int, between: Callable[[], None] = lambda: None) -> None:
+    """As a try of a run: the template is waited for, then its layers are put on record, then there is a jail."""
+    await jails.prepare(Policy(), None)
+    between()
+    jails.layers_of(Policy(), None)
+    between()
+    await anyio.lowlevel.checkpoint()
+    async with jails.open(program, Policy(), None) as jailed:
+        between()
+        jailed.child.close_input()
+        with anyio.fail_after(_DEADLINE_S):
+            ending = await jailed.wait_ended()
+    assert isinstance(ending, Exited), ending
+
+
+async def test_templates_that_nobody_uses_end_and_the_next_run_has_others(program: int, python_program: int) -> None:
+    """That of Python, and those of compiled programs; none of them before its time is over."""
+    clock, others = _Clock(), _templates()
+    async with _served(clock=clock) as jails:
+        await _ran_python(jails, python_program)
+        await _ran(jails, program, ElfRuntime.of_program(program))
+        before = _templates() - others
+        clock.now += IDLE_S - 1
+        jails.end_unused()
+        await anyio.wait_all_tasks_blocked()
+        early = _templates() - others
+        clock.now += 1
+        jails.end_unused()
+        await _until_gone(before)
+        after = _templates() - others
+        assert jails.layers_ahead(Policy()) is None
+        await _ran_python(jails, python_program)
+        await _ran(jails, program, ElfRuntime.of_program(program))
+
+        assert (len(before), early, after) == (2, before, set())
+        assert len(_templates() - others) == 2
+        assert jails.layers_ahead(Policy()) == jails.layers
+
+
+async def test_a_template_in_which_somebody_runs_stays(python_program: int) -> None:
+    """However long: a run may take longer than that, and a connector that waits is one, too."""
+    clock = _Clock()
+    async with _served(clock=clock) as jails:
+        before = _templates()
+        async with jails.open(python_program, Policy(), None) as jailed:
+            clock.now += 10 * IDLE_S
+            jails.end_unused()
+            await anyio.wait_all_tasks_blocked()
+            jailed.child.close_input()
+            with anyio.fail_after(_DEADLINE_S):
+                assert isinstance(await jailed.wait_ended(), Exited)
+
+        assert _templates() == before
+
+
+async def test_runs_that_come_while_a_template_ends_have_one(python_program: int) -> None:
+    """It is told to end between all steps of three runs at once, and while they wait for another."""
+    clock = _Clock()
+    async with _served(clock=clock) as jails:
+
+        def end() -> None:
+            clock.now += 2 * IDLE_S
+            jails.end_unused()
+
+        end()
+        async with anyio.create_task_group() as runs:
+            for _ in range(3):
+                runs.start_soon(_ran_python, jails, python_program, end)
+            await anyio.wait_all_tasks_blocked()
+            was_waited_for = not jails.running
+            end()
+
+    assert was_waited_for
+
+
+async def test_who_gives_up_waiting_for_a_template_leaves_it_to_the_next(python_program: int) -> None:
+    """Or to nobody: then it ends as one that nobody used."""
+    clock, others = _Clock(), _templates()
+    async with _served(clock=clock) as jails:
+        clock.now += IDLE_S
+        jails.end_unused()
+        await _until_gone(_templates() - others)
+        with anyio.CancelScope() as gives_up:
+            gives_up.cancel()
+            await jails.prepare(Policy(), None)
+        started = _templates() - others
+        await _ran_python(jails, python_program)
+        assert _templates() - others == started
+        clock.now += IDLE_S
+        jails.end_unused()
+        assert jails.layers_ahead(Policy()) is None
+        clock.now += IDLE_S
+        jails.end_unused()
+        await _until_gone(_templates() - others)
+
+        assert len(started) == 1
 
 
 async def _ended(jails: Jails, jailed: Jailed, ended: list[Jailed]) -> None:

@@ -1,0 +1,53 @@
+"""Processes that nobody uses end, and the next request finds them again: nobody but the machine's memory notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home, word
+from tests.support.impatient_daemon import impatient_daemon
+
+pytestmark = pytest.mark.jail
+_DEADLINE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """A home with an action, whose daemon lets go of everything after a moment."""
+    with daemon_home() as made:
+        made.install_probe()
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("give_back", "text:string", name="give-back")
+        made.stop()
+        impatient_daemon(made.path)
+        made.unlock()
+        yield made
+
+
+def _below(home: DaemonHome, word: str) -> list[psutil.Process]:
+    """Its processes that were executed with such a word."""
+    assert home.daemon_pid is not None
+    found = psutil.Process(home.daemon_pid).children(recursive=True)
+    return [process for process in found if any(word in part for part in process.cmdline())]
+
+
+def _wait_gone(home: DaemonHome, word: str) -> None:
+    _, left = psutil.wait_procs(_below(home, word), timeout=_DEADLINE_S)
+    assert left == []
+
+
+def test_a_run_after_the_template_ended_works_and_is_recorded_as_any_other(home: DaemonHome) -> None:
+    """Twice: it starts again as often as it ends. Before, the daemon alone is left, which is what an idle user pays for."""
+    for _ in range(2):
+        before = home.run("give-back", {"text": "x"})
+        _wait_gone(home, "aileron_sandbox")
+        assert psutil.Process(home.daemon_pid).children(recursive=True) == []
+        after = home.run("give-back", {"text": "y"})
+
+        assert (word(before), word(after)) == ("ok", "ok")
+        started = [event for event in home.events(after.body["audit_id"]) if event["type"] == "run.started"]
+        assert [event["layers"] for event in started] == [home.must("GET", "/v1/status")["jail"]["layers"]]

@@ -1,0 +1,52 @@
+"""A real daemon in which whatever nobody uses ends after a moment, forked as other daemons of tests are (forks.py).
+
+Arguments: HOME READY_FD. What ends there is what ends elsewhere after minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.daemon import __main__ as daemon
+from aileron.executor import jails
+from aileron.executor.spares import Bounds, Spares
+from tests.support import forks
+
+__all__ = ["impatient_daemon"]
+
+_TOLD: Final = 3
+_SOON_S: Final = 0.2
+
+
+def impatient_daemon(home: Path) -> forks.Child:
+    """Start one for `home`."""
+    ready, told = os.pipe()
+    process = forks.start(
+        __name__,
+        [str(home), str(_TOLD)],
+        descriptors={0: 0, 1: 1, 2: 2, _TOLD: told},
+        environment=os.environ,
+    )
+    os.close(told)
+    with open(ready, "rb") as pipe:
+        assert pipe.read() == b"ready"
+    return process
+
+
+def main(arguments: list[str]) -> int:
+    """HOME READY_FD."""
+    jails.IDLE_S = _SOON_S  # type: ignore[misc]
+    _shorten_spares()
+    return daemon.main(arguments)
+
+
+def _shorten_spares() -> None:
+    """A template does not end under a connector that waits in it."""
+    original = Spares.__init__
+
+    def shorter(self: Spares, *given: Any) -> None:
+        original(self, *given, Bounds(lifetime_s=_SOON_S, look_s=_SOON_S))
+
+    Spares.__init__ = shorter  # type: ignore[method-assign,assignment]
