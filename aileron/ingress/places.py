@@ -54,6 +54,11 @@ class Places:
         self._waiting: dict[Place, None] = {}
         self._silent: dict[Place, None] = {}
         self._said_at = -_SAY_AGAIN_S
+        self._used_at = time.monotonic()
+
+    def is_unused_since(self, moment: float) -> bool:
+        """Nobody is connected, and nobody was since then, in seconds of time.monotonic()."""
+        return not self._taken and self._used_at <= moment
 
     def make_room(self) -> bool:
         """Whether there is a place for one more; a stranger may have lost theirs for it."""
@@ -79,6 +84,7 @@ class Places:
         """It has gone."""
         self.is_known(place)
         del self._taken[place.fileno()]
+        self._used_at = time.monotonic()
 
     def is_silent(self, place: Place) -> None:
         """It is a stranger who asks nothing. The oldest goes where there are too many."""

@@ -1,5 +1,8 @@
 """The process, once nobody can look into it: takes what to serve, confines itself, and serves until told to stop.
 
+It ends by itself when nobody connects for long. Nothing is lost then: it does so between two events of its loop, when there is
+no connection; what comes after that waits in the backlog of a listener that the daemon has too, and looks at.
+
 Everything that is needed later is imported before, and the certificate's key is read before: afterwards this process can open
 no file, begin no connection, and signal nobody.
 
@@ -13,8 +16,11 @@ import asyncio
 import encodings.idna  # noqa: F401 - what is not imported now cannot be any more
 import gc
 import logging
+import os
 import socket
 import ssl
+import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,17 +33,23 @@ from aileron.ingress.certificate import tls_context
 from aileron.ingress.confine import confine
 from aileron.ingress.forward import Forward
 from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order
+from aileron.ingress.places import Places
 from aileron.ingress.server import serve
 from aileron_sandbox import kernel
 
 __all__ = ["serve_control"]
 
 TIDY_S: Final = 10.0
+UNUSED_S: Final = 600.0
+"""Nobody is connected for so long: it ends, which gives back 25 MB. The next connection waits half a second for another. The page
+that is open and an agent that works connect more often."""
 _MAX_LISTENERS: Final = 8
 
 
 def serve_control(descriptor: int) -> int:
-    """Do what is told over the control socket. 0 when the daemon said stop. MessageError where it is no daemon that tells."""
+    """Do what is told over the control socket. 0 when the daemon said stop; it ends with 0 before that where
+    nobody uses it. MessageError where it is no daemon that tells.
+    """
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
     packet, descriptors, _ = received_with(control, MAX_PACKET, _MAX_LISTENERS)
@@ -76,6 +88,7 @@ class _Ingress:
         self._control = control
         self._admission = Admission(start.models)
         self._doors = doors
+        self._places = [Places() for _ in doors]
         self._stopped = anyio.Event()
 
     async def run(self) -> None:
@@ -83,9 +96,9 @@ class _Ingress:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._obey)
             tasks.start_soon(self._tidy)
-            for door, listeners, tls in self._doors:
+            for (door, listeners, tls), places in zip(self._doors, self._places, strict=True):
                 app = Forward(door, self._control, handing_over, self._admission)
-                tasks.start_soon(serve, app, listeners, self._stopped.wait, tls)
+                tasks.start_soon(partial(serve, app, listeners, self._stopped.wait, tls, places=places))
 
     async def _obey(self) -> None:
         loop = asyncio.get_running_loop()
@@ -101,9 +114,11 @@ class _Ingress:
         self._stopped.set()
 
     async def _tidy(self) -> None:
-        """What hundreds of connections needed is given back after them."""
+        """What hundreds of connections needed is given back after them, and all of it when there is none for long."""
         while not self._stopped.is_set():
             with anyio.move_on_after(TIDY_S):
                 await self._stopped.wait()
             gc.collect()  # what broke off is in cycles, and nothing is made afterwards for which they would be found
             kernel.return_free_memory()
+            if all(places.is_unused_since(time.monotonic() - UNUSED_S) for places in self._places):
+                os._exit(0)  # at once: what is accepted from here on would be lost

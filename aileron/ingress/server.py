@@ -75,10 +75,12 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     *,
     tells_peers: bool = False,
+    places: Places | None = None,
 ) -> None:
     """Serve `app` on the listening sockets, which are taken over, until `stopped` returns; then GRACE_S for answers under way.
 
-    `tells_peers`: they are sockets of the home, and a request says which very process made its connection (`peer_of`).
+    `places`: where connections over TCP are counted. `tells_peers`: they are sockets of the home, and a request says which very
+    process made its connection (`peer_of`).
     """
     config = _config()
     context = WorkerContext(None)
@@ -92,7 +94,7 @@ async def serve(
         connections.add(task)
         task.add_done_callback(connections.discard)
         accepted = writer.get_extra_info("socket")
-        place = places.at(accepted.fileno())
+        place = counted.at(accepted.fileno())
         if place is not None:
             place.is_served(writer.transport, task)
         elif accepted.family != socket.AF_UNIX:
@@ -106,7 +108,7 @@ async def serve(
         ):  # its place went to another; asyncio would say that in the log
             await _Connection(place, wrapped, loop, config, context, state, reader, writer)
 
-    places = Places()
+    counted = places or Places()
     servers = [
         await asyncio.start_server(
             connected,
@@ -118,7 +120,7 @@ async def serve(
             ssl_shutdown_timeout=None if tls is None else SHUTDOWN_S,
         )
         # A socket of the home is only the user's own, and is left as it is.
-        for one in (one if one.family == socket.AF_UNIX else Bounded(one, places) for one in listeners)
+        for one in (one if one.family == socket.AF_UNIX else Bounded(one, counted) for one in listeners)
     ]
     try:
         await stopped()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import pytest
 
 from aileron.daemon.http import ingress
@@ -28,6 +29,7 @@ from tests.support.home import daemon_home
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
+_REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 _BEFORE = """
 import os, socket, sys
 control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -270,7 +272,7 @@ async def test_who_took_its_first_socket_hears_and_begins_nothing(
                 while len(heard) < (3 if speaks else 1):  # what it took, what it passed, and what it took of the next
                     await anyio.sleep(0.02)
                 assert not any(heard)
-                await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                await client.send(_REQUEST)
                 assert (await client.receive()).startswith(b"HTTP/1.1 200")
             over.set()
     assert [record.message for record in caplog.records if "could not be spoken to" in record.message] == (
@@ -298,6 +300,87 @@ def test_one_that_cannot_be_started_is_tried_again() -> None:
             answer = http.client.HTTPResponse(waiting)
             answer.begin()
             assert answer.status == 200
+
+
+_IMPATIENT = """
+import sys
+from aileron.ingress import process
+process.TIDY_S, process.UNUSED_S = 0.05, {unused_s}
+from aileron.ingress.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@asynccontextmanager
+async def _impatient(monkeypatch: pytest.MonkeyPatch, unused_s: float) -> AsyncIterator[_Impatient]:
+    """A daemon's ingress whose process ends when nobody was connected for so long."""
+    begun = _Impatient(TcpService([socket.create_server(("127.0.0.1", 0))], _app))
+
+    def executed(first: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _IMPATIENT.format(unused_s=unused_s), str(first)],
+            pass_fds=[first],
+            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        begun.processes.append(process)
+        return process
+
+    monkeypatch.setattr(ingress, "execute_process", executed)
+    over = anyio.Event()
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Ingress({"page": begun.door}, KnownCallers(), []).serve, over.wait)
+            yield begun
+            over.set()
+
+
+class _Impatient:
+    """Its processes, the last one last."""
+
+    def __init__(self, door: TcpService) -> None:
+        self.door = door
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    async def connected(self) -> anyio.abc.SocketStream:
+        """A new connection."""
+        return await anyio.connect_tcp(*self.door.listeners[0].getsockname())
+
+    async def until_ended(self) -> None:
+        """Wait for the end of all that have begun."""
+        while any(process.returncode is None for process in self.processes):
+            await anyio.sleep(0.02)
+
+
+async def test_who_connects_to_nobody_s_process_gets_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends by itself, which is no fault; not while somebody is connected, whatever they do."""
+    async with _impatient(monkeypatch, 0.2) as begun:
+        async with await begun.connected() as asks, await begun.connected() as stays:
+            await asks.send(_REQUEST)
+            assert (await asks.receive()).startswith(b"HTTP/1.1 200")
+            await stays.send(_REQUEST.replace(b"GET /", b"GET /slow"))
+            assert (await stays.receive()).startswith(b"HTTP/1.1 200")
+            await anyio.sleep(0.5)
+            assert begun.processes[0].returncode is None
+        await begun.until_ended()
+        async with await begun.connected() as asks_later:
+            await asks_later.send(_REQUEST)
+            assert (await asks_later.receive()).startswith(b"HTTP/1.1 200")
+    assert [process.returncode for process in begun.processes] == [0, 0]
+    assert caplog.records == []
+
+
+async def test_who_connects_while_it_ends_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends whenever nobody is connected, so between any two of these."""
+    async with _impatient(monkeypatch, 0.0) as begun:
+        for _ in range(3):
+            async with await begun.connected() as asks:
+                await asks.send(_REQUEST)
+                assert (await asks.receive()).startswith(b"HTTP/1.1 200")
+            if len(begun.processes) < 3:
+                await anyio.sleep(0.05)
+    assert len(begun.processes) > 1
 
 
 def _with_one_left(pid: int) -> int:

@@ -4,10 +4,11 @@ Runs in the daemon, which parses nothing here but typed messages (ingress/messag
 too: while no ingress runs, connections wait in their backlog, and no other program has the port.
 
     idle ──(somebody connects)──► started ──(it ends)──► pause ──► idle
+      └────────(nobody used it)──────┤
                                      └──(the daemon stops)──► told to stop, killed after GRACE_S
 
 Rules
-- Nothing is started before somebody connects: who uses no port pays for none.
+- Nothing is started before somebody connects, and it ends by itself when nobody does for long: who uses no port pays for none.
 - An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S where it ends soon.
 - MAX_EXCHANGES at once; one more is closed unanswered. Of those that ingress says are strangers' MAX_OF_STRANGERS; one more is
   told that there is no time for it.
@@ -129,9 +130,12 @@ class Ingress:
             if is_over.is_set():
                 return
             began = anyio.current_time()
-            await self._run_one(is_over)
+            was_unused = await self._run_one(is_over)
             if is_over.is_set():
                 return
+            if was_unused:
+                pause_s = PAUSE_S
+                continue
             pause_s = PAUSE_S if anyio.current_time() - began > _WELL_S else min(PAUSE_MOST_S, 2 * pause_s)
             _log.warning(
                 "ingress ended: it is started again with the next connection, in %.1f s at the earliest", pause_s
@@ -143,15 +147,17 @@ class Ingress:
         """In the order in which ingress is given them."""
         return [listener for door in self.doors.values() for listener in door.listeners]
 
-    async def _run_one(self, is_over: anyio.Event) -> None:
-        """One ingress, from its start to its end. It ends when it is told to, and when this is cancelled."""
+    async def _run_one(self, is_over: anyio.Event) -> bool:
+        """One ingress, from its start to its end. It ends when it is told to, and when this is cancelled; true where it did by
+        itself, because nobody used it.
+        """
         try:
             ours, process = started(execute_process)
         except (
             OSError
         ) as error:  # no descriptor, no process: it is tried again, and the daemon has other work meanwhile
             _log.error("ingress could not be started: %s", error.strerror)
-            return
+            return False
         with ours:
             try:
                 with await control_of(process.pid, ours) as control:
@@ -168,6 +174,7 @@ class Ingress:
                 self.known.subscribe(None)
                 with anyio.CancelScope(shield=True):
                     await ended(process)
+        return process.returncode == 0
 
     def _start(self, ours: socket.socket) -> None:
         doors = [Listening(name, len(door.listeners), door.tls) for name, door in self.doors.items()]
