@@ -180,6 +180,7 @@ class Rooms:
             packages.fetches.serve,
             secrets.vaults.serve,
             lambda: start_early(base.connectors, outgoing.logins),
+            outgoing.logins.serve,
             http.page_sessions.serve,
             consenting.in_force.serve,
         )

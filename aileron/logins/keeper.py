@@ -3,12 +3,13 @@
 Runs in the daemon, which parses nothing here but typed messages. Two processes, each started with its first login: `ssh` needs a
 library that takes a third of a second to import and 60 MiB, which nobody pays for who does not use it.
 
-    idle ──(a login)──► started ──(it ends)──► idle
+    idle ──(a login)──► started ──(it ends, or nobody logs in for UNUSED_S)──► idle
 
 Rules
 - An order goes over a socket that is made for it, with the two that are connected, and only the forked process reads it.
 - Nothing is said before the process has hidden: what it is started with may be somebody else's as well (hidden/process.py).
-- A process that ends is started again with the next login; the logins of the old one have ended with it.
+- A process that ends is started again with the next login; the logins of the old one have ended with it. So none is ended while
+  there is a login.
 
 Source: docs/adr/0057-logins.md. Not here: who may log in where (egress), the other end (process.py).
 """
@@ -21,6 +22,8 @@ import logging
 import os
 import socket
 import subprocess
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -49,6 +52,9 @@ gives less where net.core.wmem_max is lower.
 """
 START_S: Final = 20.0
 """For a process to import what it needs and to confine itself: half a second where nothing else runs."""
+UNUSED_S: Final = 600.0
+"""Without a login for so long a process ends, which gives back 20 MB, or 60 with `ssh`; the next login waits half a second for
+another. Mail is looked for, and a database is asked, more often than that where somebody works."""
 _USUAL: Final[tuple[LoginProtocol, ...]] = ("smtp", "imap", "pop3", "postgres", "mysql", "redis")
 _SSH: Final[tuple[LoginProtocol, ...]] = ("ssh",)
 _log = logging.getLogger(__name__)
@@ -60,8 +66,10 @@ class Begun:
     The daemon keeps the service's socket as well, to end it: a login that waits for a service hears of nothing else.
     """
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, closed: Callable[[], None]) -> None:
+        """`closed` is told once, when it has ended."""
         self._control: Final = control
+        self._closed: Callable[[], None] | None = closed
         self.stream, self._far = socket.socketpair()
         for end in (self.stream, self._far):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
@@ -100,6 +108,9 @@ class Begun:
         self.stream.close()
         self._far.close()
         self._control.close()
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed()
 
     def _let_go(self) -> None:
         """The login ends by itself, and the connection with it."""
@@ -109,11 +120,11 @@ class Begun:
 
 
 class Keeper:
-    """One for each daemon. `ca_pem`: authorities beside the system's."""
+    """One for each daemon. `ca_pem`: authorities beside the system's. `clock`: s since whenever, by which what is unused ends."""
 
-    def __init__(self, ca_pem: str | None = None) -> None:
-        self._usual: Final = _Process(_USUAL, ca_pem)
-        self._ssh: Final = _Process(_SSH, ca_pem)
+    def __init__(self, ca_pem: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._usual: Final = _Process(_USUAL, ca_pem, clock)
+        self._ssh: Final = _Process(_SSH, ca_pem, clock)
 
     async def prepare(self, protocol: LoginProtocol) -> Begun:
         """A login that is forked meanwhile, and waits for its order. OSError."""
@@ -125,6 +136,17 @@ class Keeper:
             if process.protocols & protocols:
                 await process.control()
 
+    async def serve(self) -> None:
+        """End what is unused, now and then. Ends only by cancellation."""
+        while True:
+            await anyio.sleep(UNUSED_S)
+            await self.end_unused()
+
+    async def end_unused(self) -> None:
+        """End the processes that have had no login for UNUSED_S. The next login starts another."""
+        for process in (self._usual, self._ssh):
+            await process.end_if_unused()
+
     async def aclose(self) -> None:
         """End both, and every login with them."""
         for process in (self._usual, self._ssh):
@@ -134,16 +156,20 @@ class Keeper:
 class _Process:
     """One process that forks logins, while there is one."""
 
-    def __init__(self, protocols: tuple[LoginProtocol, ...], ca_pem: str | None) -> None:
+    def __init__(self, protocols: tuple[LoginProtocol, ...], ca_pem: str | None, clock: Callable[[], float]) -> None:
         self.protocols: Final = frozenset(protocols)
         self._words: Final = protocols
         self._ca_pem: Final = ca_pem
+        self._clock: Final = clock
+        self._logins = 0
+        self._used_at = clock()
         self._starting: anyio.Lock | None = None
         self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
     async def prepare(self) -> Begun:
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        begun = Begun(control)
+        self._logins += 1
+        begun = Begun(control, self._over)
         try:
             with theirs:
                 await self._pass(array.array("i", [theirs.fileno()]))
@@ -151,6 +177,18 @@ class _Process:
             begun.close()
             raise
         return begun
+
+    def _over(self) -> None:
+        self._logins -= 1
+        self._used_at = self._clock()
+
+    async def end_if_unused(self) -> None:
+        """Whoever wants a login meanwhile is counted, or waits for another process."""
+        if self._starting is None:
+            return
+        async with self._starting:
+            if not self._logins and self._used_at <= self._clock() - UNUSED_S:
+                await self.aclose()
 
     async def _pass(self, passed: array.array[int]) -> None:
         """To the process; once more to a new one, if it turns out that the old one has just gone."""
@@ -171,6 +209,7 @@ class _Process:
                 await self.aclose()
             if self._running is None:
                 self._running = await self._start()
+                self._used_at = self._clock()
             return self._running[1]
 
     async def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:

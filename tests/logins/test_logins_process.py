@@ -10,14 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from aileron.logins.keeper import Begun, Keeper
+from aileron.logins.keeper import UNUSED_S, Begun, Keeper
 from aileron.logins.messages import MAX_LOGINS, Failed, LoggedIn, Order, Over, Problem
 from aileron.model.login import LoginDetails, LoginTarget
 from tests.support.waiting import wait_gone, wait_until_async
@@ -50,9 +51,9 @@ def order(target: str = "redis+plain://localhost:6379", **more: object) -> Order
 
 
 @asynccontextmanager
-async def keeping() -> AsyncIterator[Keeper]:
+async def keeping(clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Keeper]:
     """One that has no process yet."""
-    keeper = Keeper()
+    keeper = Keeper(clock=clock)
     try:
         with anyio.fail_after(DEADLINE_S):
             yield keeper
@@ -314,3 +315,34 @@ def test_what_a_process_of_logins_can_do(stage: str) -> None:
             {"unix"} if tried["unix"] == errno.EACCES else set()
         )
     assert done.returncode == (-signal.SIGSYS if stage == "login" else 0)
+
+
+@needs_root
+async def test_a_process_that_nobody_logs_in_by_ends_and_the_next_login_has_another() -> None:
+    """Not while there is a login, however long; and one that comes at any moment of its end is not lost."""
+    now = 0.0
+    async with keeping(lambda: now) as keeper:
+        with logging_in() as (theirs, service):
+            begun = await logged_in(keeper, service, theirs)
+            first = forker()
+            now += 2 * UNUSED_S
+            await keeper.end_unused()
+            assert forker() == first
+            begun.close()
+        now += UNUSED_S - 1
+        await keeper.end_unused()
+        assert forker() == first
+        now += 1
+        for moments in (0, 1, 2, 3):
+            with logging_in() as (theirs, service):
+                async with anyio.create_task_group() as ending:
+                    ending.start_soon(keeper.end_unused)
+                    for _ in range(moments):
+                        await anyio.lowlevel.checkpoint()
+                    begun = await logged_in(keeper, service, theirs)
+                begun.close()
+            now += UNUSED_S
+        assert forker() != first, "it has ended at some of them"
+        await keeper.end_unused()
+        with pytest.raises(AssertionError, match="no process"):
+            forker()
