@@ -214,6 +214,8 @@ class Client:
 
     def announced_pid(self) -> int | None:
         """The process id that the running daemon announced; None where it has not yet, or none runs."""
+        import json
+
         with contextlib.suppress(OSError, ValueError, KeyError):
             return int(json.loads((self._home / "run" / "daemon.json").read_text("utf-8"))["pid"])
         return None
