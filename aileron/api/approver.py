@@ -1,4 +1,4 @@
-"""Who decides: the approver's key, passkeys, and standing grants.
+"""Who decides: the approver's key and passkeys.
 
 Source: docs/reference/signed-decisions.md.
 """
@@ -11,17 +11,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.api.body import Body, SecretBody
-from aileron.model.consent import Constraint
 
 __all__ = [
-    "AddGrant",
     "Appointment",
     "ApproverFacts",
     "ApproverInventory",
     "ApproverNamed",
     "Challenge",
-    "GrantEntry",
-    "GrantList",
     "Inventory",
     "InventoryAction",
     "InventoryConnector",
@@ -79,18 +75,6 @@ class PageUnlock(Body, frozen=True, kw_only=True):
     at: str
     key_id: str
     signature: str
-
-
-class AddGrant(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/grants`: a standing grant for `uses` runs of `action` (1 to 1000), within `for_s`
-    seconds (60 to 2592000, which is 30 days). `binding` selects the credential if several match.
-    """
-
-    action: str
-    constraints: tuple[Constraint, ...] = ()
-    uses: int
-    for_s: int
-    binding: str | None = None
 
 
 class ApproverFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,25 +213,3 @@ class UnlockChallenge(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str
     at: str
     statements: list[PasskeyStatement]
-
-
-class GrantEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One standing grant. `used` is the number of runs that it has let through so far, out of `uses`. `until` is in
-    UTC. `over` says whether its time has passed or its uses are spent.
-    """
-
-    id: str
-    action: str
-    action_digest: str
-    credentials: tuple[str, ...]
-    constraints: tuple[Constraint, ...]
-    uses: int
-    used: int
-    until: str
-    over: bool
-
-
-class GrantList(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): the standing grants that have not been revoked."""
-
-    grants: list[GrantEntry]

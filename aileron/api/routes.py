@@ -39,13 +39,11 @@ from aileron.api.approvals import (
     Settled,
 )
 from aileron.api.approver import (
-    AddGrant,
     Appointment,
     ApproverFacts,
     ApproverInventory,
     ApproverNamed,
     Challenge,
-    GrantList,
     MakePasskey,
     PasskeyList,
     PasskeyMade,
@@ -74,6 +72,7 @@ from aileron.api.fetches import (
     ResolveFetched,
     SuiteRead,
 )
+from aileron.api.grants import AddGrant, GrantList
 from aileron.api.publishers import (
     HubDetail,
     HubFound,

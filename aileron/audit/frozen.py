@@ -12,8 +12,7 @@ Source: docs/adr (approval bound to a plan digest).
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -27,8 +26,7 @@ from aileron.model.preview import SeenEffects
 __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_frozen", "subject_of", "thaw"]
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredDecision:
+class StoredDecision(NamedTuple):
     """What a person decided, as the ledger has it; `signed` is what it was signed with, None where nobody signs.
 
     `digest` is the candidate they decided, `preview` the digest of what they were shown with it. Times in s since the epoch.
@@ -43,8 +41,7 @@ class StoredDecision:
     decided_at: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Frozen:
+class Frozen(NamedTuple):
     """The plan that a run waits with: the decided one, or the one it was asked with. Times in seconds since the epoch.
 
     `digest` is that of the row: with a preview it is not the plan's. `asked_digest` is the plan's that was asked about first.
@@ -65,8 +62,7 @@ class Frozen:
         return self.plan.digest != self.asked_digest
 
 
-@dataclasses.dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A question that may be decided now, and the digests a decision may be about, that of the question itself first."""
 
     row: ApprovalRow

@@ -23,7 +23,6 @@ import csv
 import io
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -71,7 +70,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
             raise FileExistsError(None, "it exists and is not a regular file")
-    part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.part")
+    part = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:

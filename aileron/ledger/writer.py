@@ -26,16 +26,18 @@ Not here: what a group is in SQL (sqlite.py).
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import contextlib
 import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from aileron.model.failure import AileronError, Failure, FailureClass
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
 
@@ -123,6 +125,8 @@ class GroupWriter(Generic[Tx]):
 
         AileronError(busy) when the line is full, AileronError(internal_error) when it could not be written.
         """
+        import asyncio  # 30 ms, and `aileron audit verify` reads without a loop
+
         job = _Job(work)
         job.loop = asyncio.get_running_loop()
         job.future = job.loop.create_future()
@@ -149,6 +153,8 @@ class GroupWriter(Generic[Tx]):
             if len(self._later) >= MAX_LATER:
                 self._queue_later()
             elif len(self._later) == 1:
+                import asyncio
+
                 asyncio.get_running_loop().call_later(LATER_S, self._no_company)
 
     def commit_now(self, work: Callable[[Tx], T]) -> T:

@@ -15,11 +15,9 @@ b'{"a":"x","b":1}'
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
 import msgspec
-import rfc8785
 
 __all__ = ["canonical_json", "sha256_digest"]
 
@@ -35,8 +33,10 @@ def canonical_json(value: Any) -> bytes:
     try:
         if _is_plain(value):
             return msgspec.json.encode(value, order="sorted")
+        import rfc8785  # rarely needed, and what a command waits for
+
         return rfc8785.dumps(value)
-    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
+    except ValueError as error:  # of rfc8785 too, and for text that is not Unicode
         raise ValueError(f"cannot be written as canonical JSON: {error}") from error
     except RecursionError as error:
         raise ValueError("cannot be written as canonical JSON: nested too deeply") from error
@@ -44,6 +44,8 @@ def canonical_json(value: Any) -> bytes:
 
 def sha256_digest(data: bytes) -> str:
     """`sha256:` and 64 lower-case hex digits."""
+    import hashlib  # 2 ms, and most commands make no digest
+
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-import hashlib
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -177,6 +176,8 @@ def check_signature(public_key: bytes, statement: Statement, signature: str) -> 
 
 def key_id_of(public_key: bytes) -> str:
     """`ed25519:` and the first 16 bytes of the key's sha256, hex: what a person compares, and what a decision names."""
+    import hashlib  # 2 ms, and most commands make no digest
+
     return f"ed25519:{hashlib.sha256(public_key).hexdigest()[:32]}"
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from aileron.model.effect import Effect
 from aileron.model.login import LoginTarget
 from aileron.model.names import Fqn, HostPort
 from aileron.model.request_signing import AwsScope, HmacTemplate, TokenGrant
@@ -53,17 +54,6 @@ class HostFunction(enum.StrEnum):
     HTTP = "http"
     TCP = "tcp"
     WEBSOCKET = "websocket"
-
-
-class Effect(enum.StrEnum):
-    """What one step does to the world, as its author says: what a person's question is weighed by, the heaviest last."""
-
-    READ = "read"
-    CREATE = "create"
-    CHANGE = "change"
-    SEND = "send"
-    DELETE = "delete"
-    PAY = "pay"
 
 
 class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):

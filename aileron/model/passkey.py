@@ -24,7 +24,6 @@ which questions a passkey may decide (consent.py), challenges for making one (da
 from __future__ import annotations
 
 import base64
-import hashlib
 import struct
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -176,7 +175,7 @@ def passkey_id(credential_id: bytes, public_key: bytes) -> str:
     the id, and the key in COSE. The id alone is no secret, and whoever knew it could give it to a key of their own. Source: Web
     Authentication, section 6.5.1 (attested credential data).
     """
-    return f"{_PREFIX}{hashlib.sha256(_named(credential_id, public_key)).hexdigest()[:32]}"
+    return f"{_PREFIX}{_sha256(_named(credential_id, public_key)).hex()[:32]}"
 
 
 def id_of(passkey: PasskeyKey) -> str:
@@ -186,6 +185,12 @@ def id_of(passkey: PasskeyKey) -> str:
 
 def _named(credential_id: bytes, public_key: bytes) -> bytes:
     return struct.pack(">H", len(credential_id)) + credential_id + public_key
+
+
+def _sha256(data: bytes) -> bytes:
+    import hashlib  # 2 ms, and most commands make no digest
+
+    return hashlib.sha256(data).digest()
 
 
 def is_passkey(key_id: str) -> bool:
@@ -211,7 +216,7 @@ def from_base64url(text: str) -> bytes:
 
 def challenge_of(statement: Statement) -> str:
     """What an authenticator signs for a statement: the sha256 of its bytes, in base64url."""
-    return base64url(hashlib.sha256(statement.signed_bytes()).digest())
+    return base64url(_sha256(statement.signed_bytes()))
 
 
 def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -> None:
@@ -224,7 +229,7 @@ def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -
     _check_client(client, "webauthn.get", challenge_of(statement), passkey.origin)  # 2, 3, 4
     _check_authenticator(authenticator, passkey.rp_id)  # 5, 6
     key = _key(_from_hex(passkey.public_key))  # 7
-    signed = assertion.authenticator_data + hashlib.sha256(assertion.client_data).digest()
+    signed = assertion.authenticator_data + _sha256(assertion.client_data)
     try:
         key.verify(signed, assertion.signature)
     except InvalidSignature:
@@ -313,7 +318,7 @@ def _check_client(client: _ClientData, kind: str, challenge: str, origin: str) -
 
 
 def _check_authenticator(data: AuthenticatorData, rp_id: str) -> None:
-    if data.rp_id_hash != hashlib.sha256(rp_id.encode()).digest():  # 5
+    if data.rp_id_hash != _sha256(rp_id.encode()):  # 5
         raise PasskeyError("rp", f"it is not for {rp_id}")
     if not data.is_user_present():  # 6
         raise PasskeyError("presence", "the device did not check that a person was present")

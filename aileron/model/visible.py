@@ -123,7 +123,7 @@ def visible_lines(text: str) -> list[str]:
 
 def visible_json(document: str) -> str:
     r"""A JSON document that is still the same JSON: hidden characters of its strings become `\u` escapes."""
-    return _JSON.spelled(document)
+    return document if _is_plain(document) else _JSON.spelled(document)
 
 
 def as_text(value: Any) -> str:

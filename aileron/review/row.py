@@ -16,9 +16,8 @@ Source: docs/reference/console.md (The list). Not here: columns, colours, keys.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aileron.model.visible import visible, without_gaps
 from aileron.review.question import agent_of, tags_of, title_of
@@ -35,8 +34,7 @@ _MAX_WORDS: Final = 40
 _NOT_READ: Final = "! UNREAD"
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """Row of one question; every text is safe to show, and on one line.
 
     `weight` is the text of a weight of review/weight.py. `alarm` is empty, or begins with `! `.

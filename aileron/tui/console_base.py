@@ -41,8 +41,9 @@ from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import PendingEntry, PendingList, seconds_left
 
 if TYPE_CHECKING:
-    from aileron.api.approver import ApproverFacts, GrantEntry
+    from aileron.api.approver import ApproverFacts
     from aileron.api.daemon import Status
+    from aileron.api.grants import GrantEntry
     from aileron.api.sessions import Session
     from aileron.approver.security_key import Person
     from aileron.model.secret import Secret

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:  # after the first frame, as the types of the answers
     from aileron.api.approvals import ApprovalEntry, Decision, PreviewRequest, Question, SealedPreview, Settled
-    from aileron.api.approver import ApproverFacts, GrantEntry, PasskeyEntry
+    from aileron.api.approver import ApproverFacts, PasskeyEntry
     from aileron.api.audit import RecordOfRun
     from aileron.api.body import Body
     from aileron.api.daemon import Status
+    from aileron.api.grants import GrantEntry
     from aileron.api.runs import RunState
     from aileron.api.sessions import Session
     from aileron.client import Answer, Client
@@ -172,7 +173,7 @@ class DaemonClient:
 
     def grant(self, plan: Plan, uses: int, for_s: int) -> None:
         """Ask for a grant of just this: these arguments, and no others. It waits for a person as well."""
-        from aileron.api.approver import AddGrant
+        from aileron.api.grants import AddGrant
         from aileron.model.consent import Constraint
         from aileron.review.headline import action_in
 
@@ -190,7 +191,7 @@ class DaemonClient:
 
     def grants(self) -> list[GrantEntry]:
         """What runs without asking."""
-        from aileron.api.approver import GrantList
+        from aileron.api.grants import GrantList
 
         return self.ask(GrantList, "GET", _path_of("v1", "grants")).grants
 

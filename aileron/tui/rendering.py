@@ -28,8 +28,9 @@ from aileron.review.row import group_title
 from aileron.tui.waiting import PendingEntry, seconds_left
 
 if TYPE_CHECKING:  # 8 ms, with the first question and not before the first frame
-    from aileron.api.approver import ApproverFacts, GrantEntry
+    from aileron.api.approver import ApproverFacts
     from aileron.api.daemon import Status
+    from aileron.api.grants import GrantEntry
     from aileron.api.sessions import Session
     from aileron.review.card import Card, Fact, Line, Section
     from aileron.review.record import Left, Record

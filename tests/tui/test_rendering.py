@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from aileron.api.approvals import Question
-from aileron.api.approver import GrantEntry
+from aileron.api.grants import GrantEntry
 from aileron.api.sessions import Session
 from aileron.model.visible import FURTHER
 from aileron.review.card import Card, Fact, Line, Section, Tone

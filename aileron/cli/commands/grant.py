@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from aileron.api.actions import ActionDetail, ActionInput
-from aileron.api.approvals import ConsentAnswer
-from aileron.api.approver import AddGrant, GrantEntry, GrantList
 from aileron.api.daemon import Removed
+from aileron.api.grants import AddGrant, GrantEntry, GrantList
 from aileron.cli import output
-from aileron.cli.arguments import typed
 from aileron.cli.commands.completion import action_names, grant_ids
-from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
-from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import passphrase_from
-from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.consent import Constraint, Operator
 from aileron.model.visible import visible
-from aileron.review.subject import conditions
+
+if TYPE_CHECKING:
+    from aileron.api.actions import ActionInput
 
 __all__ = ["add", "list_", "revoke"]
 
@@ -67,6 +63,12 @@ def add(
     The approver signs the grant at a terminal. Actions that cannot be undone are refused. You can give each condition several
     times; a run must meet all of them.
     """
+    from aileron.api.actions import ActionDetail
+    from aileron.api.approvals import ConsentAnswer
+    from aileron.cli.commands.done import tell_done
+    from aileron.cli.decision_dialogue import carry_through
+    from aileron.cli.run import seconds
+
     for_s = seconds(duration, option="--for", most=_LONGEST, help_of="grant add")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     inputs = supervisor.fetch(ActionDetail, "GET", path_of("v1", "actions", action)).inputs or []
@@ -106,6 +108,8 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a grant: the next run needs approval again."""
+    from aileron.cli.decision_dialogue import carry_through
+
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     name = _meant(supervisor, grant)
     answer = supervisor.change(Removed, "DELETE", path_of("v1", "grants", name))
@@ -118,6 +122,8 @@ def revoke(
 
 def _constraint(action: str, inputs: Sequence[ActionInput], operator: Operator, text: str) -> Constraint:
     """`ARG=VALUE` as a condition; the value is read by the type which the action declares for the argument."""
+    from aileron.cli.arguments import typed
+
     flag = f"--{operator.replace('_', '-')}"
     name, separator, value = text.partition("=")
     if not separator or not name:
@@ -157,4 +163,6 @@ def _meant(supervisor: Supervisor, wanted: str) -> str:
 
 
 def _what(entry: GrantEntry) -> str:
+    from aileron.review.subject import conditions
+
     return f"{entry.action}, {' and '.join(conditions(entry.constraints)) or 'whatever its arguments are'}"

@@ -16,7 +16,7 @@ from aileron.actions.fitting import seen_steps
 from aileron.actions.resolve import used_credentials
 from aileron.actions.store import ActionStore
 from aileron.api.approvals import ConsentAnswer
-from aileron.api.approver import GrantEntry
+from aileron.api.grants import GrantEntry
 from aileron.approvals.grants import check_grant
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.agreements import Agreements

@@ -8,8 +8,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aileron.api.approver import AddGrant, GrantList
 from aileron.api.daemon import Removed
+from aileron.api.grants import AddGrant, GrantList
 from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.api.requests import body_of, consent_answer
 from aileron.daemon.http.responses import as_json
