@@ -9,7 +9,7 @@ Rules
 - Only this user's own directories, and files with this one name. Everything else is left as it is, and said.
 - Bits are only taken away, never given.
 
-Source: path_resolution(7), open(2) O_PATH, proc_pid_fd(5). Not here: asking (commands/state.py), who refuses such files
+Source: path_resolution(7), open(2) O_PATH, proc_pid_fd(5). Not here: asking (commands/doctor.py), who refuses such files
 (files.py, and whoever reads them).
 """
 

@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
-from urllib.parse import unquote
 
 from aileron.cli.output import note
 from aileron.cli.problem import Problem
@@ -26,6 +24,8 @@ from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, may_unlock, pas
 from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, is_in_cell, path_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
     from aileron.api.body import Body
     from aileron.api.secrets import VaultState
@@ -149,6 +149,8 @@ class Supervisor:
         parts = path.partition("?")[0].split("/")
         if problem.name != "not_found" or problem.why is not None or len(parts) < 4 or parts[2] not in _NAMED:
             return
+        from urllib.parse import unquote
+
         from aileron.cli.near import did_you_mean
 
         with contextlib.suppress(Problem, TypeError, KeyError):  # of the list; the problem itself is told all the same

@@ -17,6 +17,7 @@ __all__ = [
     "EXITS",
     "HELP_FLAGS",
     "MAX_WIDTH",
+    "PACKAGE",
     "SECTIONS",
     "SUMMARY",
     "VERSION_HELP",
@@ -30,6 +31,7 @@ SUMMARY: Final = "Let coding agents act for you without giving them your keys."
 VERSION_HELP: Final = "Print the version and exit."
 MAX_WIDTH: Final = 100
 """Columns of a help page: longer lines are hard to read."""
+PACKAGE: Final = "aileron.cli.commands"
 HELP_FLAGS: Final = ("-h", "--help")
 SECTIONS: Final = {
     "Try it": ("demo", "demo-server"),
@@ -77,11 +79,11 @@ COMMANDS: Final[dict[str, Single | Group]] = {
     "run": Single("Run an action and print its result.", "run.run", EXITS),
     "demo": Single("Show a real run, an approval, and a hostile connector stopped.", "demo.demo"),
     "demo-server": Single("Start a small notes service to try your first action on.", "demo_server.demo_server"),
-    "approve": Single("Approve a request after reading it, and carry it out.", "approval.approve", EXITS),
-    "deny": Single("Deny a request, so that it never runs.", "approval.deny", EXITS),
+    "approve": Single("Approve a request after reading it, and carry it out.", "approval_decide.approve", EXITS),
+    "deny": Single("Deny a request, so that it never runs.", "approval_decide.deny", EXITS),
     "approval": Group(
         "See and decide what waits for approval.",
-        "approval.list_ approval.show approval.edit approval.ask approval.cancel",
+        "approval.list_ approval.show approval_decide.edit approval_decide.ask approval.cancel",
     ),
     "console": Single("Open the console: see what waits, and decide.", "console.console"),
     "launch": Single("Start a coding agent that has your actions as its tools.", "launch.launch"),
@@ -99,21 +101,22 @@ COMMANDS: Final[dict[str, Single | Group]] = {
     ),
     "action": Group(
         "Manage actions, the Markdown files that say what agents may do.",
-        "action_author.new action_author.schema action.validate action.add action.add_suite action.list_ action.show "
-        "action.update action.diff action.enable action.disable action.resume action.remove",
+        "action_author.new action_author.schema action.validate action_install.add action_install.add_suite action.list_ "
+        "action.show action_install.update action_install.diff action.enable action.disable action_install.resume action.remove",
     ),
     "connector": Group(
         "Manage connectors, the jailed programs that talk to services.",
-        "connector_new.new connector_author.test connector.build connector_author.sign connector_author.release "
-        "connector_author.check_manifest connector.install connector.list_ connector.show connector.check connector.verify "
-        "connector.remove",
+        "connector_new.new connector_author.test connector_install.build connector_author.sign connector_author.release "
+        "connector_author.check_manifest connector_install.install connector.list_ connector.show connector_install.check "
+        "connector_install.verify connector.remove",
     ),
     "sync": Single("Install the connectors that your actions are pinned to.", "sync.sync"),
     "hub": Group("Search the Hub, or build one.", "hub.search hub.show hub.build"),
     "keyring": Group("Manage the publisher keys that you trust.", "keyring.trust keyring.list_ keyring.revoke"),
     "binding": Group(
         "Manage bindings, which let a connector use a credential.",
-        "binding.setup binding.list_ binding.inspect binding.rebind binding.reauthorize binding.revoke",
+        "binding_change.setup binding.list_ binding.inspect binding_change.rebind binding_change.reauthorize "
+        "binding_change.revoke",
     ),
     "secret": Group("Manage passwords and tokens in the vault.", "secret.set_ secret.list_ secret.remove"),
     "vault": Group(
@@ -124,8 +127,8 @@ COMMANDS: Final[dict[str, Single | Group]] = {
     "audit": Group(
         "Inspect, export and verify the audit trail.", "audit.list_ audit.show audit.tail audit.verify audit.export"
     ),
-    "status": Single("Show what is running, and what waits for approval.", "state.status"),
-    "doctor": Single("Check this machine, or an agent's connection to your actions.", "state.doctor"),
+    "status": Single("Show what is running, and what waits for approval.", "status.status"),
+    "doctor": Single("Check this machine, or an agent's connection to your actions.", "doctor.doctor"),
     "daemon": Group(
         "Manage the background service, which starts on demand.",
         "daemon.start daemon.stop daemon.restart daemon.status daemon.logs daemon.install daemon.uninstall",
@@ -139,7 +142,7 @@ def imported(function: str) -> Command:
     import importlib
 
     module, _, name = function.partition(".")
-    found: Command = getattr(importlib.import_module(f"aileron.cli.commands.{module}"), name)
+    found: Command = getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
     return found
 
 

@@ -21,7 +21,7 @@ from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
-from aileron.model.manifest import Effect
+from aileron.model.effect import Effect
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:

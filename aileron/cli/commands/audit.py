@@ -24,7 +24,6 @@ from aileron.cli import output
 from aileron.cli.commands.completion import run_ids
 from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Argument, Option
-from aileron.cli.export import line, new_file, table
 from aileron.cli.ids import run_meant, session_meant
 from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
@@ -207,6 +206,8 @@ def export(
 
     Events that are recorded during the export are left out. FILE appears only when it is complete.
     """
+    from aileron.cli.export import new_file
+
     asked = _asked(run, action, connector, kind, failure, session, since, until).held()
     pages = _all_pages(Supervisor(), asked, "record" if style is _Format.JSONL else "facts")
     if file is None:
@@ -452,6 +453,8 @@ def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[lis
 
 def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown: bool) -> Iterator[tuple[bytes, int]]:
     """Each page as it is written, and its rows. On a terminal with what it would obey spelled out, and the JSON the same."""
+    from aileron.cli.export import line, table
+
     if style is _Format.CSV:
         yield table((), with_titles=True).encode(), 0
     for page in pages:

@@ -7,69 +7,28 @@ Not here: asking (cli/bind.py), signing in (cli/signin.py).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from aileron.api.bindings import BindingDetail, BindingEntry, BindingList, RevokedBinding
+from aileron.api.bindings import BindingDetail, BindingEntry, BindingList
 from aileron.api.secrets import VaultState
 from aileron.cli import output
-from aileron.cli.bind import BindOptions, bind, bind_request_of, check_source, facts_of, keep_at, print_new
-from aileron.cli.bind import reauthorize as sign_in_anew
-from aileron.cli.bind import rebind as bind_anew
-from aileron.cli.commands.completion import binding_names, secret_names
-from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
-from aileron.cli.declared import Argument, Exit, Option
+from aileron.cli.commands.completion import binding_names
+from aileron.cli.commands.options import AsJson
+from aileron.cli.declared import Argument
 from aileron.cli.plan import COLUMN
-from aileron.cli.problem import OK, UNFINISHED, Problem
-from aileron.cli.prompts import can_ask, is_yes, passphrase_from
-from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.client_certificate import CertificateFacts
 from aileron.model.credential import Reach, login_facts, wire_facts
 from aileron.model.cure import Stored, cure_for
-from aileron.model.host_key import check_host_key
-from aileron.model.login import LoginDetails, PasswordForm
+from aileron.model.login import LoginDetails
 from aileron.model.names import BindingName
 from aileron.model.visible import visible
 from aileron.review.plan import host_line
 
-__all__ = ["inspect", "list_", "reauthorize", "rebind", "revoke", "setup"]
+__all__ = ["Name", "inspect", "list_", "needs_provider"]
 
-_Name = Annotated[
+Name = Annotated[
     str, Argument(metavar="KIND/SERVICE/IDENTITY", help="Name of the binding.", autocompletion=binding_names)
-]
-_Username = Annotated[str | None, Option("--username", metavar="USER", help="User name, for kinds basic and login.")]
-_Secret = Annotated[
-    str | None,
-    Option(
-        "--secret",
-        metavar="NAME",
-        help="Stored secret to use (`aileron secret set NAME`).",
-        autocompletion=secret_names,
-    ),
-]
-_Database = Annotated[
-    str | None, Option("--database", metavar="NAME", help="Database, for a login at PostgreSQL, MySQL or Redis.")
-]
-_HostKey = Annotated[
-    str | None, Option("--host-key", metavar="'TYPE BASE64'", help="Public key of the server, for a login by ssh.")
-]
-_ReadOnly = Annotated[
-    bool, Option("--read-only", help="Bind a database role that cannot write, which is checked at each login.")
-]
-_ReadWrite = Annotated[
-    bool, Option("--read-write", help="Bind a database role that can write, in place of --read-only.")
-]
-_WeakPassword = Annotated[
-    PasswordForm | None,
-    Option("--allow-password-form", help="Let a PostgreSQL server have the password in a form weaker than SCRAM."),
-]
-_PasswordForm = Annotated[
-    Literal["md5", "cleartext", "scram"] | None,
-    Option("--allow-password-form", help="As in `binding setup`; with scram, nothing weaker is allowed from now on."),
-]
-_Device = Annotated[bool, Option("--device", help="Sign in with a code that you type on another device.")]
-_NoBrowser = Annotated[
-    bool, Option("--no-browser", help="Sign in without opening a browser; print the address instead.")
 ]
 _FIXES = {"suspended": "inspect", "expired": "reauthorize", "failed": "reauthorize"}
 """What to do about a binding in each state but `ok` and `unknown`."""
@@ -79,53 +38,6 @@ _STATES = {
     "failed": "the provider refused to renew it",
     "unknown": "its client certificate cannot be seen until the vault is unlocked and the secret was fetched",
 }
-
-
-def setup(
-    connector: Annotated[str, Argument(metavar="CONNECTOR", help="Full name of the connector.")],
-    name: Annotated[str | None, Option("--name", metavar="KIND/SERVICE/IDENTITY", help="Name for the binding.")] = None,
-    username: _Username = None,
-    secret: _Secret = None,
-    source: Source = None,
-    token: SourceToken = None,
-    database: _Database = None,
-    host_key: _HostKey = None,
-    read_only: _ReadOnly = False,
-    allow_password_form: _WeakPassword = None,
-    device: _Device = False,
-    no_browser: _NoBrowser = False,
-    yes: Yes = False,
-    passphrase_file: PassphraseFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let a connector use a stored secret or a sign-in.
-
-    At a terminal, Aileron shows what the connector wants and asks for what you do not give. It stores a password that you type in
-    the vault, and opens a browser for a sign-in. If decisions are signed, the approver must sign too.
-    """
-    _check_secret(secret, source, token)
-    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    wanted = bind_request_of(supervisor, connector)
-    details = LoginDetails(
-        database=database, host_key=_checked(host_key), read_only=read_only, weak_password=allow_password_form
-    )
-    given = BindOptions(name, username, secret, source, token, How(device, no_browser, as_json), yes, details=details)
-    if details != LoginDetails() and wanted.kind != "login":
-        raise Problem.usage(
-            "--database, --host-key, --read-only and --allow-password-form apply to a login, but this credential is of kind "
-            f"{wanted.kind}"
-        )
-    if (device or no_browser) and (wanted.kind != "oauth2" or (secret or source) is not None):
-        raise Problem.usage(
-            f"--device and --no-browser apply to a sign-in, but this credential is of kind {wanted.kind}"
-        )
-    if can_ask() and not as_json:
-        kept_at = source if token is None else f"{source}, with the token {token}"
-        facts = [("connector", connector), *facts_of(wanted, is_here=source is None), ("kept at", kept_at)]
-        output.print_facts(facts, "stderr", column=COLUMN)
-        output.note("")
-    _warn(details)
-    raise Exit(bind(supervisor, wanted, given))
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -145,7 +57,7 @@ def list_(as_json: AsJson = False) -> None:
             _note_state(supervisor, entry)
 
 
-def inspect(name: _Name, as_json: AsJson = False) -> None:
+def inspect(name: Name, as_json: AsJson = False) -> None:
     """Show a binding: its access, account, state and uses."""
     supervisor = Supervisor()
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
@@ -179,167 +91,6 @@ def inspect(name: _Name, as_json: AsJson = False) -> None:
         column=COLUMN,
     )
     _note_state(supervisor, shown)
-
-
-def rebind(
-    name: _Name,
-    secret: _Secret = None,
-    source: Source = None,
-    token: SourceToken = None,
-    username: _Username = None,
-    database: _Database = None,
-    host_key: _HostKey = None,
-    read_only: _ReadOnly = False,
-    read_write: _ReadWrite = False,
-    allow_password_form: _PasswordForm = None,
-    yes: Yes = False,
-    passphrase_file: PassphraseFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Approve new requests of a connector, or change its secret.
-
-    Use it for a suspended binding, or if its secret changed where it is kept. Aileron shows what is new first. New scopes need
-    the provider's consent: use `binding reauthorize`.
-    """
-    _check_secret(secret, source, token)
-    if read_only and read_write:
-        raise Problem.usage("--read-only and --read-write cannot be used together")
-    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
-    weak = _weaker(allow_password_form)
-    only_scram = allow_password_form is not None and weak is None
-    details = LoginDetails(database=database, host_key=_checked(host_key), read_only=read_only, weak_password=weak)
-    given = BindOptions(
-        name,
-        username,
-        secret,
-        source,
-        token,
-        How(as_json=as_json),
-        yes,
-        details=details,
-        read_write=read_write,
-        only_scram=only_scram,
-    )
-    _warn(details)
-    is_new = print_new(shown.connector, shown.suspended)
-    _check_changed_here(shown, secret, source)
-    if is_new and can_ask() and not yes and not as_json and not is_yes("Approve all of this? [y/N] "):
-        output.note("nothing changed")
-        raise Exit(UNFINISHED)
-    raise Exit(_bound_anew(supervisor, shown, given, as_json=as_json))
-
-
-def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | None) -> None:
-    """Return unless it is a sign-in, and what is wanted is the provider's to give. Problem."""
-    if source is not None and shown.grant:
-        raise Problem.usage(
-            f"{shown.name} is a sign-in, whose tokens are kept in the vault",
-            fix=f"aileron binding revoke {shown.name}",
-        )
-    if secret is None and shown.grant and _needs_provider(shown):
-        raise Problem(
-            "only the provider can grant this",
-            exit_code=4,
-            name="binding_failed",
-            fix=f"aileron binding reauthorize {shown.name}",
-        )
-
-
-def _bound_anew(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
-    """The secret first, where it is kept elsewhere and is to stay so; then the binding, if more of it changes; the exit code."""
-    if given.source is not None or (shown.elsewhere and given.secret is None):
-        rest = given._replace(source=None, token=None, yes=False, how=How())
-        is_all = not shown.suspended and rest == BindOptions(shown.name)
-        code = keep_at(supervisor, shown, given, as_json=as_json and is_all)
-        if code != OK or is_all:
-            return code
-    return bind_anew(supervisor, shown.name, given)
-
-
-def reauthorize(
-    name: _Name,
-    username: _Username = None,
-    device: _Device = False,
-    no_browser: _NoBrowser = False,
-    yes: Yes = False,
-    passphrase_file: PassphraseFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Sign in again.
-
-    Use it for new scopes, another account, or an expired sign-in. The old sign-in stays in use until the new one is complete.
-    """
-    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
-    if shown.kind != "oauth2":
-        raise Problem.usage(
-            f"{name} is not a sign-in; it uses the secret {shown.secret}", fix=f"aileron secret set {shown.secret}"
-        )
-    print_new(shown.connector, shown.suspended)
-    given = BindOptions(name, username, how=How(device, no_browser, as_json), yes=yes)
-    raise Exit(sign_in_anew(supervisor, shown, given))
-
-
-def revoke(name: _Name, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:
-    """Revoke a binding.
-
-    A sign-in is also revoked at the provider, if the provider supports that. A stored secret stays in the vault.
-    """
-    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    answer = supervisor.fetch(RevokedBinding, "DELETE", path_of("v1", "bindings", name), wait_s=_PROVIDER_S)
-    if as_json:
-        output.print_json(answer)
-        return
-    output.note(f"revoked {visible(name)}")
-    output.note(_at_provider(answer.at_provider))
-
-
-_PROVIDER_S = 15.0
-"""For the provider to take it back: the daemon gives it 10 s."""
-
-
-def _at_provider(said: str | None) -> str:
-    match said:
-        case None:
-            return "its secret stays in the vault: aileron secret list"
-        case "revoked":
-            return "also revoked at the provider"
-        case "not offered":
-            return (
-                "the provider does not support revocation: the tokens are deleted here; end the access in your "
-                "account there too"
-            )
-        case _:
-            return (
-                f"the provider could not be reached ({visible(said.removeprefix('failed: '))}): end the access in "
-                "your account there"
-            )
-
-
-def _check_secret(secret: str | None, source: str | None, token: str | None) -> None:
-    if secret is not None and source is not None:
-        raise Problem.usage("--secret and --from cannot be used together")
-    check_source(source, token)
-
-
-def _weaker(form: Literal["md5", "cleartext", "scram"] | None) -> PasswordForm | None:
-    return None if form == "scram" else form
-
-
-def _warn(details: LoginDetails) -> None:
-    """Of what the user allows here, what it means."""
-    if details.password_words is not None:
-        output.note(f"password: {details.password_words}")
-
-
-def _checked(host_key: str | None) -> str | None:
-    if host_key is None:
-        return None
-    try:
-        return check_host_key(" ".join(host_key.split()[:2]))  # a comment may follow, as in a file of OpenSSH's
-    except ValueError as error:
-        raise Problem.usage(f"--host-key: {error}") from None
 
 
 def _account(entry: BindingEntry) -> str | None:
@@ -381,7 +132,7 @@ def _note_state(supervisor: Supervisor, entry: BindingEntry) -> None:
         output.note(f"{name} is expired: {_why(entry)}\n  fix: {_new_certificate(entry)}")
         return
     if isinstance(entry, BindingDetail) and entry.state == "suspended":
-        verb = "reauthorize" if _needs_provider(entry) else "rebind"
+        verb = "reauthorize" if needs_provider(entry) else "rebind"
     output.note(f"{name} is {entry.state}: {_STATES[entry.state]}\n  fix: aileron binding {verb} {name}")
 
 
@@ -390,7 +141,7 @@ def _new_certificate(entry: BindingEntry) -> str:
     return visible(cure_for(BindingName.parse(entry.name), Stored(entry.secret, reference)))
 
 
-def _needs_provider(shown: BindingDetail) -> bool:
+def needs_provider(shown: BindingDetail) -> bool:
     """Whether some of what is new is the provider's to grant."""
     return shown.kind == "oauth2" and any(words.startswith(("scope ", "application ")) for words in shown.suspended)
 

@@ -1,6 +1,6 @@
 """What `aileron doctor` found of one thing, and what to do about it.
 
-Source: docs/reference/cli.md. Not here: looking (state.py, agent_check.py).
+Source: docs/reference/cli.md. Not here: looking (doctor.py, agent_check.py).
 """
 
 from __future__ import annotations

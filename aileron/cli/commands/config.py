@@ -8,11 +8,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 
-from aileron.api.daemon import Status
 from aileron.cli import output
 from aileron.cli.commands.completion import list_entries, list_names, setting_names
 from aileron.cli.commands.options import AsJson
@@ -21,6 +20,9 @@ from aileron.cli.problem import Problem, local_work
 from aileron.cli.prompts import NO, YES, can_ask, choose, edit_text
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
+
+if TYPE_CHECKING:
+    from aileron.api.daemon import Status
 
 __all__ = ["add", "edit", "get", "remove", "set_"]
 
@@ -315,6 +317,8 @@ class _Running(NamedTuple):
 
 def _maybe_status() -> Status | None:
     """What a running daemon says of itself; None where none does: a setting can be mended without one."""
+    from aileron.api.daemon import Status
+
     try:
         return Supervisor().maybe_fetch(Status, "/v1/status")
     except Problem:

@@ -8,9 +8,7 @@ from typing import Annotated
 from aileron.api.approver import ApproverFacts
 from aileron.api.publishers import KeyList, LookForKey, PublishedKey, RevokedKeys, RevokeKey, TrustedKeys, TrustKey
 from aileron.cli import output
-from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import can_ask, is_yes, passphrase_from, text_in
@@ -42,6 +40,9 @@ def trust(
     For a repository, the key is keys/publisher.pub on its default branch. To trust an owner with all their repositories, use
     --key.
     """
+    from aileron.cli.commands.done import tell_done
+    from aileron.cli.decision_dialogue import carry_through
+
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     if key is None:
         look = LookForKey(authority=authority)

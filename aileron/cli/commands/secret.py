@@ -8,11 +8,8 @@ from typing import Annotated
 from aileron.api.daemon import Removed
 from aileron.api.secrets import SecretList, SecretStored, SetSecret
 from aileron.cli import output
-from aileron.cli.bind import SOURCE_S, check_source
 from aileron.cli.commands.completion import secret_names
-from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
-from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.declared import Argument, Exit
 from aileron.cli.prompts import passphrase_from, read_secret
 from aileron.cli.supervisor import Supervisor, path_of
@@ -39,6 +36,10 @@ def set_(
     With --from, Aileron stores where the secret is kept instead, and fetches it from there when a connector needs it. If
     decisions are signed, the approver must sign before a secret that bindings use is replaced.
     """
+    from aileron.cli.bind import SOURCE_S, check_source
+    from aileron.cli.commands.done import tell_done
+    from aileron.cli.decision_dialogue import carry_through
+
     check_source(source, token)
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     supervisor.open_or_create_vault()

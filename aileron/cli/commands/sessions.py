@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from aileron.api.daemon import Status
 from aileron.api.sessions import (
     CellConnections,
     EndSession,
@@ -17,11 +16,9 @@ from aileron.api.sessions import (
 )
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
-from aileron.cli.commands.launch import folder, selectors
 from aileron.cli.commands.options import AsJson, Inject, Only
 from aileron.cli.declared import Argument, Option
 from aileron.cli.ids import session_meant
-from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
@@ -84,6 +81,10 @@ def new(
 
     Use it for an agent that `aileron launch` cannot start, such as one in a container. The token is shown only once.
     """
+    from aileron.api.daemon import Status
+    from aileron.cli.commands.launch import folder, selectors
+    from aileron.cli.run import seconds
+
     for_s = int(seconds(duration, option="--for", most=_LONGEST, help_of="sessions new"))
     selected = selectors(only, help_of="sessions new")
     supervisor = Supervisor()
@@ -130,6 +131,8 @@ def end(
 
 def _url(supervisor: Supervisor) -> str | None:
     """Where agents elsewhere find the daemon, if they do."""
+    from aileron.api.daemon import Status
+
     return supervisor.fetch(Status, "GET", "/v1/status").listen or None
 
 

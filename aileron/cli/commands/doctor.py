@@ -1,6 +1,6 @@
-"""`aileron status` and `aileron doctor`: how things stand, and what to do where they do not.
+"""`aileron doctor`: how things stand on this machine, and what to do where they do not.
 
-Neither starts a daemon: looking changes nothing. `doctor AGENT` does, as the agent would (agent_check.py).
+It starts no daemon: looking changes nothing. `doctor AGENT` does, as the agent would (agent_check.py).
 """
 
 from __future__ import annotations
@@ -15,33 +15,26 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from aileron import __version__
-from aileron.api.approvals import ApprovalList
 from aileron.api.daemon import Status
 from aileron.api.secrets import VaultState
 from aileron.cli import output
 from aileron.cli.commands.check import ByHand, Check
-from aileron.cli.commands.daemon import facts_of, not_running
 from aileron.cli.commands.options import AsJson
-from aileron.cli.commands.vault import state_of
+from aileron.cli.commands.status import kept_back, signed_by
 from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.narrowing import Narrow, NotNarrowed, narrow, wide
 from aileron.cli.problem import FAILED, Problem
 from aileron.cli.prompts import can_ask, is_yes
 from aileron.cli.supervisor import Supervisor
-from aileron.client import is_in_cell
 from aileron.files import OTHERS_MAY_USE
 from aileron.model.visible import visible
-from aileron.review.question import waits
-from aileron.review.row import rows_for
 
 if TYPE_CHECKING:
     from aileron.config import SandboxMode
     from aileron_sandbox.support import Report
 
-__all__ = ["doctor", "status"]
+__all__ = ["doctor"]
 
-_MOST_WAITING = 3
-"""Requests that `status` names; `approval list` has all."""
 _MAX_SOCKET_PATH = 107  # sun_path, unix(7)
 _LEAST_FREE_BYTES = 100 << 20
 """100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
@@ -57,29 +50,6 @@ _MEMORY = {
         "systemd-run --user --scope -p Delegate=yes aileron daemon start",
     ),
 }
-_UNSIGNED = "not signed: any process of this user can make them"
-
-
-def status(as_json: AsJson = False) -> None:
-    """Show what is running, and what waits for approval."""
-    supervisor = Supervisor()
-    running = supervisor.maybe_fetch(Status, "/v1/status")
-    if running is None:
-        raise not_running()
-    if as_json:
-        output.print_json(running)
-        return
-    output.print_facts(
-        [
-            *facts_of(running),
-            ("vault", state_of(running.vault)),
-            ("actions", running.actions),
-            ("connectors", running.connectors),
-            ("waiting", _waiting(supervisor, running)),
-            ("decisions", _decisions(running).found),
-            ("settings", _kept_back(running)),
-        ]
-    )
 
 
 def doctor(
@@ -339,52 +309,22 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
         yield Check("daemon", "bad", words, "aileron daemon restart", ByHand.INTERRUPTS)
     yield _vault(running.vault)
     yield _decisions(running)
-    if kept_back := _kept_back(running):
-        yield Check("settings", "note", kept_back, "aileron approval list")
+    if (waiting := kept_back(running)) is not None:
+        yield Check("settings", "note", waiting, "aileron approval list")
 
 
 def _decisions(running: Status) -> Check:
     """Whether decisions are signed, as the daemon knows."""
-    found = running.approver
-    match found.status:
+    words = signed_by(running)
+    match running.approver.status:
         case "none":
-            return Check("decisions", "note", _UNSIGNED, "aileron approver init", ByHand.VAULT)
+            return Check("decisions", "note", words, "aileron approver init", ByHand.VAULT)
         case "ready":
-            count = found.passkeys or 0
-            beside = f" or by {count} enrolled passkey{'' if count == 1 else 's'}" if count else ""
-            return Check("decisions", "ok", f"signed by {found.key_id}{beside}")
+            return Check("decisions", "ok", words)
         case "locked":
-            words = "signed; unlock the vault to see by whom"
             return Check("decisions", "note", words, "aileron vault unlock", ByHand.VAULT)
-        case other:
-            return Check("decisions", "bad", found.problem or other, "aileron approver status")
-
-
-def _kept_back(running: Status) -> str | None:
-    """What of config.toml is not in force, and what it takes."""
-    if running.settings_problem:
-        return f"config.toml is not in effect: {running.settings_problem}"
-    found = [
-        f"config.toml is not in effect for {', '.join(keys)}: {why}"
-        for keys, why in (
-            (running.settings_waiting, "needs your approval (aileron approval list)"),
-            (running.settings_at_start, "needs a restart of the daemon (aileron daemon restart)"),
-        )
-        if keys
-    ]
-    return "; ".join(found) or None
-
-
-def _waiting(supervisor: Supervisor, running: Status) -> list[str]:
-    """How much is waiting for approval, and the first of it, as lists say it."""
-    listed = (
-        supervisor.maybe_fetch(ApprovalList, "/v1/action-approvals") if running.pending and not is_in_cell() else None
-    )
-    if listed is None:
-        return [f"{running.pending} for approval"]
-    waiting = [entry for entry in listed.approvals if waits(entry)]
-    rows = [f"{row.asker}: {row.text}" for row in list(rows_for(waiting).values())[:_MOST_WAITING]]
-    return [f"{running.pending} for approval: aileron approval list", *rows]
+        case _:
+            return Check("decisions", "bad", words, "aileron approver status")
 
 
 def _vault(found: VaultState) -> Check:
