@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from aileron.cli.declared import REQUIRED, Argument, Command, Option, Parameter, choices_of, parameters_of
+from aileron.cli.outline import outlined
 from aileron.cli.output import columns
-from aileron.cli.table import COMMANDS, EXITS, HELP_FLAGS, MAX_WIDTH, SECTIONS, SUMMARY, VERSION_HELP, Group, imported
+from aileron.cli.table import COMMANDS, EXITS, HELP_FLAGS, MAX_WIDTH, SECTIONS, SUMMARY, VERSION_HELP, Group
 
 __all__ = ["Page", "page_of"]
 
@@ -59,7 +60,7 @@ def _lines(path: list[str], is_asked: bool, width: int) -> list[str] | None:
     else:
         function, epilog = (None, None) if found is None else (found.function, found.epilog)
     is_whole = len(path) == (2 if isinstance(found, Group) else 1)
-    return [*_command(path, imported(function), epilog, width)] if function and is_asked and is_whole else None
+    return [*_command(path, outlined(function), epilog, width)] if function and is_asked and is_whole else None
 
 
 def _top(width: int) -> Iterator[str]:
@@ -77,7 +78,7 @@ def _group(path: Sequence[str], group: Group, width: int) -> Iterator[str]:
     yield from _section("Options", [_HELP], width)
     verbs = group.verbs
     room = width - 3 * _INDENT - max(map(len, verbs))
-    rows = [(verb, _summary(_documented(imported(function)), room)) for verb, function in verbs.items()]
+    rows = [(verb, _summary(_documented(outlined(function, is_read=False)), room)) for verb, function in verbs.items()]
     yield from _section("Commands", rows, width)
 
 

@@ -141,9 +141,23 @@ def imported(function: str) -> Command:
     """The function of MODULE.NAME."""
     import importlib
 
+    _import_msgspec()
     module, _, name = function.partition(".")
     found: Command = getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
     return found
+
+
+def _import_msgspec() -> None:
+    """Import msgspec without typing_extensions, and inspect with it: 6 ms. What it takes from there, `typing` has since 3.11."""
+    import sys
+
+    if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        del sys.modules["typing_extensions"]
 
 
 def check_in_cell(words: list[str]) -> None:

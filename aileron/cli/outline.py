@@ -1,0 +1,141 @@
+"""Declarations of commands without all that their modules import: help needs the one, and would wait for the other.
+
+    outlined("action.show").__doc__  →   "Show an action: its inputs, steps, hosts and text."
+
+The module is executed in a namespace of its own, in which `import` finds what declarations are made of, other modules of commands
+in outline, and of everything else a name that stands for nothing. Where a declaration turns out to need what such a name is (the
+values of an enum, a default), the module that has it is imported, and it is done again. What is returned is never called.
+
+tests/cli/test_help.py compares the pages that come of it with those of the imported modules, and sees what is imported.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aileron.cli.declared import Command, parameters_of
+from aileron.cli.table import PACKAGE, imported
+
+__all__ = ["outlined"]
+
+_PACKAGES: Final = ("aileron", "aileron.cli")
+_AS_THEY_ARE: Final = frozenset(
+    {
+        "__future__", "collections.abc", "enum", "os", "re", "typing",
+        "aileron.cli.declared", "aileron.cli.output", "aileron.cli.problem", "aileron.cli.publisher", "aileron.cli.run",
+        "aileron.client", "aileron.model.effect",
+    }
+)  # fmt: skip
+"""Modules that are imported: what declarations are made of, and what help has imported anyway."""
+_MOST_NEEDED: Final = 8
+"""Modules that the declarations of one may need; with more of them it is imported itself."""
+
+
+class _NeededError(Exception):
+    """A declaration needs what a stand-in stands for: a name of `module`."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+
+class _StandIn(type):
+    """Stand-in for a name: a part of a type, the base of a class or a decorator. `of` is the module that has the name."""
+
+    of: str
+
+    def __getattr__(cls, name: str) -> _StandIn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _stand_in(cls.of, name)
+
+    def __call__(cls, *_: Any, **__: Any) -> _StandIn:
+        return cls
+
+    def __iter__(cls) -> Any:
+        raise _NeededError(cls.of)
+
+    def __repr__(cls) -> str:
+        raise _NeededError(cls.of)
+
+
+class _Base:
+    def __init_subclass__(cls, **_: Any) -> None:
+        pass
+
+
+def _stand_in(module: str, name: str = "") -> _StandIn:
+    return _StandIn(name, (_Base,), {"of": module})
+
+
+class _Outlines:
+    """Modules of commands in outline, in which other modules `as_they_are` are imported."""
+
+    def __init__(self, as_they_are: frozenset[str] = _AS_THEY_ARE) -> None:
+        self.as_they_are = as_they_are
+        self._made: dict[str, types.SimpleNamespace] = {}
+
+    def of(self, module: str) -> types.SimpleNamespace:
+        """The names of a module."""
+        if module not in self._made:
+            from importlib.util import find_spec
+
+            spec = find_spec(module)
+            code = spec.loader.get_code(module)  # type: ignore[union-attr]  # of a file, as all of them
+            names: dict[str, Any] = {"__name__": module, "__builtins__": {**vars(builtins), "__import__": self._import}}
+            exec(code, names)  # noqa: S102 - our own module, as `import` would
+            self._made[module] = types.SimpleNamespace(**names)
+        return self._made[module]
+
+    def _import(
+        self, name: str, _: Any = None, __: Any = None, names: Sequence[str] | None = None, level: int = 0
+    ) -> Any:
+        """What `import` calls in an outline; there are no relative imports."""
+        if name in self.as_they_are:
+            return __import__(name, None, None, names or (), level)
+        if name.startswith(f"{PACKAGE}."):
+            return self.of(name)
+        if name in _PACKAGES:
+            return types.SimpleNamespace(**{part: self._part(name, part) for part in names or ()})
+        return _stand_in(name)
+
+    def _part(self, package: str, name: str) -> Any:
+        """A module of a package, or a name of its own."""
+        module = f"{package}.{name}"
+        if module in self.as_they_are:
+            return __import__(module, None, None, ("",))
+        return getattr(sys.modules[package], name, None) or _stand_in(module)
+
+
+_outlines = _Outlines()
+
+
+def outlined(function: str, *, is_read: bool = True) -> Command:
+    """The function of MODULE.NAME, not to be called. Its parameters are told apart only if it `is_read`, and not its summary."""
+    global _outlines
+    module, _, name = function.partition(".")
+    if f"{PACKAGE}.{module}" in sys.modules:
+        return imported(function)
+    for _ in range(_MOST_NEEDED):
+        try:
+            found: Command = getattr(_outlines.of(f"{PACKAGE}.{module}"), name)
+            if is_read:
+                _check_parameters(found)
+        except _NeededError as needed:
+            _outlines = _Outlines(_outlines.as_they_are | {needed.module})
+        except Exception:  # noqa: BLE001 - whatever a stand-in led to: the module says what is so, and fails if it is at fault
+            break
+        else:
+            return found
+    return imported(function)
+
+
+def _check_parameters(command: Command) -> None:
+    """Return if they have what help says of them: of the types, a path's name is enough."""
+    for parameter in parameters_of(command):
+        for part in (parameter.default, None if getattr(parameter.kind, "__name__", "") == "Path" else parameter.kind):
+            if isinstance(part, _StandIn):
+                raise _NeededError(part.of)
