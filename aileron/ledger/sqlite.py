@@ -31,10 +31,8 @@ import time
 import urllib.parse
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from aileron.ledger.chain import (
@@ -71,6 +69,9 @@ from aileron.ledger.writer import GroupFailed, GroupWriter
 from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import RunStatus
+
+if TYPE_CHECKING:
+    import anyio
 
 __all__ = ["Ledger", "Snapshot", "StoredLedger", "Transaction", "events_query", "open_stored"]
 
@@ -498,6 +499,8 @@ class Ledger:
         It says that something was, never what, and may be set for nothing.
         """
         if self._news is None:
+            import anyio
+
             self._news = anyio.Event()
         return self._news
 
@@ -596,9 +599,13 @@ class _Readers:
         self._lock = threading.Lock()  # guards _idle and _closed, so that no connection is left behind by `close`
         self._idle: list[_Reader] = []
         self._closed = False
+        import anyio  # not for who reads a stored ledger: `aileron audit verify`
+
         self._threads = anyio.CapacityLimiter(READERS)
 
     async def read(self, look: Callable[[Snapshot], T]) -> T:
+        import anyio.to_thread
+
         return await anyio.to_thread.run_sync(self.read_now, look, limiter=self._threads)
 
     def read_now(self, look: Callable[[Snapshot], T]) -> T:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Command, Said
+from tests.cli.test_run_command import imported
 from tests.support.fake_daemon import FakeDaemon, Seen
 from tests.support.home import PASSPHRASE, PROBE, DaemonHome, daemon_home, probe_action
 from tests.support.upstream_http import CountingServer
@@ -445,3 +446,62 @@ def _missing(fake: Any, real: Any, where: str = "") -> list[str]:
             return _missing(inner, other, where + "[]")
         case _:
             return []
+
+
+# What a command imports
+
+NEVER = {
+    "typer",
+    "click",
+    "rich",
+    "pydantic",
+    "asyncio",
+    "anyio",
+    "argparse",
+    "http",
+    "email",
+    "ssl",
+    "subprocess",
+    "tempfile",
+}
+"""20 ms and more for most, and no command that is called often needs one of them in a pipe."""
+DEAR = {*NEVER, "inspect", "dataclasses", "logging", "sqlite3", "tomllib", "difflib", "hashlib", "shutil"}
+"""With what takes 2 ms or more."""
+NEEDS_NOTHING = (
+    *(
+        "status",
+        "daemon status",
+        "daemon start",
+        "vault status",
+        "action list",
+        "action show give-back",
+        "approval list",
+    ),
+    *("audit list", "connector list", "grant list", "secret list", "sessions list", "keyring list"),
+)
+NEEDS = {
+    "binding list": {"hashlib"},  # fingerprints
+    "action validate {file}": {
+        "tomllib",
+        "difflib",
+        "dataclasses",
+        "inspect",
+        "hashlib",
+        "shutil",
+    },  # TOML, and the store
+    "audit verify": {"sqlite3", "hashlib", "logging", "inspect"},  # it reads the ledger itself, row by row
+    "config get": {"tomllib", "difflib", "dataclasses", "inspect"},  # settings are TOML
+}
+"""Commands that people and scripts call often, with what they need of DEAR, and why."""
+
+
+def test_a_command_imports_what_it_needs(real: DaemonHome):
+    """Somebody waits for each of them, each time."""
+    needs: dict[str, set[str]] = {**{command: set() for command in NEEDS_NOTHING}, **NEEDS}
+    file = real.path / "actions" / "give-back.md"
+    found = {command: imported(real.path, *command.format(file=file).split()) & DEAR for command in needs}
+    more = {command: found[command] - needs[command] for command in needs}
+
+    assert {command: names for command, names in more.items() if names} == {}
+    assert all(allowed & NEVER == set() for allowed in needs.values())
+    assert "tomllib" in found["config get"], "nothing is seen"
