@@ -50,7 +50,6 @@ _LOADED: Final = (
     "aileron.client",
     "anyio._backends._asyncio",
     "hypercorn.asyncio",
-    "mcp.server",
     "pyseccomp",
     "tomlkit",
 )
