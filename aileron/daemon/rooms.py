@@ -181,6 +181,7 @@ class Rooms:
             secrets.vaults.serve,
             lambda: start_early(base.connectors, outgoing.logins),
             outgoing.logins.serve,
+            http.gateway.serve,
             http.page_sessions.serve,
             consenting.in_force.serve,
         )

@@ -113,13 +113,16 @@ class Gateway:
         self.adopt(settings)
         self._keys: Final = keys
         self._injection: Final = injection
-        self._pool: Final = httpcore2.AsyncConnectionPool(
+        self._new_pool: Final = functools.partial(
+            httpcore2.AsyncConnectionPool,
             ssl_context=client_context(settings.egress_ca_pem, protocols=("http/1.1",)),
             max_connections=MAX_IN_FLIGHT,
             max_keepalive_connections=KEEP,
             keepalive_expiry=KEEP_S,
             network_backend=Dialer(ours),
         )
+        self._pool = self._new_pool()
+        self._used = anyio.Event()
         self._in_flight = 0
         self._of_strangers = 0
 
@@ -127,6 +130,18 @@ class Gateway:
         """Where requests go from now on; what is under way ends where it began."""
         self._destinations = destinations(settings.gateway)
         self._require_vault = settings.gateway.require_vault
+
+    async def serve(self) -> None:
+        """Serve until cancelled: close what is idle upstream once nobody has asked for KEEP_S. The pool itself looks at that only
+        with the next request.
+        """
+        while True:
+            await self._used.wait()
+            while self._used.is_set() or self._in_flight:
+                self._used = anyio.Event()
+                await anyio.sleep(KEEP_S)
+            idle, self._pool = self._pool, self._new_pool()
+            await idle.aclose()
 
     async def aclose(self) -> None:
         """Close what is idle upstream."""
@@ -171,6 +186,7 @@ class Gateway:
             raise busy(f"{MAX_OF_STRANGERS} requests to models without a session's token are under way: try again")
         self._in_flight += 1
         self._of_strangers += strangers
+        self._used.set()
         try:
             yield
         finally:

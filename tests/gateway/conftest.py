@@ -274,10 +274,13 @@ def gateway(
         tokens.append(anyio.lowlevel.current_token())
         events.append(stopped)
         started.set()
-        if known is None:
-            await serve(_WithoutLifespan(app), [listener], stopped.wait, tls)
-        else:
-            await Ingress({"gateway": TcpService([listener], app)}, known, PATHS).serve(stopped.wait)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(app.serve)
+            if known is None:
+                await serve(_WithoutLifespan(app), [listener], stopped.wait, tls)
+            else:
+                await Ingress({"gateway": TcpService([listener], app)}, known, PATHS).serve(stopped.wait)
+            tasks.cancel_scope.cancel()
         await app.aclose()
 
     events: list[anyio.Event] = []

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.conftest import Head, Line, Provider, gateway
+from aileron.gateway import proxy
+from tests.gateway.conftest import DEADLINE_S, Head, Line, Provider, gateway
 from tests.gateway.shapes import ANSWERS, REQUESTS, Answer, Request
 
 OF_THE_CONNECTION = (b"connection", b"keep-alive", b"transfer-encoding")
@@ -175,6 +176,27 @@ def test_one_connection_upstream_serves_one_request_after_the_other(provider: Pr
             another.head()
             another.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
             assert first.message()[1] == b"ok"
+
+
+def test_an_idle_connection_upstream_is_closed_without_another_request(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while an answer is under way, however long it takes; the next request has a new one."""
+    monkeypatch.setattr(proxy, "KEEP_S", 0.1)
+    with gateway(provider.settings()) as port, Line.to(port) as client:
+        for _ in range(2):
+            client.say(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+            with provider.answering() as upstream:
+                upstream.head()
+                upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+                assert client.head().start.startswith(b"HTTP/1.1 200")
+                upstream.sock.settimeout(0.5)
+                with pytest.raises(TimeoutError):
+                    upstream.is_at_end()
+                upstream.sock.settimeout(DEADLINE_S)
+                upstream.say(b"k")
+                assert client.exactly(2) == b"ok"
+                assert upstream.is_at_end()
 
 
 # Any fields
