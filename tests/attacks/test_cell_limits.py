@@ -44,7 +44,7 @@ def test_memory_that_no_page_shows_counts_for_a_cell(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """More than the limit of one kind ends it, with the reason; a fraction of that is held in peace."""
-    monkeypatch.setattr(cgroups, "find", lambda: None)
+    monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=_LIMIT_MIB << 20)
     with opened(policy, [*_HOLD, str(_TOO_MUCH_MIB), kind]) as cell:
         cell.begin()
@@ -61,7 +61,7 @@ def test_memory_that_no_page_shows_counts_for_a_cell(
 def test_a_little_of_every_kind_is_held_in_peace(attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell holds all of them at once while a program outside takes more shared memory than the cell may have."""
     attack.waive()
-    monkeypatch.setattr(cgroups, "find", lambda: None)
+    monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"), memory_bytes=3 * _LIMIT_MIB << 20)
 
     with opened(policy, [*_HOLD, "8", *KINDS]) as cell:
@@ -93,7 +93,7 @@ def test_nothing_is_hidden_by_more_than_can_be_looked_at(
     attack: Attack, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes with full tables could keep a look busy for long: that ends the cell, by its name. Two are fine."""
-    monkeypatch.setattr(cgroups, "find", lambda: None)
+    monkeypatch.setattr(cgroups, "take_one", lambda: None)
     policy = policy_of(folder, Bind(_HOG, "/hog.py"))
     most = min(policy.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
