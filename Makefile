@@ -8,11 +8,11 @@ AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
 DOCUMENT_TESTS := tests/documents
-JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp \
+JAIL_TESTS := tests/sandbox tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp \
     $(addprefix tests/cell/test_,aside_commands.py attend.py changes_in_a_cell.py overlay.py review_page.py) \
     tests/benchmarks/test_cell_peers_tried.py
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
-COUNTED_TESTS := tests/sandbox tests/attacks
+COUNTED_TESTS := tests/attacks
 # Of the repository's files: the same whatever Python reads them.
 FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
 # What depends on the version of Python, with the reasons.

@@ -12,6 +12,7 @@ import psutil
 from aileron_sandbox.ending import Ending
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
+from tests.support.waiting import wait_until
 
 __all__ = [
     "AHEAD",
@@ -38,12 +39,12 @@ def wait_forked_ahead(template: Template) -> list[psutil.Process]:
 
     That is when it has the first of its two filters; a child that runs a program has both.
     """
-    until = time.monotonic() + _DEADLINE_S
-    while time.monotonic() < until:
-        waiting = [process for process in below(template) if _waits(process.pid)]
-        if len(waiting) == AHEAD:
-            return sorted(waiting, key=lambda process: process.pid)
-    raise TimeoutError("none was forked ahead")
+
+    def waiting() -> list[psutil.Process]:
+        found = [process for process in below(template) if _waits(process.pid)]
+        return found if len(found) == AHEAD else []
+
+    return sorted(wait_until(waiting, f"{AHEAD} children are forked ahead"), key=lambda process: process.pid)
 
 
 def end_forked_ahead(template: Template) -> None:

@@ -28,6 +28,7 @@ from tests.sandbox.cells import (
     read_until,
     run,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -194,13 +195,18 @@ def test_without_a_group_memory_is_watched(folder: Path, monkeypatch: pytest.Mon
         assert finish(cell).end == Ended(None, signal.SIGKILL, "over its limit of 256 MiB of memory")
 
 
+OWN_S = f"600.{os.getpid()}"
+"""Seconds that no other run of these tests sleeps: the ordinary user's is beside the root's."""
+
+
 def test_nothing_outlives_a_close(folder: Path) -> None:
     """A process that has left its session and ignores signals."""
-    with opened(policy_of(folder), ["sh", "-c", "trap '' HUP TERM; setsid sleep 3141 & echo up; wait"]) as cell:
+    script = f"trap '' HUP TERM; setsid sleep {OWN_S} & echo up; wait"
+    with opened(policy_of(folder), ["sh", "-c", script]) as cell:
         cell.begin()
         assert cell.pipes[1] is not None
         read_until(cell.pipes[1], b"up")
-        found = wait_for("sleep\x003141")
+        found = wait_for(f"sleep\0{OWN_S}")
     assert not [pid for pid in found if os.path.exists(f"/proc/{pid}")]
 
 
@@ -210,17 +216,17 @@ def test_nothing_outlives_who_started_it(folder: Path) -> None:
         "import sys, time; sys.path[:0] = sys.argv[1:3]\n"
         "from pathlib import Path\n"
         "from tests.sandbox.cells import *\n"
-        "cell = opened(policy_of(Path(sys.argv[3])), ['sleep', '2718'])\n"
+        "cell = opened(policy_of(Path(sys.argv[3])), ['sleep', sys.argv[4]])\n"
         "cell.begin(); print('up', flush=True); time.sleep(60)\n"
     )
     root = Path(__file__).resolve().parents[2]
     host = subprocess.Popen(
-        [sys.executable, "-c", script, str(root), str(root / "sandbox"), str(folder)], stdout=subprocess.PIPE
+        [sys.executable, "-c", script, str(root), str(root / "sandbox"), str(folder), OWN_S], stdout=subprocess.PIPE
     )
     assert host.stdout is not None
     with host.stdout:
         read_until(host.stdout.fileno(), b"up")
-        found = wait_for("sleep\x002718")
+        found = wait_for(f"sleep\0{OWN_S}")
         watched = [os.pidfd_open(pid) for pid in found]
         host.kill()
         host.wait(DEADLINE_S)
@@ -264,10 +270,7 @@ def test_a_machine_is_examined_by_making_one() -> None:
 
 def wait_for(command: str) -> list[int]:
     """The processes of this command line, as soon as there are any: between a fork and its exec there are none."""
-    until = time.monotonic() + DEADLINE_S
-    while not (found := _processes_of(command)):
-        assert time.monotonic() < until, command
-    return found
+    return wait_until(lambda: _processes_of(command), f"a process {command!r} is there")
 
 
 def _processes_of(command: str) -> list[int]:

@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -20,12 +19,14 @@ from aileron_sandbox.cell.door import Cell, Ended
 from aileron_sandbox.cell.stub import Stub
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.cells import DEADLINE_S, ENVIRONMENT, PIPES, finish, policy_of
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
 _HOST = """
 import os, sys, time
 from aileron_sandbox.cell.stub import Stub
+from tests.support.waiting import wait_until
 stub = Stub.start()
 stub.group()
 print(stub.process.pid, flush=True)
@@ -50,16 +51,14 @@ def test_it_knows_nothing_of_who_started_it(tmp_path: Path, monkeypatch: pytest.
 
 
 def _descriptors(pid: int) -> dict[int, str]:
-    """What each leads to, when there are four or after the deadline: while it imports, it opens files, and closes them."""
-    until = time.monotonic() + DEADLINE_S
-    while True:
-        held: dict[int, str] = {}
+    """What each leads to, when there are four: while it imports, it opens files, and closes them."""
+
+    def look() -> dict[int, str]:
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            held = {int(entry.name): os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
-            if len(held) == 4:
-                return held
-        if time.monotonic() > until:
-            return held
+            return {int(entry.name): os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+        return {}
+
+    return wait_until(lambda: held if len(held := look()) == 4 else None, "it has four descriptors", seen=look) or {}
 
 
 def test_a_cell_is_the_process_that_was_started_for_it(tmp_path: Path) -> None:
@@ -143,20 +142,21 @@ def test_who_does_not_say_what_it_found_hides_nothing(etc: str, tmp_path: Path) 
 
 def test_what_is_never_told_is_gone_with_its_group(tmp_path: Path) -> None:
     """By `close`, twice."""
+    before = _groups()
     with Stub.start() as stub:
         taken = stub.group()
-        groups = _groups()
-        assert (taken is not None) == any(str(os.getpid()) in name for name in groups)
+        assert (taken is not None) == bool(_groups() - before)
     stub.close()
 
     assert stub.process.returncode == -signal.SIGKILL
     assert not psutil.pid_exists(stub.process.pid)
-    assert not [name for name in _groups() if f"-{os.getpid()}-" in name]
+    assert _groups() == before
 
 
-def _groups() -> list[str]:
+def _groups() -> set[str]:
+    """Of this process: other tests make theirs meanwhile."""
     place = cgroups.find()
-    return [path.name for path in place.memory.glob("aileron-jails-*")] if place is not None else []
+    return {path.name for path in place.memory.glob(f"aileron-jails-{os.getpid()}-*")} if place is not None else set()
 
 
 def test_it_is_gone_when_who_started_it_was_killed() -> None:

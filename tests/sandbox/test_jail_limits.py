@@ -337,10 +337,10 @@ def place() -> cgroups.Place:
     return found
 
 
-def _directories(place: cgroups.Place) -> set[Path]:
-    """Of all hosts there are."""
+def _directories(place: cgroups.Place, host: int | None = None) -> set[Path]:
+    """Of one host, by its process, or of this one: other tests make theirs meanwhile."""
     parents = [place.memory, *([place.cpu] if place.cpu else [])]
-    return {path for parent in parents for path in parent.glob("aileron-jails-*")}
+    return {path for parent in parents for path in parent.glob(f"aileron-jails-{host or os.getpid()}-*")}
 
 
 def test_groups_are_gone_with_their_template(place: cgroups.Place) -> None:
@@ -373,20 +373,19 @@ os.kill(os.getpid(), 9)
 
 def test_what_a_killed_host_left_is_removed_and_a_living_ones_is_not(place: cgroups.Place) -> None:
     """A lock tells them apart, which ends with the host that has it."""
-    before = _directories(place)
     with subprocess.Popen(
         [sys.executable, "-c", _KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     ) as host:
         assert host.stdout is not None
         assert host.stdout.readline() == b"ready\n"
-        theirs = _directories(place) - before
+        theirs = _directories(place, host.pid)
         cgroups.Groups(place).close()
         assert theirs
-        assert theirs <= _directories(place)
+        assert theirs == _directories(place, host.pid)
         host.communicate(b"")
-    assert theirs <= _directories(place)
+    # Nobody says what becomes of them until then: any host that starts removes them, and others start here meanwhile.
     cgroups.Groups(place).close()
-    assert theirs.isdisjoint(_directories(place))
+    assert not _directories(place, host.pid)
 
 
 def test_groups_that_were_taken_away_are_refusals_until_there_are_others(place: cgroups.Place) -> None:
@@ -396,10 +395,9 @@ def test_groups_that_were_taken_away_are_refusals_until_there_are_others(place: 
     with _started(lambda: Template.start(PythonRuntime.of_this_interpreter(), memory_by="groups")) as template:
         assert isinstance(_run(template, program("listing", "/"), Policy()).ending, Exited)
         for directory in _directories(place) - before:
-            if f"-{os.getpid()}-" in directory.name:  # other runs of these tests have theirs beside it
-                for group in [entry for entry in directory.iterdir() if entry.is_dir()]:
-                    with contextlib.suppress(OSError):  # that of a child which waits
-                        group.rmdir()
+            for group in [entry for entry in directory.iterdir() if entry.is_dir()]:
+                with contextlib.suppress(OSError):  # that of a child which waits
+                    group.rmdir()
         for _ in range(8):
             try:
                 outcomes.append(type(_run(template, program("listing", "/"), Policy()).ending))
