@@ -14,7 +14,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,7 @@ import pytest
 from aileron.ingress.places import MAX_CONNECTIONS
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, asking_home
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 DEADLINE_S: Final = 30.0
@@ -346,15 +346,13 @@ def accepted(port: int) -> int:
 
 def answers_in_time(home: DaemonHome) -> int:
     """The status of a page, asked again while there is no place, and while what strangers asked before is not over."""
-    until = time.monotonic() + DEADLINE_S
-    while time.monotonic() < until:
-        try:
-            if (found := status(home, request(home, "GET /healthz"))) != 429:
-                return found
-        except (OSError, IndexError):
-            pass
-        time.sleep(0.05)
-    return 0
+
+    def look() -> int:
+        with contextlib.suppress(OSError, IndexError):
+            return 0 if (found := status(home, request(home, "GET /healthz"))) == 429 else found
+        return 0
+
+    return wait_until(look, "a page is answered", within_s=DEADLINE_S)
 
 
 def _python() -> str:

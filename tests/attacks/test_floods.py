@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from aileron.ingress.places import MAX_CONNECTIONS, MAX_SILENT
 from tests.attacks.flooder import CONNECTIONS
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, asking_home
+from tests.support.waiting import wait_still, wait_until
 
 pytestmark = pytest.mark.jail
 DEADLINE_S: Final = 60.0
@@ -64,10 +65,7 @@ def _status(port: int, path: str, *fields: str) -> int:
 
 def _status_of_patience(port: int, path: str) -> int:
     """What a stranger is told who asks again for as long as it hears 429: what strangers share was used up a moment ago."""
-    until = time.monotonic() + DEADLINE_S
-    while (status := _status(port, path)) == 429 and time.monotonic() < until:
-        time.sleep(0.2)
-    return status
+    return wait_until(lambda: None if (status := _status(port, path)) == 429 else status, f"{path} is answered") or 429
 
 
 def _all_of(connection: socket.socket) -> bytes:
@@ -109,14 +107,10 @@ def _flood(home: DaemonHome, kind: str, for_s: float = DEADLINE_S) -> Iterator[s
             process.kill()
 
 
-def _is_quiet(process: psutil.Process) -> bool:
-    def spent() -> float:
-        times = process.cpu_times()
-        return float(times.user + times.system)
-
-    before = spent()
-    time.sleep(0.5)
-    return spent() - before < _QUIET
+def _spent(processes: Iterable[psutil.Process]) -> list[int]:
+    """The processor time of each, in steps of what a quiet one may take while nobody asks."""
+    times = [process.cpu_times() for process in processes]
+    return [round((one.user + one.system) / _QUIET) for one in times]
 
 
 def test_what_is_sent_before_an_answer_is_thrown_away(home: DaemonHome, attack: Attack) -> None:
@@ -149,15 +143,10 @@ def test_nothing_goes_on_when_the_connections_are_over(home: DaemonHome, attack:
     counted = _flooded(home, kind)
     assert counted["connections"] >= CONNECTIONS
     attack.denied(f"{kind}: memory", True, _memory(processes) - before < 64 << 20)
-    until = time.monotonic() + DEADLINE_S
-    quiet = False
-    while not quiet and time.monotonic() < until:
-        quiet = all(_is_quiet(process) for process in processes)
-    attack.denied(f"{kind}: work without a connection", True, quiet)
-    until = time.monotonic() + DEADLINE_S
-    while (kept := _memory(processes) - before) > _KEPT and time.monotonic() < until:
-        time.sleep(0.2)
-    attack.denied(f"{kind}: memory, a minute later", True, kept <= _KEPT)
+    rested = wait_still(lambda: _spent(processes), "neither process computes", for_s=0.5, within_s=DEADLINE_S)
+    attack.denied(f"{kind}: work without a connection", len(processes), len(rested))
+    kept = wait_until(lambda: _memory(processes) - before <= _KEPT, "their memory comes back", within_s=DEADLINE_S)
+    attack.denied(f"{kind}: memory, a minute later", True, kept)
     attack.control("somebody who asks", 200, _status_of_patience(_port(home), "/healthz"))
 
 

@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from tests.attacks.same_user.terminal import APPROVER, Someone, environment
 from tests.attacks.tally import Attack
 from tests.cli.command import Said
 from tests.support.tmux import Tmux
+from tests.support.waiting import wait_text
 
 pytestmark = [pytest.mark.jail, only_as_an_ordinary_user]
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,11 +156,11 @@ def test_keys_that_another_process_of_the_terminal_presses_lead_to_the_passphras
         _unlocked(at, question)
         at.beside(_PRESSES, str(told), "!", "A", "y")
         if Path("/proc/sys/dev/tty/legacy_tiocsti").read_text(encoding="ascii").strip() == "0":
-            _until(lambda: told.exists() and "EIO" in told.read_text(encoding="ascii"))
+            wait_text(told, "EIO")
             attack.answered("TIOCSTI", "EIO", "EIO", "the kernel has it no more")
         else:
             at.until("Approver passphrase, to approve")
-            _until(lambda: told.exists() and told.read_text(encoding="ascii").count("ok") == 3)
+            wait_text(told, "ok\nok\nok\n")
         attack.answered(
             "TIOCSTI, a yes with its second step",
             ("pending_approval", 0),
@@ -183,7 +183,7 @@ def test_what_is_written_to_a_descriptor_from_before_decides_nothing(
     with FullScreen(home.home.path) as at:
         _unlocked(at, question)
         at.beside(_WRITES, str(told), "!Ay\r")
-        _until(lambda: told.exists() and told.read_text(encoding="ascii") == "ok")
+        wait_text(told, "ok")
         at.press("5")
         at.until("pages")
         attack.answered(
@@ -381,13 +381,6 @@ def _unlocked(at: FullScreen, question: dict[str, Any]) -> None:
     at.until("to decide for 15 minutes")
     at.press(APPROVER + "\n")
     at.until("key open")
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def _opening_another() -> str:

@@ -9,7 +9,6 @@ import base64
 import contextlib
 import os
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from tests.attacks.hostile import kind_of
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -63,9 +63,7 @@ def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: Daemon
         return
     asked = home.run("fetch", {"path": "/slow", "with_credential": True}, wait=0)
     assert asked.status == 202, asked.body
-    until = time.monotonic() + 10
-    while not any(path == "/slow" for _, path, _ in upstream.requests):
-        assert time.monotonic() < until
+    wait_until(lambda: any(path == "/slow" for _, path, _ in upstream.requests), "the upstream is asked")
     daemon = psutil.Process(home.daemon_pid)
     below = daemon.children(recursive=True)
     assert len(below) >= 3, "a stub, a template, and the connector at least"
