@@ -24,7 +24,7 @@ from aileron.cell.apply import apply, discard, has_aside, pending
 from aileron.cell.changes import look, starts_of, summary
 from aileron.cell.kept import Kept, prune
 from aileron.cell.overlay import differences, prepare_overlay
-from aileron.cell.tree import remove_tree
+from aileron.cell.tree import MAX_DEPTH, remove_tree
 from aileron.model.failure import AileronError, FailureClass
 from tests.cell.overlays import SESSION, Aside, snapshot
 
@@ -625,6 +625,19 @@ def test_a_tree_that_is_too_deep_is_refused_and_can_be_discarded(aside: Aside) -
     assert any("folders deep" in note for change in changes.entries for note in change.notes)
     assert any("folders deep" in why for _, why in done.refused)
     assert not has_aside(aside.kept)
+
+
+def test_a_deep_folder_that_is_gone_is_read_as_far_as_any(tmp_path: Path) -> None:
+    """An agent makes one in a project, and removes it behind an overlay: reading it needs a descriptor for each folder."""
+    upper, project = tmp_path / "upper", tmp_path / "project"
+    upper.mkdir()
+    (project / "pit").joinpath(*["x"] * (MAX_DEPTH + 20)).mkdir(parents=True)
+    os.mknod(upper / "pit", stat.S_IFCHR, os.makedev(0, 0))
+
+    found = [one.path for one in differences(upper, str(project))]
+
+    assert max(path.count("/") for path in found) == MAX_DEPTH
+    assert found[-1] == "pit"
 
 
 def test_a_folder_with_too_many_names_is_said_and_can_be_discarded(aside: Aside) -> None:
