@@ -134,6 +134,7 @@ SDK_GO = "import aileron_connector as sdk\n@sdk.op\ndef go(): pass\n"
         (f"{GO}", {"more": "from __main__ import op as operation\n@operation\ndef more(): pass\n"}),
         (f"{GO}", {"more": "import connector\n@connector.op\ndef more(): pass\n"}),
         (f"{GO}", {"more": "import connector\ndeclare = getattr(connector, 'o' + 'p')\n@declare\ndef more(): pass\n"}),
+        (f"{GO}", {"more": "import connector as it\ndeclare = getattr(it, 'o' + 'p')\n@declare\ndef more(): pass\n"}),
         (SDK_GO, {"more": "import connector\n@connector.sdk.op\ndef more(): pass\n"}),
         (SDK_GO, {"more": "from connector import sdk as it\n@it.op\ndef more(): pass\n"}),
         (SDK_GO, {"more": "from connector import *\n@sdk.op\ndef more(): pass\n"}),
