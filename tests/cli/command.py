@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support import forks
+from tests.support.waiting import wait_until
 
 __all__ = ["Answer", "Answers", "Command", "Said"]
 
@@ -169,12 +170,6 @@ class Command:
         return {**kept, **here, "AILERON_HOME": str(self.home), "TZ": "UTC", **more}
 
 
-def _wait_for_lines(master: int, until: float) -> None:
-    """Until the terminal takes lines: a passphrase's question stands there for a moment before what is typed is kept."""
-    while not termios.tcgetattr(master)[3] & termios.ICANON and time.monotonic() < until:
-        select.select([], [], [], 0.002)
-
-
 def _converse(
     master: int, process: forks.Child | subprocess.Popen[bytes], answers: list[Answer], deadline_s: float
 ) -> str:
@@ -190,6 +185,7 @@ def _converse(
         if answers and (at := shown.find(answers[0][0], seen_to)) >= 0:
             seen_to = at + len(answers[0][0])
             typed = answers.pop(0)[1]
-            _wait_for_lines(master, until)
+            # A passphrase's question stands there for a moment before what is typed is kept.
+            wait_until(lambda: termios.tcgetattr(master)[3] & termios.ICANON, "the terminal takes lines")
             os.write(master, (typed() if callable(typed) else typed).encode() + b"\n")
     raise TimeoutError(f"still running after {deadline_s} s, having shown: {shown}")

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import stat
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from aileron.model.consent import BindingConsent
 from tests.cli.command import Command, Said
 from tests.cli.questions import ID, asks, subject_question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
+from tests.support.waiting import wait_text
 
 MAIL = "github://acme/connector-mail"
 CONNECTOR: dict[str, Any] = {
@@ -208,9 +208,7 @@ def test_a_browser_is_opened_for_a_person_who_has_one(fake: FakeDaemon, aileron:
     chosen = f"no-such-program:'{opener}' --new %s"
 
     def is_open() -> Reply:
-        until = time.monotonic() + 20
-        while not (tmp_path / "opened").exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_text(tmp_path / "opened")
         fake.bindings[NAME] = BOUND
         return 200, {**WAITING, "status": "done", "result": ENTRY}
 

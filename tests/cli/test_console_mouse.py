@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from tests.cli.test_console_terminal import variables, words
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.tmux import Tmux
+from tests.support.waiting import wait_until
 from tests.tui.consoles import World, named
 
 LEFT, WHEEL_UP, WHEEL_DOWN = 0, 64, 65
@@ -78,11 +78,12 @@ def test_no_click_anywhere_decides(home: Path, fake: FakeDaemon) -> None:
 
 def leave(at: Tmux, shown: str) -> None:
     """Escape, until what is open is gone; what the mouse has done is done by then."""
-    until = time.monotonic() + 20
-    while shown in at.text:
-        assert time.monotonic() < until, at.text
+
+    def is_left() -> bool:
         at.keys("Escape")
-        time.sleep(0.5)
+        return shown not in at.text
+
+    wait_until(is_left, f"{shown} is left", seen=lambda: at.text)
 
 
 def click_everywhere(at: Tmux) -> None:

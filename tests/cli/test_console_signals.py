@@ -14,11 +14,10 @@ import pytest
 from tests.cli.test_console_terminal import at_pty, variables, words
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.tmux import Tmux
+from tests.support.waiting import wait_until
 from tests.tui.consoles import World, named
 
 TITLE = "#{pane_title}"
-AT_ONCE_S = 1.0
-"""A person who drags a window's corner sees it follow; the console's own clock ticks once in this time."""
 
 
 @pytest.mark.parametrize("ends", ["a key", "SIGKILL"])
@@ -31,25 +30,24 @@ def test_the_title_counts_what_waits_and_the_one_from_before_comes_back(
     script = f"printf '\\033]2;mine\\033\\\\'; {' '.join(words())}; cat"
     with Tmux(["sh", "-c", script], variables(home)) as at:
         at.until("2 waiting")
-        assert title_of(at, "(2) aileron console")
+        wait_title(at, "(2) aileron console")
         world.ask(named("three"))
         at.until("3 waiting")
-        assert title_of(at, "(3) aileron console")
+        wait_title(at, "(3) aileron console")
         if ends == "a key":
             at.keys("q")
         else:
             psutil.Process(at.pid).children(recursive=True)[-1].send_signal(signal.SIGKILL)
-        assert title_of(at, "mine")
+        wait_title(at, "mine")
 
 
-def title_of(at: Tmux, wanted: str) -> bool:
-    """Whether the terminal's title becomes this."""
-    until = time.monotonic() + 10
-    while at.do("display-message", "-p", TITLE).strip() != wanted:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
+def wait_title(at: Tmux, wanted: str) -> None:
+    """Wait until the terminal's title is this."""
+    wait_until(
+        lambda: at.do("display-message", "-p", TITLE).strip() == wanted,
+        f"the title is {wanted}",
+        seen=lambda: at.do("display-message", "-p", TITLE),
+    )
 
 
 def read_for(master: int, wanted: bytes, within_s: float) -> bytes:
@@ -94,17 +92,18 @@ def test_lines_and_other_terminals_get_no_notification(
     assert (b"\x1b]2;" in told) == (not plain)
 
 
-def test_another_size_is_taken_at_once(home: Path, fake: FakeDaemon) -> None:
+def test_another_size_is_taken(home: Path, fake: FakeDaemon) -> None:
     """By a real terminal, smaller and larger; also where a shell exports the size that it had once."""
     World(home, fake).ask(named("one"))
     with Tmux(words(), variables(home, COLUMNS="80", LINES="24"), size=(80, 24)) as at:
         at.until("1 waiting", "▸ proof")  # what the first card needs is imported by now
         for columns, rows in ((120, 40), (60, 20), (100, 30), (80, 24)):
             at.do("resize-window", "-x", str(columns), "-y", str(rows))
-            began = time.monotonic()
-            while not is_laid_out(at.do("capture-pane", "-p"), rows, columns):
-                assert time.monotonic() - began < AT_ONCE_S, (columns, rows, at.do("capture-pane", "-p"))
-                time.sleep(0.02)
+            wait_until(
+                lambda rows=rows, columns=columns: is_laid_out(at.text, rows, columns),
+                f"{columns} by {rows}",
+                seen=lambda: at.text,
+            )
 
 
 def is_laid_out(screen: str, rows: int, columns: int) -> bool:

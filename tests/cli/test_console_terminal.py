@@ -23,7 +23,6 @@ from typing import Final
 import psutil
 import pytest
 
-from aileron.approver import isolation
 from aileron.tui.key_session import REST_S
 from tests.attacks.same_user.terminal import environment
 from tests.cli.command import Command
@@ -31,6 +30,7 @@ from tests.cli.person import APPROVER, INIT, at_terminal
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.home import DaemonHome, asking_home, daemon_home
 from tests.support.tmux import Tmux
+from tests.support.waiting import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -228,9 +228,9 @@ def resize(terminal: int, rows: int, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-def ended(processes: list[psutil.Process], within_s: float) -> bool:
-    """Whether all of these end in that time."""
-    return not psutil.wait_procs(processes, within_s)[1]
+def ended(processes: list[psutil.Process]) -> bool:
+    """Whether all of these end."""
+    return not psutil.wait_procs(processes, DEADLINE_S)[1]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, plain: t
             os.dup2(
                 nothing.fileno(), master
             )  # closes the terminal; its number could be another thread's if it were closed twice
-        assert ended(processes, 2.0), [process.as_dict(["pid", "cmdline", "cpu_times"]) for process in processes]
+        assert ended(processes), [process.as_dict(["pid", "cmdline", "cpu_times"]) for process in processes]
 
 
 @pytest.mark.parametrize("plain", [(), ("--plain",)], ids=["screen", "lines"])
@@ -256,7 +256,7 @@ def test_a_console_ends_with_its_session_of_tmux(home: Path, fake: FakeDaemon, p
         at.until("nothing waiting")
         processes = [psutil.Process(at.pid), *psutil.Process(at.pid).children(recursive=True)]
         at.do("kill-session")
-        assert ended(processes, 5.0)
+        assert ended(processes)
 
 
 def test_a_console_whose_terminal_takes_nothing_any_more_ends_by_a_signal(home: Path, fake: FakeDaemon) -> None:
@@ -264,6 +264,5 @@ def test_a_console_whose_terminal_takes_nothing_any_more_ends_by_a_signal(home: 
     with at_pty(home, fake) as (master, processes):
         for number in range(200):
             resize(master, 50 + number % 2, 200)
-            time.sleep(0.02)
         processes[0].terminate()
-        assert ended(processes, isolation.END_S + 3)
+        assert ended(processes)

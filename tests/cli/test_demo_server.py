@@ -16,6 +16,7 @@ import pytest
 
 from aileron.cli.notes_server import MAX_BODY_BYTES, MAX_NOTES, MAX_TEXT
 from tests.cli.command import Command
+from tests.support.ports import reserve_ports
 
 DEADLINE_S = 30
 
@@ -55,8 +56,7 @@ class Served:
 @pytest.fixture
 def served(aileron: Command) -> Iterator[Served]:
     """On a port of the test's."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = reserve_ports(1)
     with aileron.start("demo-server", "--port", str(port)) as process:
         yield Served(process, port)
         process.kill()

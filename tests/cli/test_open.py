@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.support.home import DaemonHome, asking_home
+from tests.support.waiting import wait_text
 
 pytestmark = pytest.mark.jail
 
@@ -44,10 +44,7 @@ def test_the_address_is_printed_and_the_browser_opened_at_it(home: DaemonHome, o
     for words, expected in ((("approval", name), address), (("approval", name[-6:]), address), (("approvals",), queue)):
         said = aileron.at_terminal("open", *words, **chosen)
         assert (said.code, expected in said.out.split(), "opening your browser" in said.out) == (0, True, True)
-        until = time.monotonic() + 20
-        while not (tmp_path / "opened").exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        assert (tmp_path / "opened").read_text() == f"{expected}\n"
+        assert wait_text(tmp_path / "opened", "\n") == f"{expected}\n"
         (tmp_path / "opened").unlink()
         assert aileron("open", *words, **chosen).out == f"{expected}\n"
         printed = aileron.at_terminal("open", *words, "--print", **chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen
 from tests.support.hostile_text import EVERYTHING
 from tests.support.tmux import Tmux
+from tests.support.waiting import wait_until
 
 RUN = "/v1/actions/act/run"
 GOES_ON = (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 50})
@@ -32,20 +34,19 @@ PENDING = {
 }
 
 
-def slow(fake: FakeDaemon, end: Any, seconds: float = 1.5, **report: Any) -> Callable[[], None]:
+def slow(fake: FakeDaemon, end: Any, **report: Any) -> Callable[[], None]:
     """A run of `act` that goes on until the returned function is called, and then so."""
-    is_over: list[bool] = []
+    is_over = threading.Event()
 
     def state(seen: Seen) -> Reply:
-        if is_over:
+        if is_over.wait(0.1):
             return 200, end
-        time.sleep(0.1)
         return 200, {"status": "running", "run_id": "run-1", **({"progress": report} if report else {})}
 
     fake.add_action("act")
     fake.script("POST", RUN, GOES_ON)
     fake.script("GET", "/v1/runs/run-1", state)
-    return lambda: is_over.append(True)
+    return is_over.set
 
 
 ROWS_ABOVE = ["sh", "-c", 'echo first; echo second; exec "$@"', "sh"]
@@ -120,7 +121,8 @@ def test_a_terminal_that_is_paused_keeps_nobody_waiting(fake: FakeDaemon, home: 
     with tmux(home, "run", "act", below=to_file) as at:
         at.until("│ reading")
         at.keys("C-s")
-        time.sleep(0.5)  # some frames
+        asked = len(fake.seen)
+        wait_until(lambda: len(fake.seen) > asked + 5, "some frames are painted")
         end()
         at.until_over()
 

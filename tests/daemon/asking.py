@@ -18,10 +18,28 @@ from aileron.daemon.notify.notifier import Notifier
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import RunStatus
 from aileron.model.timestamp import utc
+from tests.support.waiting import wait_until_async
 
-__all__ = ["PAGE", "Asking"]
+__all__ = ["PAGE", "Asking", "Watch"]
 
 PAGE: Final = "http://localhost:27182"
+
+
+class Watch:
+    """A clock that stands still until it is set, and counts who looks at it."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+        self.looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return self.now
+
+    async def wait_looked_at(self) -> None:
+        """Until it was looked at some more times."""
+        before = self.looks
+        await wait_until_async(lambda: self.looks > before + 5, "the clock is looked at", seen=lambda: self.looks)
 
 
 class Asking:

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from aileron.client import Answer
 from tests.support.home import DaemonHome, daemon_home, probe_action
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -398,7 +400,8 @@ def test_a_question_whose_time_passed_without_a_daemon_is_over(own_home: DaemonH
     question = own_home.asked("short")
     own_home.result(question, 0.5)
     own_home.kill()
-    threading.Event().wait(1)
+    ends = datetime.fromisoformat(question["expires_at"])
+    wait_until(lambda: datetime.now(UTC) > ends, "its time is over")
 
     assert said(own_home.decide(question, "approve")) == (410, "approval_expired")
     assert own_home.result(question, 0)["status"] == "expired"

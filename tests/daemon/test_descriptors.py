@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_text, wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -48,12 +48,13 @@ def test_what_waits_for_its_next_run_gives_way(home: DaemonHome) -> None:
     assert home.run("fetch").status == 200
     operator = str(home.path / "run" / "operator.sock")
     with contextlib.ExitStack() as held, at_most(pid, 64):
-        until = time.monotonic() + 20
-        while "spares cannot be looked at" not in log.read_text() and time.monotonic() < until:
+
+        def takes_one_more() -> bool:
             sock = held.enter_context(socket.socket(socket.AF_UNIX))
             sock.connect(operator)
-            time.sleep(0.01)
-        assert "spares cannot be looked at" in log.read_text()
+            return "spares cannot be looked at" in log.read_text()
+
+        wait_until(takes_one_more, "spares cannot be looked at", seen=log.read_text)
     assert home.must("GET", "/healthz")
     assert home.daemon_pid == pid
     assert home.run("fetch").status == 200
@@ -69,10 +70,7 @@ def test_callers_wait_while_no_descriptor_is_free_and_are_served_afterwards(home
         for _caller in range(80):
             sock = held.enter_context(socket.socket(socket.AF_UNIX))
             sock.connect(operator)
-        until = time.monotonic() + 20
-        while "out of system resource" not in log.read_text() and time.monotonic() < until:
-            time.sleep(0.02)
-        assert "out of system resource" in log.read_text()
+        wait_text(log, "out of system resource")
         held.close()
         home.must("GET", "/healthz")
 

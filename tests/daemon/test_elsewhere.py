@@ -19,6 +19,7 @@ import trustme
 
 from aileron.ingress.places import MAX_CONNECTIONS
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.ports import reserve_ports
 
 pytestmark = pytest.mark.jail
 ADDRESS = "127.0.0.2"
@@ -38,7 +39,7 @@ class Elsewhere:
         (folder / "listen.pem").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         (folder / "listen.key").write_bytes(issued.private_key_pem.bytes())
         (folder / "listen.key").chmod(0o600)
-        self.port = free_port()
+        (self.port,) = reserve_ports(1, ADDRESS)
         home.configure(
             f'[daemon]\nlisten = "{ADDRESS}:{self.port}"\n'
             f'certificate = "{folder}/listen.pem"\ncertificate_key = "{folder}/listen.key"\n'
@@ -76,12 +77,6 @@ class Elsewhere:
             timeout=DEADLINE_S,
             check=False,
         )
-
-
-def free_port() -> int:
-    """A port of that address that nobody has now."""
-    with socket.create_server((ADDRESS, 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +162,8 @@ def test_nothing_is_said_in_the_clear(elsewhere: Elsewhere) -> None:
 
 def test_what_to_do_about_a_daemon_elsewhere_is_done_there(elsewhere: Elsewhere) -> None:
     """Its log is not here."""
-    nobody = f"https://{ADDRESS}:{free_port()}"
+    (port,) = reserve_ports(1, ADDRESS)
+    nobody = f"https://{ADDRESS}:{port}"
     refused = elsewhere.aileron(
         "run", "give-back", "text=x", AILERON_URL=nobody, AILERON_SESSION_TOKEN=elsewhere.token()
     )

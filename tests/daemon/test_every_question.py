@@ -10,8 +10,8 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -37,6 +37,7 @@ from tests.daemon.test_protocol import Agent
 from tests.support.attendant import Attendant
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
 from tests.support.paged import KeptApprover, PageClient
+from tests.support.waiting import wait_until
 from tests.tui.consoles import Shown
 
 pytestmark = pytest.mark.jail
@@ -169,16 +170,8 @@ def questions(home: DaemonHome, session: str) -> list[Made]:
         asked = home.asked(action)
         assert approver.decide(home, asked["approval_id"]).status == 200
         made.append(Made(asked["approval_id"], ConsentKind.ACTION, status, asked["audit_id"]))
-        until(lambda: home.result(asked, wait=0)["status"], status)  # noqa: B023 - called before the next
+        wait_until(lambda: home.result(asked, wait=0)["status"] == status, status)  # noqa: B023 - called before the next
     return made
-
-
-def until(look: Callable[[], Any], wanted: Any) -> None:
-    """Until it is so."""
-    at_last = time.monotonic() + 20
-    while (found := look()) != wanted:
-        assert time.monotonic() < at_last, found
-        time.sleep(0.02)
 
 
 def test_there_is_one_of_every_kind_in_every_state(questions: list[Made]) -> None:

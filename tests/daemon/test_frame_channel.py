@@ -6,6 +6,7 @@ import contextlib
 import os
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from aileron.executor.channel import FrameChannel, Share
@@ -47,7 +48,7 @@ async def test_a_full_pipe_leaves_the_others_their_turn() -> None:
             async def others() -> None:
                 nonlocal turns
                 while True:
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
                     turns += 1
 
             tasks.start_soon(others)

@@ -12,7 +12,6 @@ import resource
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,12 +19,14 @@ from typing import Any
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import pytest
 
 from aileron.daemon.http import ingress
 from aileron.daemon.http.ingress import MAX_OF_STRANGERS, Ingress, TcpService
 from aileron.ingress.known import KnownCallers
 from tests.support.home import daemon_home
+from tests.support.waiting import wait_text, wait_until_async
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
@@ -168,12 +169,11 @@ async def _taken_over(
 
 
 async def _lines(found: Path, count: int) -> list[str]:
-    with anyio.fail_after(DEADLINE_S):
-        while True:
-            lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
-            if len(lines) >= count:
-                return lines
-            await anyio.sleep(0.02)
+    def lines() -> list[str]:
+        return found.read_text(encoding="utf-8").splitlines() if found.exists() else []
+
+    await wait_until_async(lambda: len(lines()) >= count, f"{count} lines", seen=lines)
+    return lines()
 
 
 async def test_what_is_no_exchange_is_closed(
@@ -218,7 +218,7 @@ async def test_the_daemon_ends_whatever_it_does_not_read(tmp_path: Path, monkeyp
             await _lines(found, 1)
             for number in range(1000):
                 known.add(f"{number:064x}")
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
 
 
 async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,8 +269,8 @@ async def test_who_took_its_first_socket_hears_and_begins_nothing(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Ingress({"page": door}, KnownCallers(), []).serve, over.wait)
             async with await anyio.connect_tcp(*door.listeners[0].getsockname()) as client:
-                while len(heard) < (3 if speaks else 1):  # what it took, what it passed, and what it took of the next
-                    await anyio.sleep(0.02)
+                # what it took, what it passed, and what it took of the next
+                await wait_until_async(lambda: len(heard) >= (3 if speaks else 1), "it hears", seen=lambda: heard)
                 assert not any(heard)
                 await client.send(_REQUEST)
                 assert (await client.receive()).startswith(b"HTTP/1.1 200")
@@ -293,7 +293,7 @@ def test_one_that_cannot_be_started_is_tried_again() -> None:
         usual = resource.prlimit(home.daemon_pid, resource.RLIMIT_NOFILE)
         resource.prlimit(home.daemon_pid, resource.RLIMIT_NOFILE, (_with_one_left(home.daemon_pid), usual[1]))
         with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as waiting:
-            _wait_for(log, "ingress could not be started: Too many open files")
+            wait_text(log, "ingress could not be started: Too many open files")
             assert home.ask("GET", "/healthz").status == 200
             resource.prlimit(home.daemon_pid, resource.RLIMIT_NOFILE, usual)
             waiting.sendall(f"GET /healthz HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
@@ -387,13 +387,6 @@ def _with_one_left(pid: int) -> int:
     """A limit below which one descriptor is free: for a client, and not for the pair of sockets with which ingress begins."""
     taken = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
     return next(number for number in range(len(taken) + 1) if number not in taken) + 1
-
-
-def _wait_for(log: Path, line: str) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while line not in log.read_text(encoding="utf-8"):
-        assert time.monotonic() < until, f"it was not said: {line}"
-        time.sleep(0.05)
 
 
 def _descriptors() -> set[str]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.ports import reserve_ports
 
 pytestmark = pytest.mark.jail
 
@@ -239,10 +240,8 @@ def test_only_loopback_listens(page_home: DaemonHome) -> None:
 
 def test_a_port_that_another_program_has_is_said_at_the_start() -> None:
     """The daemon does not start beside it; once it is free, it does, on the same port."""
-    with daemon_home() as home, socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
+    (port,) = reserve_ports(1)
+    with daemon_home() as home, socket.create_server(("127.0.0.1", port)) as other:
         home.configure(f"[daemon]\nport = {port}\n")
 
         with pytest.raises(Exception, match=rf"loopback port {port} .*daemon\.port"):
@@ -264,6 +263,7 @@ def test_a_configuration_that_cannot_be_written_is_said_at_the_start() -> None:
         with pytest.raises(Exception, match=r"config\.toml.*port = [0-9]+"):
             home.must("GET", "/healthz")
         assert elsewhere.read_text(encoding="utf-8") == "# mine\n"
-        elsewhere.write_text("[daemon]\nport = 24631\n", encoding="utf-8")
+        (port,) = reserve_ports(1)
+        elsewhere.write_text(f"[daemon]\nport = {port}\n", encoding="utf-8")
 
-        assert port_of(home) == 24631
+        assert port_of(home) == port

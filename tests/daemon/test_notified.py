@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ import pytest
 from tests.daemon.test_notify_desktop import Desk
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream import Authority, Seen, Upstream, answer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -75,9 +75,7 @@ def test_a_gated_run_is_told_in_both_ways_and_a_decision_in_neither(
     home.add_probe_action("give_back", "text:string", gated=True)
     question = home.asked("give-back", {"text": "an argument"})
     assert heard.wait(_HEARD_S)
-    until = time.monotonic() + _HEARD_S
-    while not desk.shown and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: desk.shown, "it is shown")
     home.decide(question, "approve")
     final = home.result(question)
     home.stop()

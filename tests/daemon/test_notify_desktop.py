@@ -8,11 +8,14 @@ import logging
 import os
 import shutil
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
+import psutil
 import pytest
 
 from aileron.config import Settings
@@ -21,8 +24,9 @@ from aileron.daemon.notify.notices import NotifyTiming
 from aileron.daemon.notify.notifier import Notifier
 from aileron.egress import Egress
 from aileron.vault.vault import Vault
-from tests.daemon.asking import PAGE, Asking
+from tests.daemon.asking import PAGE, Asking, Watch
 from tests.support.hostile_text import assert_harmless, hostile
+from tests.support.waiting import wait_text_async, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -114,8 +118,22 @@ class Desk:
 
     async def wait_shown(self, count: int) -> None:
         """Until so many were shown."""
-        while len(self.shown) < count:
-            await anyio.sleep(0.005)
+        await wait_until_async(lambda: len(self.shown) >= count, f"{count} are shown", seen=lambda: self.shown)
+
+    async def wait_opened(self) -> None:
+        """Until the browser was asked for something."""
+        await wait_until_async(lambda: self.opened, "a page is opened", seen=lambda: self.shown)
+
+    async def wait_ended(self) -> None:
+        """Until every notify-send has ended, and the notifier has been told, by a thread for each (ThreadedChildWatcher)."""
+        await wait_until_async(
+            lambda: (
+                not [child for child in psutil.Process().children() if child.name() == "notify-send"]
+                and not [thread for thread in threading.enumerate() if thread.name.startswith("waitpid-")]
+            ),
+            "each notify-send has ended",
+        )
+        await anyio.wait_all_tasks_blocked()
 
 
 @pytest.fixture
@@ -233,8 +251,7 @@ async def test_its_button_opens_the_page_of_the_question(desk: Desk, tmp_path: P
     desk.environment |= {"DISPLAY": ":0", "HOME": "/home/mira", "AILERON_SESSION_TOKEN": "canary"}
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
-        while not desk.opened:
-            await anyio.sleep(0.005)
+        await desk.wait_opened()
     ((shown,), (opened,)) = desk.shown, desk.opened
 
     assert shown["arguments"][1:3] == ["--action=open=Open", "--"]
@@ -252,8 +269,7 @@ async def test_without_a_press_nothing_is_opened(desk: Desk, tmp_path: Path) -> 
         await desk.wait_shown(1)
         (desk.folder / "press").touch()
         notifier.asked("apr-2", "send-mail", "action")
-        while not desk.opened:
-            await anyio.sleep(0.005)
+        await desk.wait_opened()
 
     assert [opened["arguments"] for opened in desk.opened] == [[f"{PAGE}/approvals/apr-2"]]
     assert (desk.folder / "helped").read_text() == "1\n"  # what it can is asked once
@@ -267,7 +283,7 @@ async def test_a_server_without_actions_is_asked_for_none_again(
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         await desk.wait_shown(1)
-        await anyio.sleep(0.1)  # until its end is seen
+        await desk.wait_ended()
         notifier.asked("apr-2", "send-mail", "action")
         await desk.wait_shown(2)
 
@@ -311,9 +327,7 @@ async def test_a_button_is_waited_for_no_longer_than_its_time(desk: Desk, tmp_pa
     async with notifying(desk.environment, tmp_path, NotifyTiming(desktop_s=20.0, open_s=1.0)) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         await desk.wait_shown(1)
-        (pid,) = (desk.folder / "began").read_text().split()
-        while Path("/proc", pid).exists():
-            await anyio.sleep(0.01)
+        await desk.wait_ended()
 
     assert desk.opened == []
 
@@ -322,16 +336,6 @@ async def test_a_button_is_waited_for_no_longer_than_its_time(desk: Desk, tmp_pa
 
 
 _REMINDING: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05, remind_s=10.0, remind_look_s=0.01)
-
-
-class Watch:
-    """A clock that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @contextlib.asynccontextmanager
@@ -362,7 +366,7 @@ async def test_one_that_still_waits_is_told_once_more_before_it_expires(desk: De
         asking.asked("apr-1", "send-mail", "action")
         asking.asked("apr-2", "delete-event", "action")
         await desk.wait_shown(2)
-        await anyio.sleep(0.05)  # some looks at the clock, which has not come so far
+        await clock.wait_looked_at()  # and has not come so far
         assert len(desk.shown) == 2
         asking.decide("apr-2")
         clock.now += 91
@@ -384,7 +388,7 @@ async def test_what_waits_only_for_a_moment_is_told_once(desk: Desk, tmp_path: P
         asking.lasts_s = 100.0
         asking.asked("apr-long", "send-mail", "action")
         await desk.wait_shown(2)
-        await anyio.sleep(0.05)
+        await clock.wait_looked_at()
         clock.now += 95
         await desk.wait_shown(3)
 
@@ -427,7 +431,7 @@ async def test_one_beyond_the_handful_is_counted_too(desk: Desk, tmp_path: Path)
         for number in range(HANDFUL + 1):
             notifier.asked(f"apr-{number}", "send-mail", "action")
         await desk.wait_shown(HANDFUL + 1)
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         notifier.asked("apr-last", "send-mail", "action")
         await desk.wait_shown(HANDFUL + 2)
 
@@ -485,8 +489,7 @@ async def test_what_fails_is_said_once_until_it_works_again(
         await desk.wait_shown(3)
         (desk.folder / "notify-send").unlink()
         notifier.asked("apr-4", "send-mail", "action")
-        while len(said(caplog)) < 2:
-            await anyio.sleep(0.005)
+        await wait_until_async(lambda: len(said(caplog)) >= 2, "both are said", seen=lambda: said(caplog))
     program = f"{desk.folder}/notify-send"
 
     assert said(caplog)[0] == f"{program} shows nothing on the desktop: it ended with 1"
@@ -551,9 +554,7 @@ async def test_stopping_ends_the_one_that_runs(desk: Desk, tmp_path: Path) -> No
     (desk.folder / "hang").touch()
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
-        while not (desk.folder / "began").exists() or (desk.folder / "hang").exists():
-            await anyio.sleep(0.005)
-    pid = (desk.folder / "began").read_text().strip()
+        pid = (await wait_text_async(desk.folder / "began", "\n")).strip()
     notifier.asked("apr-2", "send-mail", "action")
 
     assert not Path("/proc", pid).exists()

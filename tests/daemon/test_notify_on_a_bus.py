@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
-import anyio
 import pytest
 from jeepney import DBusAddress, HeaderFields, Message, MessageType, new_method_return, new_signal
 from jeepney.bus_messages import message_bus
@@ -21,6 +20,7 @@ from aileron.config import Settings
 from aileron.daemon.notify.notices import NotifyTiming
 from tests.daemon.asking import PAGE
 from tests.daemon.test_notify_desktop import Desk, notifying, said
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -118,8 +118,7 @@ async def test_a_pressed_button_opens_the_page(bus: str, desk: Desk, tmp_path: P
     with NotificationServer(bus, ["actions", "body"], presses=True) as server:
         async with notifying(desk.environment, tmp_path, PACE, settings) as notifier:
             notifier.asked("apr-1", "delete-event", "action", headline="Delete “Dentist” & <b>all</b>")
-            while not desk.opened:
-                await anyio.sleep(0.01)
+            await desk.wait_opened()
 
     assert server.shown == [
         {
@@ -140,9 +139,8 @@ async def test_a_server_without_actions_shows_it_once_and_without_a_button(
         async with notifying(desk.environment, tmp_path, PACE) as notifier:
             for number in range(2):
                 notifier.asked(f"apr-{number}", "send-mail", "action")
-                while len(server.shown) < number + 1:
-                    await anyio.sleep(0.01)
-            await anyio.sleep(0.1)  # until the last has ended
+                await wait_until_async(lambda n=number: len(server.shown) > n, "it is shown")
+            await desk.wait_ended()
 
     assert [(one["body"], one["actions"]) for one in server.shown] == [
         (f"{PAGE}/approvals/apr-{n}", []) for n in (0, 1)

@@ -24,9 +24,10 @@ from aileron.egress import Egress
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.vault.vault import Vault
-from tests.daemon.asking import PAGE, Asking
+from tests.daemon.asking import PAGE, Asking, Watch
 from tests.support.hostile_text import assert_harmless, hostile
 from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -36,16 +37,6 @@ OTHER_KEY: Final = "whsec_" + base64.b64encode(b"another key of another receiver
 QUICK: Final = NotifyTiming(backoff_s=(0.01, 0.01), attempt_s=5.0, unlocked_s=0.01)
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "notifications.md"
 NOW: Final = 1_795_233_600.0
-
-
-class Clock:
-    """Seconds since the epoch, as the test says."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Receiver:
@@ -133,7 +124,7 @@ async def notifying(
     private: tuple[HostPort, ...] = (),
     secret: str = "webhook-key",
     pace: NotifyTiming = QUICK,
-    clock: Clock | None = None,
+    clock: Watch | None = None,
     details: bool = False,
 ) -> AsyncIterator[Asking]:
     """Who asks, and a notifier that serves; it trusts `authority`."""
@@ -167,7 +158,7 @@ async def notifying(
 
     egress = Egress(settings, Nobody())
     asking = Asking()
-    asking.clock = clock or Clock()
+    asking.clock = clock or Watch(NOW)
     notifier = Notifier(settings, egress, vault, queue=asking.look, page=PAGE, pace=pace, clock=asking.clock)
     asking.notifier = notifier
     try:
@@ -257,12 +248,12 @@ async def test_a_reminder_is_another_notice_with_an_id_of_its_own(
 ) -> None:
     """Once, three minutes before the end; a receiver that drops what it has seen does not drop it."""
     vault.unlock(PASSPHRASE)
-    server, clock = receiver(), Clock()
+    server, clock = receiver(), Watch(NOW)
     pace = dataclasses.replace(QUICK, remind_look_s=0.01)
     async with told_to(server, vault, authority, clock=clock, pace=pace) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         await server.wait_told(1)
-        await anyio.sleep(0.05)  # some looks at the clock
+        await clock.wait_looked_at()
         clock.now += 721
         await server.wait_told(1)
     first, second = server.told
@@ -418,7 +409,7 @@ async def test_what_waited_too_long_for_the_vault_is_dropped_with_one_line(
     vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Three questions of eleven minutes ago, and one of now, which is told."""
-    server, clock = receiver(), Clock()
+    server, clock = receiver(), Watch(NOW)
     async with told_to(server, vault, authority, clock=clock) as notifier:
         for number in range(3):
             notifier.asked(f"apr-{number}", "send-mail", "action")
@@ -519,8 +510,9 @@ async def test_a_flood_is_bounded_and_said_once(
 
 async def logged(caplog: pytest.LogCaptureFixture, *words: str) -> None:
     """Until one of these stands in the log."""
-    while not any(word in line for line in said(caplog) for word in words):
-        await anyio.sleep(0.005)
+    await wait_until_async(
+        lambda: any(word in line for line in said(caplog) for word in words), f"{words}", seen=lambda: said(caplog)
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,6 +22,7 @@ from tests.support.key_value_store import TOKEN, KeyValueStore
 from tests.support.memories import descendants_of, memory_of
 from tests.support.password_store import PasswordStore, needs_pass
 from tests.support.upstream import Seen, Upstream, answer
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.jail, needs_pass]
 
@@ -419,10 +419,7 @@ def test_nobody_waits_for_the_server_that_an_approved_token_is_sent_to(unbound: 
     try:
         with ThreadPoolExecutor(1) as pool:
             deciding = pool.submit(unbound.approver.decide, home, asked.body["approval_id"])
-            until = time.monotonic() + 10
-            while len(store.seen) == before:
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            wait_until(lambda: len(store.seen) > before, "the server is asked")
             home.must("PUT", "/v1/secrets/other", value)
             unbound.agree(unbound.bind("other"))
             assert word(unbound.fetch()) == "ok"

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
@@ -18,6 +17,7 @@ import pytest
 from aileron.client import Answer
 from tests.daemon.test_protocol import Agent
 from tests.support.home import DaemonHome, asking_home, probe_action
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 DEADLINE_S = 30.0
@@ -259,12 +259,12 @@ def test_a_session_keeps_the_limits_of_the_one_that_opened_it(home: DaemonHome) 
         begin(home, pid=child.pid, only=["tag:notes"])
         _, own = child.ask("POST", "/v1/sessions", {"agent": "codex", "folder": "/", "only": ["*"]}, operator=True)
         free = begin(home)
-    until = time.monotonic() + DEADLINE_S
-    while any(
-        one["pid"] == child.pid and one["status"] == "open" for one in home.must("GET", "/v1/sessions")["sessions"]
-    ):
-        assert time.monotonic() < until
-        time.sleep(0.2)
+
+    def sessions() -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = home.must("GET", "/v1/sessions")["sessions"]
+        return [one for one in listed if one["pid"] == child.pid and one["status"] == "open"]
+
+    wait_until(lambda: not sessions(), "its session ends", seen=sessions)
 
     assert (names(home, own["token"]), run(home, own["token"], "give-back").status) == (["list-notes"], 404)
     home.stop()
@@ -344,13 +344,7 @@ def test_an_early_answer_is_for_those_who_can_use_everything(home: DaemonHome) -
             return found
         return []
 
-    def wait_until(there: bool) -> None:
-        until = time.monotonic() + DEADLINE_S
-        while (digest in limited()) is not there:
-            assert time.monotonic() < until, limited()
-            time.sleep(0.05)
-
-    wait_until(True)
+    wait_until(lambda: digest in limited(), "it is limited", seen=limited)
     home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 0})
-    wait_until(False)
+    wait_until(lambda: digest not in limited(), "it is over", seen=limited)
     assert os.stat(home.path / "run" / "mcp-answers.json").st_mode & 0o077 == 0

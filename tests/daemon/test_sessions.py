@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from aileron.client import Answer
 from tests.support.canary import scan
 from tests.support.home import DaemonHome, asking_home, daemon_home
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 DEADLINE_S = 30.0
@@ -49,11 +49,12 @@ def asked(home: DaemonHome, token: str) -> dict[str, Any]:
 
 def until_over(home: DaemonHome, session: str) -> dict[str, Any]:
     """The session, once it is no longer open."""
-    until = time.monotonic() + DEADLINE_S
-    while (shown := home.must("GET", f"/v1/sessions/{session}"))["status"] == "open":
-        assert time.monotonic() < until, shown
-        time.sleep(0.1)
-    return shown
+
+    def look() -> dict[str, Any] | None:
+        shown: dict[str, Any] = home.must("GET", f"/v1/sessions/{session}")
+        return None if shown["status"] == "open" else shown
+
+    return wait_until(look, "the session is over") or {}
 
 
 def test_a_session_runs_and_sees_its_own_and_not_what_another_asked(home: DaemonHome) -> None:

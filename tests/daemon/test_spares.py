@@ -85,7 +85,7 @@ def test_none_waits_after(early: DaemonHome, change: Callable[[DaemonHome], None
 def test_none_of_before_the_lock_is_used_after_it(early: DaemonHome) -> None:
     """Though the vault is open again, and nobody has looked meanwhile; of after it there are some."""
     when_it_waited(early)
-    time.sleep(0.7)
+    wait_until(lambda: jails_with_threads(early) > 0, "the next one waits")
     locked = time.time()
     _lock(early)
     early.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})

@@ -29,6 +29,7 @@ from tests.egress.conftest import Journal
 from tests.oauth.test_oauth_renew import CONNECTOR, NAME, PASSPHRASE, World, served
 from tests.support.token_server import TokenServer, oauth_error
 from tests.support.upstream import Authority, Seen, Upstream, answer
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -194,8 +195,9 @@ async def test_a_token_that_no_vault_ever_had_does_not_come_back(tmp_path: Path)
         assert (rooms.sent, world.stored) == ([SECOND], FIRST.encode())
         world.vault.revoke(NAME)
         world.store.full = set()
-        while world.renewals.newest(NAME, Secret(FIRST.encode())).reveal() != FIRST.encode():
-            await anyio.sleep(0.01)
+        await wait_until_async(
+            lambda: world.renewals.newest(NAME, Secret(FIRST.encode())).reveal() == FIRST.encode(), "it is written"
+        )
         rooms.grant = msgspec.structs.replace(rooms.grant, credential=None)
         status, body = await rooms.ask(credential=None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from aileron.client import Answer
 from aileron.ledger import Ledger
 from tests.support.approver import Approver, bound_home
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, word
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 NEW = "another horse battery"
@@ -67,9 +67,11 @@ def recorded(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
 
 def generation_on_record(home: DaemonHome, least: int) -> None:
     """Until the record says that the vault has come so far: it is written down in the background."""
-    until = time.monotonic() + _DEADLINE_S
-    while not any(event["generation"] >= least for event in recorded(home, "vault.changed")):
-        assert time.monotonic() < until, "how far the vault has come is not on record"
+    wait_until(
+        lambda: any(event["generation"] >= least for event in recorded(home, "vault.changed")),
+        f"generation {least} is on record",
+        seen=lambda: recorded(home, "vault.changed"),
+    )
 
 
 @pytest.mark.parametrize("end", [DaemonHome.stop, DaemonHome.kill])
@@ -271,11 +273,9 @@ def test_a_vault_that_nobody_uses_locks_itself(home: DaemonHome) -> None:
     home.configure('[vault]\nlock_after = "1s"\n')
     for times in (1, 2):
         assert word(unlocked(home)) == "ok"
-        until = time.monotonic() + _DEADLINE_S
-        while not home.must("GET", "/v1/vault/status")["locked"]:
-            assert time.monotonic() < until, "it stays open"
-        while len(recorded(home, "vault.locked")) < times:  # it locks first and says so next
-            assert time.monotonic() < until, "it is not on record"
+        wait_until(lambda: home.must("GET", "/v1/vault/status")["locked"], "it locks")
+        # it locks first and says so next
+        wait_until(lambda n=times: len(recorded(home, "vault.locked")) >= n, "it is on record")
     found = home.must("GET", "/v1/vault/status")
     assert (found["lock_after_s"], found["locks_at"]) == (1.0, None)
     assert [event["reason"] for event in recorded(home, "vault.locked")] == ["idle", "idle"]

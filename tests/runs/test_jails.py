@@ -27,6 +27,7 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT
 from tests.support.elf_programs import compiled
+from tests.support.waiting import wait_still_async, wait_until_async
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 ELF = Policy(profile="elf")
@@ -109,9 +110,7 @@ async def _ran(jails: Jails, program: int, runtime: ElfRuntime) -> None:
 
 
 async def _until_gone(pids: set[int]) -> None:
-    with anyio.fail_after(_DEADLINE_S):
-        while pids & _templates():
-            await anyio.sleep(0.01)
+    await wait_until_async(lambda: not pids & _templates(), f"{pids} are gone", seen=_templates)
 
 
 async def test_programs_with_the_same_libraries_share_a_template(program: int) -> None:
@@ -141,11 +140,12 @@ async def test_one_that_cannot_be_replaced_now_is_replaced_by_the_next_run(pytho
             while True:
                 filled.callback(os.close, os.open("/dev/null", os.O_RDONLY))
         os.kill(template, signal.SIGKILL)
-        with anyio.fail_after(_DEADLINE_S):
-            while await _why_not(jails, python_program) != FailureClass.SANDBOX_UNAVAILABLE:
-                await anyio.sleep(0.01)
-        await anyio.sleep(0.1)
-        assert await _why_not(jails, python_program) == FailureClass.SANDBOX_UNAVAILABLE
+
+        async def is_unavailable() -> bool:
+            return await _why_not(jails, python_program) == FailureClass.SANDBOX_UNAVAILABLE
+
+        await wait_until_async(is_unavailable, "there is no jail")
+        assert await is_unavailable()
         await filled.aclose()
 
         assert await _why_not(jails, python_program) is None
@@ -398,9 +398,9 @@ async def test_who_has_left_is_reaped_behind_its_caller_but_never_many(python_pr
         left = [jails.begin(python_program, Policy(), None, is_spare=True) for _ in range(9)]
         for jailed in left:
             jails.hand_over(jailed)
-            while not jailed.child.is_born:
-                await anyio.sleep(0.01)
-        await anyio.sleep(0.2)  # until the template has been given the last listener, and handed it on
+            await wait_until_async(lambda child=jailed.child: child.is_born, "it is born")
+        # until the template has been given the last listener, and handed it on
+        await wait_still_async(lambda: len(os.listdir("/proc/self/fd")), "nothing is handed on")
         ended: list[Jailed] = []
         template.suspend()
         try:
@@ -409,14 +409,14 @@ async def test_who_has_left_is_reaped_behind_its_caller_but_never_many(python_pr
                 with anyio.fail_after(_DEADLINE_S):
                     await jailed.wait_left()
                 tasks.start_soon(_ended, jails, jailed, ended)
-            await anyio.sleep(0.1)
+            await wait_still_async(lambda: len(ended), "no more are ended")
             assert ended == left[:8]
             assert [jailed.ending for jailed in left] == [None] * 9
             assert jails.running == 1
         finally:
             template.resume()
-        with anyio.fail_after(_DEADLINE_S):
-            while len(ended) < 9 or len(os.listdir("/proc/self/fd")) > before:
-                await anyio.sleep(0.01)
+        await wait_until_async(
+            lambda: len(ended) == 9 and len(os.listdir("/proc/self/fd")) <= before, "all are ended", seen=lambda: ended
+        )
         assert all(isinstance(jailed.ending, Exited) for jailed in left)
         assert jails.running == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import time
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.support.elf_programs import compiled
+from tests.support.waiting import wait_still_async, wait_until_async
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 _DEADLINE_S = 20.0
@@ -76,9 +76,7 @@ class _Room:
 
     async def take(self, pin: ConnectorPin, policy: Policy = Policy()) -> Spare:  # noqa: B008
         """A spare of this connector, once there is one."""
-        with anyio.fail_after(_DEADLINE_S):
-            while (found := self.spares.maybe_take(pin, policy)) is None:
-                await anyio.sleep(0.01)
+        found: Spare = await wait_until_async(lambda: self.spares.maybe_take(pin, policy), f"a spare of {pin}")
         return found
 
     async def is_made(self, pin: ConnectorPin, *, wanted: bool = False) -> bool:
@@ -92,15 +90,17 @@ class _Room:
 
     async def until_noted(self, count: int = 1) -> None:
         """Until so many early acts are on record."""
-        with anyio.fail_after(_DEADLINE_S):
-            while len(self.noted) < count:
-                await anyio.sleep(0.01)
+        await wait_until_async(lambda: len(self.noted) >= count, f"{count} are noted", seen=lambda: self.noted)
 
     async def until_waiting(self, count: int) -> None:
         """Until so many processes wait in jails."""
-        with anyio.fail_after(_DEADLINE_S):
-            while len(self.spares.waiting) != count:
-                await anyio.sleep(0.01)
+        await wait_until_async(
+            lambda: len(self.spares.waiting) == count, f"{count} wait", seen=lambda: self.spares.waiting
+        )
+
+    async def still_waiting(self) -> int:
+        """How many wait, once none was made or ended for a while."""
+        return await wait_still_async(lambda: len(self.spares.waiting), "none is made or ended")
 
 
 def _children() -> set[int]:
@@ -163,13 +163,11 @@ async def test_after_one_was_used_there_are_two_and_never_more(tmp_path: Path) -
         room.spares.want(pins[0], Policy(), was_spare=True)
         await room.until_waiting(2)
         room.spares.want(pins[0], Policy(), was_spare=True)
-        await anyio.sleep(0.1)
-        assert len(room.spares.waiting) == 2
+        assert await room.still_waiting() == 2
         for pin in pins:
             room.spares.want(pin, Policy(), was_spare=True)
         await room.until_waiting(8)
-        await anyio.sleep(0.1)
-        assert len(room.spares.waiting) == 8
+        assert await room.still_waiting() == 8
 
 
 async def test_another_program_or_other_limits_are_another_jail(tmp_path: Path) -> None:
@@ -233,8 +231,7 @@ async def test_another_template_has_its_own(tmp_path: Path) -> None:
         with anyio.fail_after(_DEADLINE_S):
             for jailed in old:
                 await jailed.wait_ended()
-            while before & room.templates():
-                await anyio.sleep(0.01)
+            await wait_until_async(lambda: not before & room.templates(), "the old one ends")
         assert await room.is_made(pin, wanted=True)
         assert not room.noted
 
@@ -242,11 +239,11 @@ async def test_another_template_has_its_own(tmp_path: Path) -> None:
 async def test_when_its_time_is_over_it_is_ended(tmp_path: Path) -> None:
     """Though nobody asks for it. Before that it is there."""
     async with _room(tmp_path, Bounds(lifetime_s=1.0, look_s=0.1)) as room:
+        began = anyio.current_time()
         room.spares.want(room.installed(), Policy(), was_spare=False)
         await room.until_waiting(1)
-        await anyio.sleep(0.4)
-        assert len(room.spares.waiting) == 1
         await room.until_waiting(0)
+        assert anyio.current_time() - began >= 1.0
         assert not room.noted
 
 
@@ -258,11 +255,10 @@ async def test_where_memory_is_short_they_are_ended(tmp_path: Path, bounds: Boun
     async with _room(tmp_path, bounds) as room:
         pin = room.installed()
         room.spares.want(pin, Policy(), was_spare=True)
-        await room.until_waiting(2)
+        await wait_until_async(lambda: room.spares.waiting, "some wait")
         await room.until_waiting(0)
         room.spares.want(pin, Policy(), was_spare=True)
-        await anyio.sleep(0.3)
-        assert not room.spares.waiting
+        assert await room.still_waiting() == 0
         assert not room.noted
 
 
@@ -301,13 +297,14 @@ async def test_one_that_acts_early_is_ended_and_on_record(tmp_path: Path, name: 
 async def test_how_long_none_is_made_doubles_and_then_one_is(tmp_path: Path) -> None:
     """A connector that acts early again has none for twice as long."""
     async with _room(tmp_path, Bounds(quiet_s=0.5, look_s=0.1)) as room:
-        pin, began = room.installed("import os\nos._exit(0)"), time.monotonic()
-        for count in (1, 2, 3):
-            while len(room.noted) < count:
-                room.spares.want(pin, Policy(), was_spare=False)
-                await anyio.sleep(0.05)
-            assert time.monotonic() - began < _DEADLINE_S
-        assert time.monotonic() - began >= 0.5 + 1.0
+        pin, began = room.installed("import os\nos._exit(0)"), anyio.current_time()
+
+        def is_wanted_until_three_are_noted() -> bool:
+            room.spares.want(pin, Policy(), was_spare=False)
+            return len(room.noted) == 3
+
+        await wait_until_async(is_wanted_until_three_are_noted, "three act early", seen=lambda: room.noted)
+        assert anyio.current_time() - began >= 0.5 + 1.0
 
 
 async def test_none_is_made_while_others_need_the_processors(tmp_path: Path) -> None:
@@ -317,8 +314,7 @@ async def test_none_is_made_while_others_need_the_processors(tmp_path: Path) -> 
         with room.store.open(pin) as program:
             busy = [room.jails.begin(program.program_fd, Policy(), None) for _ in range(2)]
         room.spares.want(pin, Policy(), was_spare=True)
-        await anyio.sleep(0.2)
-        assert not room.spares.waiting
+        assert await room.still_waiting() == 0
         for jailed in busy:
             await room.jails.end(jailed)
         room.spares.want(pin, Policy(), was_spare=True)
@@ -355,9 +351,12 @@ async def test_a_template_that_dies_takes_its_spares_and_blames_nobody(tmp_path:
             for jailed in waiting:
                 await jailed.wait_ended()
             assert room.spares.maybe_take(pin, Policy()) is None
-            while not room.spares.waiting:
-                room.spares.want(pin, Policy(), was_spare=False)
-                await anyio.sleep(0.05)
+
+        def is_there_when_it_is_wanted() -> bool:
+            room.spares.want(pin, Policy(), was_spare=False)
+            return bool(room.spares.waiting)
+
+        await wait_until_async(is_there_when_it_is_wanted, "the next template has one")
         assert not room.noted
 
 
@@ -413,11 +412,14 @@ async def test_a_compiled_one_may_say_that_it_is_ready_and_nothing_else(tmp_path
 async def test_a_python_connector_may_say_it_too(tmp_path: Path) -> None:
     """By the bytes on the page; the session is told by whoever takes it."""
     says = "import os\nos.write(4, bytes.fromhex('0000000c0000000081a474797065a57265616479'))\n"
-    async with _room(tmp_path) as room:
+    async with _room(tmp_path, Bounds(look_s=60.0)) as room:  # what it says is there until somebody takes it
         pin = room.installed(says + _WAITS)
         room.spares.want(pin, Policy(), was_spare=False)
         await room.until_waiting(1)
-        await anyio.sleep(0.5)
+        (waiting,) = room.spares.waiting
+        await wait_until_async(lambda: waiting.child.is_born, "it is born")
+        with anyio.fail_after(_DEADLINE_S):
+            await anyio.wait_readable(waiting.child.frames_out)
         spare = await room.take(pin)
         async with room.jails.ended(spare.jailed) as jailed:
             assert spare.said_ready

@@ -118,9 +118,10 @@ class Attendant:
         self._process.stdin.write(json.dumps({"method": method, "path": path, "body": body, **how}) + "\n")
         self._process.stdin.flush()
 
-    def answered(self) -> Answered:
+    def answered(self, within_s: float = _DEADLINE_S) -> Answered:
         """To what was begun last."""
         assert self._process.stdout is not None
+        assert select.select([self._process.stdout], [], [], within_s)[0], f"no answer within {within_s:g} s"
         line = self._process.stdout.readline()
         assert line, "the attendant has ended"
         return Answered(*json.loads(line))
