@@ -20,7 +20,7 @@ def test_it_leaves_nothing_behind() -> None:
     for _ in range(3):
         rehearse()
     assert known == operation.OPERATIONS
-    assert _descriptors() == open_before
+    assert _descriptors() <= open_before  # some of another test may have been closed
     with pytest.raises(RuntimeError, match="no invocation is running"):
         loop.current()
 
@@ -46,4 +46,4 @@ def test_it_is_a_whole_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="no"):
         rehearse()
     assert "rehearsed" not in operation.OPERATIONS
-    assert _descriptors() == open_before
+    assert _descriptors() <= open_before

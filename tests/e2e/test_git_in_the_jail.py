@@ -13,7 +13,6 @@ import dataclasses
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from tests.support.git_host import git, program_of
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.memories import command_of, descendants_of, memory_unless_ended
 from tests.support.sshd import USER, Sshd, needs_sshd, public_line
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.jail, needs_sshd]
 CONNECTOR = "github://aileron/connector-git"
@@ -248,12 +248,13 @@ def test_the_key_is_not_in_the_jail(office: Office) -> None:
 def _jails(home: DaemonHome, until_seen: bytes) -> dict[int, bytes]:
     """The memory of what is below the daemon and logs in nowhere, looked at until this is in it."""
     assert home.daemon_pid is not None
-    jails: dict[int, bytes] = {}
-    until = time.monotonic() + 20
-    while not any(until_seen in memory for memory in jails.values()):
-        assert time.monotonic() < until, "no jail was seen"
-        time.sleep(0.1)
-        for pid in descendants_of(home.daemon_pid):
+    daemon, jails = home.daemon_pid, dict[int, bytes]()
+
+    def is_seen() -> bool:
+        for pid in descendants_of(daemon):
             if b"aileron.logins" not in command_of(pid):
                 jails[pid] = memory_unless_ended(pid)
+        return any(until_seen in memory for memory in jails.values())
+
+    wait_until(is_seen, "a jail is seen")
     return jails

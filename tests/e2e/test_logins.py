@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from tests.support.home import SECRET, DaemonHome, daemon_home
 from tests.support.redis_server import RedisServer, needs_redis
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_ended, wait_until
 
 pytestmark = [pytest.mark.jail, needs_redis]
 CONNECTOR = "github://aileron-tests/cache"
@@ -204,11 +204,9 @@ def test_no_login_outlives_the_daemon(how: str, server: RedisServer, authority: 
     with home_at(server, authority, tmp_path) as home:
         home.run("hold", {}, wait=0)
         assert home.daemon_pid is not None
-        until = time.monotonic() + 20
-        while len(there := logins_of(home.daemon_pid)) < 3:
-            assert time.monotonic() < until, there
-            time.sleep(0.05)
-        os.kill(home.daemon_pid, signal.SIGKILL if how == "killed" else signal.SIGTERM)
-        while any(psutil.pid_exists(one) and psutil.Process(one).status() != "zombie" for one in there):
-            assert time.monotonic() < until + 20, there
-            time.sleep(0.05)
+        daemon = home.daemon_pid
+        wait_until(lambda: len(logins_of(daemon)) >= 3, "a login is there", seen=lambda: logins_of(daemon))
+        there = logins_of(daemon)
+        os.kill(daemon, signal.SIGKILL if how == "killed" else signal.SIGTERM)
+        for one in there:
+            wait_ended(one)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from tests.cli.command import Answers, Command, Said
-from tests.e2e.test_tutorial import free_port
+from tests.support.ports import reserve_ports
 from tests.support.relay import Agent
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow]
@@ -115,7 +115,7 @@ def as_an_agent(aileron: Command) -> list[Any]:
 
 def test_the_first_action_of_the_readme_is_one(folder: Path) -> None:
     """The connector never has the key, the person sees what the service has, and only what they approve is done."""
-    port = free_port()
+    port = str(*reserve_ports(1))
     text = section(port)
     for path, body in files(text).items():
         (folder / path).parent.mkdir(exist_ok=True)

@@ -16,6 +16,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
 
 pytestmark = pytest.mark.jail
@@ -53,18 +54,13 @@ class Mailbox:
 @contextlib.contextmanager
 def smtp_server(mailbox: Mailbox, tls: ssl.SSLContext | None) -> Iterator[int]:
     """A real SMTP server on loopback; its port."""
-    controller = Controller(mailbox, hostname="127.0.0.1", port=free_port(), ssl_context=tls)
+    (port,) = reserve_ports(1)  # aiosmtpd wants to know it beforehand
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port, ssl_context=tls)
     controller.start()
     try:
         yield controller.port
     finally:
         controller.stop()
-
-
-def free_port() -> int:
-    """A port nobody listens on; aiosmtpd wants to know it beforehand."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Server:
@@ -246,9 +242,8 @@ def test_a_stream_takes_neither_a_credential_nor_bytes_before_it_is_open(authori
 def test_starttls_says_why_it_cannot_be(authority: Authority) -> None:
     """The library's own call fails with the way out in its message, and the server never sees a ClientHello."""
     mailbox = Mailbox()
-    controller = Controller(
-        mailbox, hostname="127.0.0.1", port=free_port(), tls_context=authority.server_context("localhost")
-    )
+    (port,) = reserve_ports(1)
+    controller = Controller(mailbox, hostname="127.0.0.1", port=port, tls_context=authority.server_context("localhost"))
     controller.start()
     try:
         with home_for(controller.port, f'private_plain = ["localhost:{controller.port}"]') as home:

@@ -29,6 +29,9 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.ports import reserve_ports
+from tests.support.waiting import wait_until
+
 pytestmark = [pytest.mark.jail, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -119,13 +122,6 @@ class Shell:
         os.close(self._output)
 
 
-def free_port() -> str:
-    """A port nobody listens on, in place of the page's."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 @pytest.fixture
 def home() -> Iterator[Path]:
     """The reader's home directory; in a short path, because a socket's path is short."""
@@ -179,24 +175,26 @@ def missing(shown: tuple[str, ...], printed: str) -> str | None:
 
 def wait_answering(port: str, *, over_tls: bool) -> None:
     """Until the reader's server answers, as it does for a reader who types the next command. Over TLS: until it listens."""
-    until = time.monotonic() + COMMAND_S
-    while time.monotonic() < until:
+
+    def is_answering() -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
             if over_tls:
                 socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
-                return
+                return True
             connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=1)
             with contextlib.closing(connection):
                 connection.request("HEAD", "/")
                 connection.getresponse()
-                return
-    raise TimeoutError(f"nobody answers on {port}")
+                return True
+        return False
+
+    wait_until(is_answering, f"somebody answers on {port}", within_s=COMMAND_S)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_tutorial_does_what_it_says(shell: Shell, home: Path, page: str) -> None:
     """Every file and every command, from nothing to the audit trail, on a clean home."""
-    port, (folder, files) = free_port(), PAGES[page]
+    port, (folder, files) = str(*reserve_ports(1)), PAGES[page]
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     todo = list(steps(text.replace(PORT, port)))
     assert sum(isinstance(step, File) for step in todo) >= files

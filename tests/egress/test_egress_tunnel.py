@@ -20,6 +20,7 @@ from aileron.egress.tunnel import Admitted, Cell, Refused, relay, way_out
 from aileron.egress.tunnel.way_out import MAX_OF_A_SESSION
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
+from tests.support.ports import reserve_ports
 from tests.support.tunnels import DEADLINE_S, Proxy, read_answer
 from tests.support.upstream import Authority, Upstream, answer
 from tests.support.waiting import wait_still, wait_until, wait_until_async
@@ -508,8 +509,7 @@ def test_a_host_that_never_answers_is_idle_one_day(authority: Authority, monkeyp
 
 def test_a_host_that_is_not_there_is_an_alert(authority: Authority) -> None:
     """The name is good, and nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    (port,) = reserve_ports(1)
     with Proxy([f"{HOST}:{port}"], [HostPort(HOST, port)]) as proxy:
         proxy.resolver[HOST] = ["127.0.0.1"]
         refused = curl(proxy, authority, f"https://{HOST}:{port}/")

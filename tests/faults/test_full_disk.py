@@ -14,7 +14,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import pytest
 from aileron.client import DaemonUnreachable
 from tests.support.home import DaemonHome, daemon_home, word
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 ROOT = Path(__file__).resolve().parents[2]
@@ -255,10 +255,13 @@ def _room(disk: Path) -> dict[str, Any]:
         (run,) = [event["run"] for event in home.must("GET", "/v1/audit?type=run.requested")["events"]]
         full = home.must("GET", f"/v1/runs/{run}")["status"]
         _empty(disk)
-        until = time.monotonic() + _CLOSED_S
-        while (found := home.must("GET", f"/v1/runs/{run}")["status"]) == full and time.monotonic() < until:
+
+        def is_closed() -> bool:
             home.run("gated")  # a question, at which what is over is looked for
-            time.sleep(0.1)
+            return bool(home.must("GET", f"/v1/runs/{run}")["status"] != full)
+
+        wait_until(is_closed, "the run is closed", within_s=_CLOSED_S)
+        found = home.must("GET", f"/v1/runs/{run}")["status"]
         return {
             "answered": answered,
             "while full": full,

@@ -18,6 +18,7 @@ from tests.cli.command import Command, Said
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.relay import Agent
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -43,10 +44,7 @@ class World(NamedTuple):
 
     def wait_effects(self, count: int) -> None:
         """Until the service has done so many."""
-        until = time.monotonic() + 20
-        while self.upstream.effects < count:
-            assert time.monotonic() < until, "the effect did not happen"
-            time.sleep(0.02)
+        wait_until(lambda: self.upstream.effects >= count, f"{count} effects", seen=lambda: self.upstream.effects)
 
     def ready(self) -> None:
         """The daemon runs, its vault is open, and the next effect is one whose answer does not come."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 
 import pytest
 
@@ -14,6 +13,7 @@ from aileron.gateway.dial import refusal_of
 from aileron.gateway.upstreams import check_method
 from aileron.model.failure import AileronError
 from tests.gateway.conftest import Line, Provider, gateway, refusal
+from tests.support.ports import reserve_ports
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
@@ -244,8 +244,7 @@ def test_a_websocket_is_refused_at_once(path: str, provider: Provider, port: int
 
 def test_an_upstream_that_is_not_there_is_told_of(provider: Provider) -> None:
     """502 with the reason: refused, no such name. That it can be tried again is said."""
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port_of_nobody = nobody.getsockname()[1]
+    (port_of_nobody,) = reserve_ports(1)
     for url, why in (
         (f"http://127.0.0.1:{port_of_nobody}", f"127.0.0.1:{port_of_nobody} was not reached: Connection refused"),
         ("https://no-such-name.invalid", "no-such-name.invalid:443 was not reached: the name is not known"),
@@ -267,8 +266,7 @@ def test_an_upstream_that_is_not_there_is_told_of(provider: Provider) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_gateway_that_is_its_own_upstream_says_so(host: str, provider: Provider) -> None:
     """Under whatever name; the other upstream is served."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        own = taken.getsockname()[1]
+    (own,) = reserve_ports(1)
     settings = Settings(gateway=GatewaySettings(Upstream(f"http://{host}:{own}"), Upstream(provider.url)))
     with gateway(settings, port=own) as port, Line.to(port) as client:
         client.say(get("/v1/messages"))

@@ -19,6 +19,7 @@ from aileron.mcp.results import PAGE_BYTES
 from aileron.model.names import RESERVED_TOOLS
 from tests.mcp.peers import ERAS, DictDoor, action_text, connected, offered, running
 from tests.support.many_actions import many_actions, requests
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -280,8 +281,7 @@ async def test_progress_of_an_action_comes_whichever_way_it_was_called():
         async with anyio.create_task_group() as tasks:
 
             async def later() -> None:
-                while ("local", "run-7") not in door.states:
-                    await anyio.sleep(0.01)
+                await wait_until_async(lambda: ("local", "run-7") in door.states, "the run is asked for")
                 await end_it()
 
             tasks.start_soon(later)

@@ -22,6 +22,7 @@ from tests.support.home import DaemonHome, daemon_home
 from tests.support.relay import Agent, envelope
 from tests.support.relay_kills import killed_at_random
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 LIST_CHANGED = "notifications/tools/list_changed"
@@ -39,14 +40,6 @@ def folder() -> Iterator[Path]:
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
     """Parameters of a tools/call."""
     return {"name": tool, "arguments": arguments}
-
-
-def wait_until(holds: Any) -> None:
-    """Until something that another process does is seen."""
-    until = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < until, "it never happened"
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -96,7 +89,7 @@ def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, upstream: Coun
     with Agent(home.path) as agent:
         agent.initialize()
         number = agent.request("tools/call", call("fetch", path="/slow"))
-        wait_until(lambda: ("GET", "/slow") in [seen[:2] for seen in upstream.requests])
+        wait_until(lambda: ("GET", "/slow") in [seen[:2] for seen in upstream.requests], "the service is asked")
         home.kill()
         answer = agent.answer(number)
         listed = agent.ask("tools/list")
@@ -141,7 +134,7 @@ def test_a_call_goes_on_when_its_agent_has_gone(home: DaemonHome, upstream: Coun
     with Agent(home.path) as agent:
         agent.initialize()
         agent.request("tools/call", call("fetch", path="/slow?gone"))
-        wait_until(lambda: ("GET", "/slow?gone") in [seen[:2] for seen in upstream.requests])
+        wait_until(lambda: ("GET", "/slow?gone") in [seen[:2] for seen in upstream.requests], "the service is asked")
         agent.close()
         assert agent.wait() == (0, "")
 
@@ -230,10 +223,13 @@ def test_an_agent_that_leaves_while_the_daemon_starts_leaves_it_whole():
     """Whoever asked for it is not there to be told that it is ready."""
     with daemon_home() as home:
         with Agent(home.path) as agent:
-            wait_until(lambda: (home.path / "run" / "daemon.lock").exists() or agent.process.poll() is not None)
+            wait_until(
+                lambda: (home.path / "run" / "daemon.lock").exists() or agent.process.poll() is not None,
+                "a daemon begins, or the agent ends",
+            )
             agent.close()
             assert agent.wait() == (69, "") or agent.process.returncode == 0
-        wait_until(lambda: (home.path / "run" / "operator.sock").exists())
+        wait_until(lambda: (home.path / "run" / "operator.sock").exists(), "the daemon listens")
         pid = home.daemon_pid
         assert home.must("GET", "/v1/status")
         assert home.daemon_pid == pid

@@ -23,6 +23,7 @@ from aileron import __version__
 from aileron.mcp.relay_early import Early
 from tests.support.home import DaemonHome
 from tests.support.relay import INITIALIZE, INITIALIZED, Agent, envelope
+from tests.support.waiting import wait_text, wait_until
 
 pytestmark = pytest.mark.jail
 LIST_CHANGED = "notifications/tools/list_changed"
@@ -53,10 +54,7 @@ def answered(made: DaemonHome) -> tuple[dict[str, dict[str, Any]], bytes]:
     for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS):
         with Agent(made.path) as agent:
             answers[version] = first_answers(agent, version)
-    until = time.monotonic() + DEADLINE_S
-    while not kept(made).exists():
-        assert time.monotonic() < until, "nothing is kept"
-        time.sleep(0.01)
+    wait_text(kept(made))
     return answers, kept(made).read_bytes()
 
 
@@ -135,12 +133,12 @@ def test_an_agent_that_cannot_use_everything_sees_its_own_list_alone(
     """It begins at once, and has the list from its daemon; one that can use everything has it early, as ever."""
     body = {"agent": "claude", "folder": "/", "only": only}
     session = home.must("POST", "/v1/sessions", body)
-    until = time.monotonic() + DEADLINE_S
     with Agent(home.path) as other:  # with the first agent, the daemon begins to keep its answers
         other.ask("initialize", INITIALIZE)
-        while bool(json.loads(kept(home).read_bytes())["limited"]) is not bool(only):
-            assert time.monotonic() < until, "it is not kept that a session is limited"
-            time.sleep(0.05)
+        wait_until(
+            lambda: bool(json.loads(kept(home).read_bytes())["limited"]) is bool(only),
+            "it is kept whether a session is limited",
+        )
     with held_up(home):
         agent = Agent(home.path, AILERON_SESSION_TOKEN=session["token"])
         assert agent.ask("initialize", INITIALIZE)["result"] == told["2025-11-25"]["initialize"]
@@ -252,7 +250,4 @@ def test_what_is_kept_is_what_the_daemon_answers(home: DaemonHome, told: dict[st
         agent.ask("ping")  # without an agent nobody could say what the answers are now
     name = f"early-{time.monotonic_ns()}"
     home.add_probe_action("give_back", name=name)
-    until = time.monotonic() + DEADLINE_S
-    while name.replace("-", "_") not in kept(home).read_text():
-        assert time.monotonic() < until, "the new action is not kept"
-        time.sleep(0.05)
+    wait_text(kept(home), name.replace("-", "_"))

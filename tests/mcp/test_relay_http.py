@@ -25,9 +25,11 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from aileron.mcp.relay_http import Endpoint, Misconfigured, header_of
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.ports import reserve_ports
 from tests.support.relay import INITIALIZE, INITIALIZED, Agent, envelope
 from tests.support.relay_kills import killed_at_random
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_until
 
 TOKEN = "ail_" + "k" * 43
 LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
@@ -576,10 +578,7 @@ def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, folder: Path, 
     with Agent(folder, **environment_of(home)) as agent:
         agent.initialize()
         number = agent.request("tools/call", {"name": "fetch", "arguments": {"path": path}})
-        until = time.monotonic() + DEADLINE_S
-        while [seen[1] for seen in upstream.requests].count(path) == 0:
-            assert time.monotonic() < until
-            time.sleep(0.002)
+        wait_until(lambda: path in [seen[1] for seen in upstream.requests], "the service is asked")
         home.kill()
         error = agent.answer(number)["error"]
         home.unlock()
@@ -623,13 +622,15 @@ def test_a_new_action_is_told_before_and_after_a_restart(home: DaemonHome, folde
 
 def until_told(agent: Agent, home: DaemonHome) -> None:
     """Add actions until one is told: the older era opens its stream when it likes, and nothing says that it stands."""
-    until = time.monotonic() + DEADLINE_S
-    while time.monotonic() < until:
+
+    def is_told() -> bool:
         home.add_probe_action("give_back", name=f"new-{time.monotonic_ns()}")
         with contextlib.suppress(TimeoutError):
             assert agent.receive(2.0)["method"] == LIST_CHANGED["method"]
-            return
-    raise TimeoutError("it was never told")
+            return True
+        return False
+
+    wait_until(is_told, "a new action is told")
 
 
 @pytest.mark.jail
@@ -657,7 +658,7 @@ def test_a_certificate_is_verified(folder: Path):
         issued.private_key_pem.write_to_path(f"{place}/key.pem")
         Path(place, "key.pem").chmod(0o600)
         authority.cert_pem.write_to_path(f"{place}/ca.pem")
-        port = free_port()
+        (port,) = reserve_ports(1, "127.0.0.2")
         home.configure(
             f'[daemon]\nlisten = "127.0.0.2:{port}"\n'
             f'certificate = "{place}/cert.pem"\ncertificate_key = "{place}/key.pem"\n'
@@ -670,15 +671,6 @@ def test_a_certificate_is_verified(folder: Path):
             assert "set AILERON_CA_FILE" in answer["error"]["message"]
             agent.close()
             assert agent.wait() == (69, "")
-
-
-def free_port() -> int:
-    """A port that nobody has now."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.2", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize(

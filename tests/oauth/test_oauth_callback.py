@@ -175,11 +175,8 @@ async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkey
     """It listens at ::1 alone, and waits for us to take the same port at 127.0.0.1: another is taken."""
     if len(_loopbacks()) == 1:
         pytest.skip("this machine has no ::1")
-    with socket.create_server(
-        ("127.0.0.1", 0)
-    ) as free:  # there, a port that an ended connection keeps would do as little
-        taken = free.getsockname()[1]
-    with socket.create_server(("::1", taken), family=socket.AF_INET6):
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
+        taken = other.getsockname()[1]
         asked = iter([taken])
         real = callback.listening_socket
         monkeypatch.setattr(

@@ -14,6 +14,7 @@ from tests.support.home import DaemonHome
 from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless_page
 from tests.support.paged import PageClient, Reply
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -264,9 +265,7 @@ def test_what_ran_out_of_time_stays_with_the_reason_and_without_a_form(home: Dae
     asked = home.asked("brief")
     page = opened(person, asked)
     confirm = person.submit(page.form("/approve"))
-    until = time.monotonic() + 20
-    while home.result(asked, wait=1)["status"] == "pending_approval":
-        assert time.monotonic() < until
+    wait_until(lambda: home.result(asked, wait=1)["status"] != "pending_approval", "it expires")
     late = person.submit(confirm.form("/decide"))
 
     assert late.status == 409
