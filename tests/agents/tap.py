@@ -19,10 +19,11 @@ import itertools
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
+
+from tests.support.waiting import wait_until
 
 __all__ = ["Message", "Tap"]
 
@@ -53,11 +54,7 @@ class Tap:
         self._open: set[socket.socket] = set()
 
     def __enter__(self) -> Self:
-        until = time.monotonic() + _APPEARS_S
-        while not self._path.exists():
-            if time.monotonic() > until:
-                raise TimeoutError(f"{self._path} has not appeared in {_APPEARS_S} s")
-            time.sleep(0.02)
+        wait_until(self._path.exists, f"{self._path} appears", within_s=_APPEARS_S)
         self._path.rename(self._real)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._path))

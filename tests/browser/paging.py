@@ -9,13 +9,13 @@ import contextlib
 import errno
 import http.server
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tests.support.browser import PATIENCE_S, Browser
+from tests.support.browser import Browser
 from tests.support.home import DaemonHome
 from tests.support.paged import APPROVER, port_of
+from tests.support.waiting import wait_until
 
 __all__ = ["CONTRAST", "PHONE", "base_of", "elsewhere", "overflow", "rested", "unlocked", "without_scripts"]
 
@@ -86,14 +86,18 @@ def overflow(browser: Browser) -> int:
 
 def _bound(make: Callable[[], http.server.HTTPServer]) -> http.server.HTTPServer:
     """A server on a port that may not be free yet: what a killed daemon had, its ingress keeps until it notices."""
-    until = time.monotonic() + PATIENCE_S
-    while True:
+
+    def made() -> http.server.HTTPServer | None:
         try:
             return make()
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+            if error.errno != errno.EADDRINUSE:
                 raise
-            time.sleep(0.02)
+            return None
+
+    server = wait_until(made, "the port is free")
+    assert server is not None
+    return server
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,17 +19,10 @@ from tests.support.browser import Browser
 from tests.support.crashing_daemon import crashing_daemon
 from tests.support.provider import Provider
 from tests.support.skewed_daemon import skewed_daemon
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.jail]
 PATIENCE_S = 30.0
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    """Wait for it."""
-    until = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < until, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -52,9 +44,9 @@ def end_token(at_desk: Desk, browser: Browser) -> Desk:
     at_desk.sign_in(browser)
     at_desk.provider.access_ttl(3600)
     (token,) = at_desk.provider.tokens("access_token")
-    until(lambda: not at_desk.provider.introspect(token)["active"], "the token ends")
+    wait_until(lambda: not at_desk.provider.introspect(token)["active"], "the token ends")
     ends_ms = at_desk.binding()["grant"]["expires_ms"]  # the provider counts whole seconds
-    until(lambda: time.time() * 1000 > ends_ms, "the token ends by our account too")
+    wait_until(lambda: time.time() * 1000 > ends_ms, "the token ends by our account too")
     return at_desk
 
 
@@ -138,7 +130,7 @@ def test_a_provider_that_is_down_is_waited_for(ended: Desk) -> None:
     ended.provider.up()
 
     assert (failed.body["error"]["class"], failed.body["error"]["retriable"]) == ("network_error", True)
-    until(lambda: not ended.whoami().is_error, "it works again")
+    wait_until(lambda: not ended.whoami().is_error, "it works again")
 
 
 def test_a_provider_that_fails_is_asked_again_in_the_same_run(ended: Desk) -> None:
@@ -194,7 +186,7 @@ def test_killed_before_the_provider_has_done_anything_nothing_is_lost(ended: Des
     """The request was on its way, the refresh token still counts: the next daemon renews with it."""
     ended.provider.fault(stall=True)
     thread, _came = in_background(ended)
-    until(ended.provider.held, "the provider is asked")
+    wait_until(ended.provider.held, "the provider is asked")
     ended.home.kill()
     thread.join(PATIENCE_S)
     ended.provider.release()
@@ -207,7 +199,7 @@ def test_killed_after_the_provider_has_replaced_the_tokens_the_truth_is_said(end
     """They were on their way and are gone: whoever comes next is told that, and what to do, and signs in again."""
     ended.provider.fault(hold=True)
     thread, _came = in_background(ended)
-    until(ended.provider.held, "the provider has answered")
+    wait_until(ended.provider.held, "the provider has answered")
     ended.home.kill()
     thread.join(PATIENCE_S)
     ended.provider.release()
@@ -263,7 +255,7 @@ def test_an_answer_that_never_came_is_told_from_one_that_did(ended: Desk) -> Non
     def over() -> bool:
         return bool(ended.whoami().body["error"]["class"] == "binding_failed")
 
-    until(over, "the provider is asked again")
+    wait_until(over, "the provider is asked again")
     assert "was interrupted" in ended.whoami().body["error"]["message"]
 
 
@@ -276,7 +268,7 @@ def test_two_daemons_that_race_for_one_home_renew_once(ended: Desk) -> None:
     ended.home.unlock()
     ended.provider.fault(hold=True)
     thread, came = in_background(ended)
-    until(ended.provider.held, "the provider has answered")
+    wait_until(ended.provider.held, "the provider has answered")
     pid = ended.home.daemon_pid
     clients[1].start()
     ended.provider.release()

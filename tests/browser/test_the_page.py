@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
 from tests.support.paged import PageClient, paged_home, port_of
 from tests.support.upstream_http import CountingServer
+from tests.support.waiting import wait_still, wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -30,6 +30,9 @@ def keys(browser: Browser, text: str) -> None:
     for key in text:
         actions += [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
     browser._do("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+
+_FADED_IN = "return document.getAnimations().every(one => one.playState === 'finished')"
 
 
 # Without scripts
@@ -220,7 +223,7 @@ def test_every_page_can_be_read_and_fits(home: DaemonHome, chromium: Browser, da
         chromium.look(dark=dark, **PHONE)
         if chromium.has("body.dead"):
             rested(chromium)
-        time.sleep(0.15)  # the buttons fade in
+        wait_until(lambda: chromium.script(_FADED_IN), "the buttons have faded in")
         seen, poor = chromium.script(CONTRAST)
         assert seen > 5
         assert poor == [], name
@@ -319,8 +322,10 @@ def test_a_daemon_that_is_gone_leaves_nothing_on_the_screen(upstream: CountingSe
             assert "what-was-shown" not in chromium.script("return document.documentElement.outerHTML")
             assert chromium.script("return document.querySelectorAll('button, form').length") == 0
             assert "aileron status" in chromium.text(".note")
-            time.sleep(1.5)
-            assert [path for path, _ in seen if path != "/favicon.ico"] == []
+            asked = wait_still(
+                lambda: [path for path, _ in seen if path != "/favicon.ico"], "nothing is asked", for_s=1.5
+            )
+            assert asked == []
         own.unlock()
         chromium.click("main a")
         chromium.wait(lambda: "so" if chromium.has("#passphrase") else "", "the page is not asked for again")

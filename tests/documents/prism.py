@@ -15,10 +15,8 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +24,8 @@ from typing import Any, Final
 from aileron.trial.bench import LocalUpstream
 from tests.documents.install import Tools
 from tests.documents.table import Document
+from tests.support.ports import reserve_ports
+from tests.support.waiting import wait_listening
 
 __all__ = ["Enforced", "enforcing", "enforcing_json"]
 
@@ -51,7 +51,7 @@ def enforcing(document: Document, tools: Tools) -> Iterator[Enforced]:
 @contextlib.contextmanager
 def enforcing_json(document: dict[str, Any], tools: Tools) -> Iterator[Enforced]:
     """The same with a document that is not in the cache, such as a part of one."""
-    port = _free_port()
+    (port,) = reserve_ports(1)
     with tempfile.TemporaryDirectory(prefix="ail-") as folder:
         file, log = Path(folder, "document.json"), Path(folder, "log")
         placed = _placed(document, f"http://localhost:{port}")
@@ -66,7 +66,7 @@ def enforcing_json(document: dict[str, Any], tools: Tools) -> Iterator[Enforced]
                 start_new_session=True,
             )
         try:
-            _wait_ready(process, port, log)
+            wait_listening(process, port, says=log.read_text, within_s=_START_S)
             yield Enforced(file, LocalUpstream.parse(f"http://localhost:{port}"))
         finally:
             os.killpg(process.pid, signal.SIGKILL)
@@ -81,20 +81,3 @@ def _placed(document: dict[str, Any], url: str) -> dict[str, Any]:
             if isinstance(part, dict):
                 part.pop("servers", None)
     return document
-
-
-def _wait_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + _START_S
-    while process.poll() is None and time.monotonic() < until:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        time.sleep(0.1)
-    raise TimeoutError(f"Prism does not listen; it said: {log.read_text(encoding='utf-8', errors='replace')[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port

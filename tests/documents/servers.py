@@ -20,16 +20,16 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tests.documents.install import KINTO_SETTINGS, Servers
+from tests.support.ports import reserve_ports
+from tests.support.waiting import end_of, wait_until
 
 __all__ = ["SECRET", "STRIPE_KEY", "USER", "Homeserver", "Server", "jupyter", "kinto", "localstripe", "synapse"]
 
@@ -84,6 +84,13 @@ class Server:
         """Its document."""
         return self._sent("GET", self.document)[1]
 
+    def is_ready(self) -> bool:
+        """Whether it answers."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            self.described()
+            return True
+        return False
+
     def _sent(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("localhost", self.port, timeout=20)
         headers = {"Content-Type": "application/json"}
@@ -100,7 +107,7 @@ class Server:
 @contextlib.contextmanager
 def kinto(servers: Servers) -> Iterator[Server]:
     """A store of JSON documents, in memory."""
-    port = _free_port()
+    (port,) = reserve_ports(1)
     pair = base64.b64encode(f"{USER}:{SECRET}".encode()).decode()
     server = Server(port, f"Basic {pair}", "/v1/__api__")
     with _running(["-c", _KINTO, json.dumps(KINTO_SETTINGS), str(port)], servers.packages, server):
@@ -110,7 +117,7 @@ def kinto(servers: Servers) -> Iterator[Server]:
 @contextlib.contextmanager
 def jupyter(servers: Servers, files: Path) -> Iterator[Server]:
     """Notebooks and other files of a folder."""
-    port = _free_port()
+    (port,) = reserve_ports(1)
     server = Server(port, f"Bearer {SECRET}", "/api/spec.yaml")
     options = [
         "--no-browser",
@@ -143,7 +150,7 @@ class Homeserver(Server):
 @contextlib.contextmanager
 def synapse(packages: Path, files: Path) -> Iterator[Homeserver]:
     """A homeserver of one machine: SQLite in the folder, no federation, users by a shared secret."""
-    port = _free_port()
+    (port,) = reserve_ports(1)
     (files / "log.yaml").write_text(_SYNAPSE_LOG)
     settings = {
         "server_name": "localhost",
@@ -172,7 +179,7 @@ def synapse(packages: Path, files: Path) -> Iterator[Homeserver]:
 @contextlib.contextmanager
 def localstripe(servers: Servers) -> Iterator[Server]:
     """A server with Stripe's API, its customers and payments in memory."""
-    port = _free_port()
+    (port,) = reserve_ports(1)
     server = Server(port, f"Bearer {STRIPE_KEY}", "/v1/customers")
     with _running(["-c", _LOCALSTRIPE, str(port)], servers.packages, server):
         yield server
@@ -193,25 +200,9 @@ def _running(words: Sequence[str], packages: Path, server: Server) -> Iterator[N
             start_new_session=True,
         )
         try:
-            _wait_ready(process, server, Path(home, "log"))
+            says = Path(home, "log").read_text
+            wait_until(server.is_ready, "the server answers", within_s=_START_S, seen=says, unless=end_of(process))
             yield
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def _wait_ready(process: subprocess.Popen[bytes], server: Server, log: Path) -> None:
-    until = time.monotonic() + _START_S
-    while process.poll() is None and time.monotonic() < until:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            server.described()
-            return
-        time.sleep(0.1)
-    raise TimeoutError(f"the server does not answer; it said: {log.read_text(errors='replace')[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port

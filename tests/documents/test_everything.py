@@ -13,9 +13,7 @@ import gzip
 import json
 import os
 import signal
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +23,8 @@ import pytest
 from tests.cli.command import Command
 from tests.documents.install import everything_installed
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.ports import reserve_ports
+from tests.support.waiting import wait_listening
 
 pytestmark = pytest.mark.jail
 CONNECTOR: Final = "github://mira/connector-every"
@@ -63,9 +63,7 @@ class Desk:
 def everything(folder: Path) -> Iterator[int]:
     """The server on a port of this machine."""
     node, program = everything_installed()
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
+    (port,) = reserve_ports(1)
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PORT": str(port)}
     words = [str(node), "--import", _ON_LOOPBACK, str(program), "streamableHttp"]
     with (folder / "log").open("wb") as log:
@@ -73,14 +71,7 @@ def everything(folder: Path) -> Iterator[int]:
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
         )
         try:
-            until = time.monotonic() + _START_S
-            while True:
-                with contextlib.suppress(OSError):
-                    socket.create_connection(("127.0.0.1", port), timeout=5).close()
-                    break
-                if process.poll() is not None or time.monotonic() > until:
-                    raise TimeoutError((folder / "log").read_text(errors="replace")[-2000:])
-                time.sleep(0.05)
+            wait_listening(process, port, says=(folder / "log").read_text, within_s=_START_S)
             yield port
         finally:
             os.killpg(process.pid, signal.SIGKILL)

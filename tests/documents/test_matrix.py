@@ -6,7 +6,6 @@ What is done is looked at as somebody else in the room, over HTTP, with no Ailer
 from __future__ import annotations
 
 import dataclasses
-import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.connectors.openapi.packed import declared
 from tests.documents.desk import CHANGE, DELETE, Desk, desk_of_sources
 from tests.documents.servers import Server, synapse
 from tests.support.plain_host import ROOT
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 SOURCES: Final = ROOT / "connectors" / "matrix"
@@ -56,10 +56,11 @@ class Room:
 
     def wait_listed(self) -> None:
         """Until the server, which does it in the background, has Ben in its directory."""
-        until = time.monotonic() + _LISTED_S
-        while not self.ann.asked("POST", f"{CLIENT}/user_directory/search", {"search_term": "ben"})[1]["results"]:
-            assert time.monotonic() < until, "nobody is in the directory of people"
-            time.sleep(0.1)
+        wait_until(
+            lambda: self.ann.asked("POST", f"{CLIENT}/user_directory/search", {"search_term": "ben"})[1]["results"],
+            "Ben is in the directory of people",
+            within_s=_LISTED_S,
+        )
 
     def told(self) -> list[str]:
         """Their texts; one that was redacted has none."""
