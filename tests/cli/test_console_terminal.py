@@ -229,7 +229,7 @@ def resize(terminal: int, rows: int, columns: int) -> None:
 
 
 def ended(processes: list[psutil.Process]) -> bool:
-    """Whether all of these end."""
+    """Return whether all of these end."""
     return not psutil.wait_procs(processes, DEADLINE_S)[1]
 
 

@@ -26,7 +26,7 @@ from aileron.daemon.http import ingress
 from aileron.daemon.http.ingress import MAX_OF_STRANGERS, Ingress, TcpService
 from aileron.ingress.known import KnownCallers
 from tests.support.home import daemon_home
-from tests.support.waiting import wait_text, wait_until_async
+from tests.support.waiting import wait_still_async, wait_text, wait_until_async
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
@@ -347,8 +347,7 @@ class _Impatient:
 
     async def until_ended(self) -> None:
         """Wait for the end of all that have begun."""
-        while any(process.returncode is None for process in self.processes):
-            await anyio.sleep(0.02)
+        await wait_until_async(lambda: all(one.returncode is not None for one in self.processes), "all have ended")
 
 
 async def test_who_connects_to_nobody_s_process_gets_another(
@@ -361,8 +360,7 @@ async def test_who_connects_to_nobody_s_process_gets_another(
             assert (await asks.receive()).startswith(b"HTTP/1.1 200")
             await stays.send(_REQUEST.replace(b"GET /", b"GET /slow"))
             assert (await stays.receive()).startswith(b"HTTP/1.1 200")
-            await anyio.sleep(0.5)
-            assert begun.processes[0].returncode is None
+            assert await wait_still_async(lambda: begun.processes[0].returncode, "it stays", for_s=0.5) is None
         await begun.until_ended()
         async with await begun.connected() as asks_later:
             await asks_later.send(_REQUEST)
@@ -374,12 +372,12 @@ async def test_who_connects_to_nobody_s_process_gets_another(
 async def test_who_connects_while_it_ends_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends whenever nobody is connected, so between any two of these."""
     async with _impatient(monkeypatch, 0.0) as begun:
-        for _ in range(3):
+        for number in range(3):
             async with await begun.connected() as asks:
                 await asks.send(_REQUEST)
                 assert (await asks.receive()).startswith(b"HTTP/1.1 200")
-            if len(begun.processes) < 3:
-                await anyio.sleep(0.05)
+            if number == 0:
+                await begun.until_ended()
     assert len(begun.processes) > 1
 
 

@@ -85,7 +85,7 @@ class Server:
         return self._sent("GET", self.document)[1]
 
     def is_ready(self) -> bool:
-        """Whether it answers."""
+        """Return whether it answers."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             self.described()
             return True

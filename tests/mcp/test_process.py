@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from aileron.daemon.http.sessions import Sessions
 from aileron.ingress.known import KnownCallers
 from aileron.ledger.sqlite import Ledger
 from tests.mcp.peers import DictDoor, RawPeer, offered
+from tests.support.waiting import wait_still_async, wait_until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.jail]
 
@@ -85,24 +86,18 @@ def processes() -> list[psutil.Process]:
     return found
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Return once it holds, which other processes see to."""
-    while not holds():
-        await anyio.sleep(0.01)
-
-
 async def test_it_comes_with_the_first_agent_and_goes_after_the_last(tmp_path: Path) -> None:
     """While one is connected it stays, however quiet that is; the next agent has another."""
     async with served(tmp_path) as home:
         assert processes() == []
         async with home.agent() as peer:
             before = processes()
-            await anyio.sleep(3 * REST_S)
+            assert await wait_still_async(processes, "it stays", for_s=3 * REST_S) == before
             await peer.call(1, "quick")
             assert (await peer.hear())["id"] == 1
             assert processes() == before
             assert len(before) == 2
-        await until(lambda: processes() == [])
+        await wait_until_async(lambda: processes() == [], "it has ended", seen=processes)
         assert await home.works()
         assert {process.pid for process in processes()}.isdisjoint(process.pid for process in before)
     assert processes() == []
@@ -120,7 +115,7 @@ async def test_one_that_is_killed_ends_its_connections_and_another_comes(tmp_pat
             assert await peer.hear() is None
             await home.door.cancelled.wait()
         home.door.hold = None
-        await until(lambda: processes() == [])
+        await wait_until_async(lambda: processes() == [], "it has ended", seen=processes)
         assert await home.works()
         assert killed.pid not in [process.pid for process in processes()]
 
@@ -137,7 +132,7 @@ async def test_one_that_cannot_be_started_is_tried_again(
             assert await home.works()
 
         tasks.start_soon(agent)
-        await until(lambda: "it ended before it had hidden" in caplog.text)
+        await wait_until_async(lambda: "it ended before it had hidden" in caplog.text, "it is said")
         monkeypatch.setattr(sys, "executable", good)
 
 
@@ -169,8 +164,8 @@ async def test_what_is_kept_goes_when_it_may_be_wrong(tmp_path: Path, changes: b
     """Without the process nobody can say what agents are answered; a daemon that ends leaves only what is so."""
     async with served(tmp_path) as home:
         assert await home.works()
-        await until(home.kept.exists)
-        await until(lambda: processes() == [])
+        await wait_until_async(home.kept.exists, "it is kept")
+        await wait_until_async(lambda: processes() == [], "it has ended", seen=processes)
         home.signature += changes
     assert home.kept.exists() is not changes
     if not changes:

@@ -99,7 +99,7 @@ class _Room:
         )
 
     async def still_waiting(self) -> int:
-        """How many wait, once none was made or ended for a while."""
+        """Return the number that wait, once none was made or ended for a while."""
         return await wait_still_async(lambda: len(self.spares.waiting), "none is made or ended")
 
 

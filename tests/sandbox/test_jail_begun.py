@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import memory_file, program
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 _DEADLINE_S = 20.0
@@ -60,10 +60,7 @@ def test_while_it_waits_nobody_attaches() -> None:
         shutil.copytree(Path(aileron_sandbox.__file__).parent, Path(folder, "aileron_sandbox"))
         user = _NOBODY if os.getuid() == 0 else None
         with _waiting(user=user, env={"PYTHONPATH": folder}) as (_, begun):
-            until = time.monotonic() + _DEADLINE_S
-            while os.stat(f"/proc/{begun.pid}/environ").st_uid != 0:
-                assert time.monotonic() < until, "it can be attached to"
-                time.sleep(0.005)
+            wait_until(lambda: os.stat(f"/proc/{begun.pid}/environ").st_uid == 0, "nobody can attach to it")
 
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["before it is told", "before it is ready"])

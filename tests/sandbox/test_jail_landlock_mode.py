@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import DEADLINE_S, drained, memory_file, program
 from tests.sandbox.seen import Seen
 from tests.support.elf_programs import LINKS, Link, compiled
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 Attempt = Callable[..., Seen]
@@ -249,9 +249,12 @@ def test_nobody_outlives_the_template(who: str) -> None:
     """Killed, or left by its host: a child that sleeps is gone."""
     template = _start(preload=("json",))
     with template, _child(template, "sleep", 3600) as child:
-        while not child.is_born:
-            threading.Event().wait(0.001)
+
+        def is_born() -> bool:
             template.pump()
+            return child.is_born
+
+        wait_until(is_born, "the child is born")
         process = psutil.Process(child.pid)
         everybody = [process, *psutil.Process(template.pid).children()]
         if who == "template":
