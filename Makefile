@@ -39,7 +39,7 @@ NEWER := trixie
 # What one process compiled another need not: tests start thousands, and pytest rewrites 10,000 assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo everything test check lint fast-tests most-tests counted-tests newer-tests test-newer test-newer-whole agents conformance browser documents bench fuzz seeded pages release clean
+.PHONY: help setup demo everything test check lint fast-tests most-tests counted-tests newer-tests test-newer test-newer-whole agents conformance browser documents bench fuzz stress seeded pages release clean
 
 help:
 	@echo "make setup   .venv, with all that tests and checks need"
@@ -56,6 +56,7 @@ help:
 	@echo "make pages   the tables of keys in docs/reference, from the schemas"
 	@echo "make release the last commit as wheel and sdist, built twice and compared, with SBOM and checksums, in dist/"
 	@echo "make seeded  sixty seeded faults, each of which the tests have to catch (a few minutes)"
+	@echo "make stress  FILE=tests/… twenty times beside two busy processes; without FILE all that ever needed a second try"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
 setup: $(VENV)/.dev
@@ -127,6 +128,10 @@ pages: $(VENV)/.dev
 
 release: $(VENV)/.dev
 	PYTHON=$(BIN)/python .ci/release
+
+# What needs a second try here assumes a time, an order or a port: FILE="tests/a.py tests/b.py", or all that ever needed one.
+stress: $(VENV)/.dev
+	$(BIN)/python -m tests.support.stress $(FILE)
 
 fuzz: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -p tests.fuzz -o timeout=0 $(FUZZED)

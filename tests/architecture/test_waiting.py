@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import threading
+from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.support.stress import SECOND_TRIES
 from tests.support.waiting import Late, wait_gone, wait_text, wait_text_async, wait_until, wait_until_async
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SLEEPS: Final = {
+    "tests/support/waiting.py": (3, "the helper"),
+    # Programs that a test starts: to be slow, or to be there until they are ended, is what they are for.
+    "tests/approver/hosts.py": (1, "is there until it is ended"),
+    "tests/attacks/connectors/hostile/connector.py": (1, "is there until it is ended"),
+    "tests/attacks/flooder.py": (1, "drips"),
+    "tests/attacks/probes/tries.py": (2, "is there until it is ended"),
+    "tests/sandbox/hosts.py": (
+        3,
+        "two are there until they are ended, one meets a process at many moments of its birth",
+    ),
+    "tests/sandbox/probes/attempts.py": (5, "is there until it is ended"),
+    "tests/support/attended_agents.py": (1, "is there until it is ended"),
+    "tests/support/connectors/kept_frames/kept_frames.py": (1, "sees nothing of ours but a file, in its jail"),
+    "tests/support/connectors/mail_login/connector.py": (1, "is there until it is ended"),
+    "tests/support/connectors/probe/connector.py": (4, "is slow, or there until it is ended"),
+    "tests/support/connectors/websockets/connector.py": (1, "computes, and reads nothing meanwhile"),
+    # Servers and clients of a test that are slow on purpose.
+    "tests/cli/test_waiting.py": (2, "a daemon that takes long enough for a line that says so"),
+    "tests/egress/test_egress_budget.py": (1, "an upload that drips"),
+    "tests/egress/test_egress_hostile.py": (1, "work that does not give way"),
+    "tests/egress/test_egress_tcp.py": (1, "a service that is slow to answer"),
+    "tests/faults/kills.py": (1, "a moment at random, which is what is tested"),
+    "tests/faults/test_killed_while_the_service_works.py": (1, "a moment in the middle of what others do"),
+    # A time that another process measures, and tells nobody of.
+    "tests/attacks/same_user/fullscreen.py": (1, "a key of the console is dead when something has come up"),
+    "tests/attacks/test_agents_port.py": (1, "a limit of the daemon comes back"),
+    "tests/attacks/test_floods.py": (3, "a limit of the daemon comes back"),
+    "tests/attacks/test_same_user_console.py": (1, "the console of another user"),
+    "tests/browser/test_attacks_on_the_page.py": (1, "a browser updates a worker after some seconds without requests"),
+    "tests/cli/test_console_terminal.py": (1, "keys are dead after a prompt that was broken off"),
+    "tests/sandbox/processes.py": (1, "a second of a processor, while nobody looks"),
+    "tests/support/client_certificates.py": (1, "a certificate expires, by the clock of TLS"),
+    "tests/support/early.py": (1, "a connector that was asked too early is used up"),
+    "tests/support/tmux.py": (1, "a key of the console is dead when something has come up"),
+    "tests/web/test_deciding_here.py": (2, "a daemon waits for a lock of SQLite's"),
+}
+"""Calls that sleep, by file, and why they do. No file comes to it but for a reason of these kinds, and each number only falls."""
 
 
 def test_what_comes_is_returned() -> None:
@@ -77,3 +121,33 @@ def test_the_end_of_a_process_is_seen_when_it_is_reaped() -> None:
         reaping.start()
         wait_gone(process.pid)
         reaping.join()
+
+
+def _is_sleep(node: ast.AST) -> bool:
+    """Return whether a call passes time: a sleep, but for the turn that sleep(0) is, or a wait for nothing."""
+    if not isinstance(node, ast.Call):
+        return False
+    called, arguments = ast.unparse(node.func), [ast.unparse(argument) for argument in node.args]
+    is_named = called in ("sleep", "time.sleep", "anyio.sleep", "asyncio.sleep") and arguments != ["0"]
+    is_empty = called == "select.select" and arguments[:3] == ["[]", "[]", "[]"]
+    return is_named or is_empty or (called.endswith("Event().wait") and bool(arguments))
+
+
+def test_nothing_in_a_test_sleeps_but_for_a_reason() -> None:
+    """A sleep for as long as a thing usually takes fails on another machine, and wastes its time on this one."""
+    files = [path for path in (ROOT / "tests").rglob("*.py") if "__pycache__" not in path.parts]
+    sleeps = Counter(
+        str(path.relative_to(ROOT))
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if _is_sleep(node)
+    )
+
+    allowed = {file: count for file, (count, _why) in SLEEPS.items()}
+    assert sleeps - Counter(allowed) == Counter(), "wait with tests/support/waiting.py"
+    assert sleeps["tests/support/waiting.py"] == allowed["tests/support/waiting.py"], "the control"
+
+
+def test_each_file_that_needed_a_second_try_is_there() -> None:
+    """`make stress` runs it; one that was renamed goes on being run."""
+    assert [file for file in SECOND_TRIES if not (ROOT / file).is_file()] == []
