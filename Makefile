@@ -15,6 +15,9 @@ JAIL_TESTS := tests/sandbox tests/daemon tests/runs tests/cli tests/launch tests
 COUNTED_TESTS := tests/attacks
 # Of the repository's files: the same whatever Python reads them.
 FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
+# Of the console, the longest: every question in every state. `make check` has the others.
+SCREEN_TESTS := $(addprefix tests/tui/test_,console.py contrast.py malformed_answers.py plain.py plain_several.py safety_rules.py \
+    ten_screens.py)
 # What depends on the version of Python, with the reasons.
 NEWER_TESTS = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("tests/newer.toml", "rb"))["run"])')
 # At servers of Debian's, which are not in the root with a newer Python.
@@ -31,7 +34,8 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
 # A file at a time to a process for each core, and to one more where most of what they do is to wait for others.
 CORES := $(shell nproc)
 BY_FILE := --shards $(CORES)
-BY_FILE_OF_MOST := --shards $(shell expr $(CORES) + 1)
+ONE_MORE := $(shell expr $(CORES) + 1)
+BY_FILE_OF_MOST := --shards $(ONE_MORE)
 
 # Debian 13 has Python 3.13. Not sid: another Python every year, and whatever else arrived this morning.
 NEWER := trixie
@@ -71,9 +75,9 @@ demo: $(VENV)/.demo
 everything:
 	.ci/run everything
 
-# What waits for terminals and deadlines leaves room for what computes: three at a time keep two processors busy.
+# What waits for terminals and deadlines leaves room for what computes: three targets at a time keep two processors busy.
 test: $(VENV)/.dev
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint counted-tests most-tests
+	@$(MAKE) --no-print-directory --jobs=$(ONE_MORE) --output-sync=target most-tests counted-tests lint
 
 most-tests: $(VENV)/.dev
 	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BY_FILE_OF_MOST) tests $(foreach path,$(COUNTED_TESTS) $(FROM_NPM),--ignore=$(path))
@@ -82,6 +86,7 @@ counted-tests: $(VENV)/.dev
 	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(COUNTED_TESTS)
 
 check: MARKED := -m "not jail"
+check: LEFT_OUT := $(SCREEN_TESTS)
 check: lint fast-tests
 
 lint: $(VENV)/.dev
