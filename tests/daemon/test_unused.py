@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import psutil
@@ -31,8 +32,13 @@ def home() -> Iterator[DaemonHome]:
 def _below(home: DaemonHome, word: str) -> list[psutil.Process]:
     """Its processes that were executed with such a word."""
     assert home.daemon_pid is not None
-    found = psutil.Process(home.daemon_pid).children(recursive=True)
-    return [process for process in found if any(word in part for part in process.cmdline())]
+    return [process for process in psutil.Process(home.daemon_pid).children(recursive=True) if _has(process, word)]
+
+
+def _has(process: psutil.Process, word: str) -> bool:
+    with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+        return any(word in part for part in process.cmdline())
+    return False
 
 
 def _wait_gone(home: DaemonHome, word: str) -> None:
