@@ -13,7 +13,6 @@ import os
 import sys
 from pathlib import Path
 
-from aileron.daemon.begin import begin
 from aileron.home import Home
 
 __all__ = ["main"]
@@ -21,6 +20,9 @@ __all__ = ["main"]
 
 def main(arguments: list[str]) -> int:
     """0 after a clean stop or when a daemon already runs, 1 when none could be started."""
+    gc.disable()  # until the rooms are built: what is imported is no garbage, and to look for some is a tenth of a start
+    from aileron.daemon.begin import begin
+
     atexit.register(gc.freeze)  # no last search for cycles: whoever stops it waits for its end
     home = Home(Path(arguments[0]).absolute())
     ready_fd = int(arguments[1]) if len(arguments) > 1 else None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import time
 from collections.abc import Iterator
 
 import psutil
@@ -57,3 +60,20 @@ def test_a_run_after_the_template_ended_works_and_is_recorded_as_any_other(home:
         assert (word(before), word(after)) == ("ok", "ok")
         started = [event for event in home.events(after.body["audit_id"]) if event["type"] == "run.started"]
         assert [event["layers"] for event in started] == [home.must("GET", "/v1/status")["jail"]["layers"]]
+
+
+def test_what_was_imported_is_not_searched_for_garbage_and_what_comes_later_is(home: DaemonHome) -> None:
+    """From the first answer on: before it nothing is searched at all."""
+    assert home.daemon_pid is not None
+    home.must("GET", "/healthz")
+    told = home.path / "garbage"
+
+    os.kill(home.daemon_pid, signal.SIGUSR1)
+    until = time.monotonic() + _DEADLINE_S
+    while not (told.exists() and told.read_text().endswith("\n")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    is_enabled, frozen = told.read_text().split()
+
+    assert is_enabled == "True"
+    assert int(frozen) > 50_000

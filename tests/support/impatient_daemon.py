@@ -5,7 +5,9 @@ Arguments: HOME READY_FD. What ends there is what ends elsewhere after minutes.
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +41,7 @@ def main(arguments: list[str]) -> int:
     """HOME READY_FD."""
     jails.IDLE_S = _SOON_S  # type: ignore[misc]
     _shorten_spares()
+    _answer_about_garbage(Path(arguments[0]))
     return daemon.main(arguments)
 
 
@@ -50,3 +53,13 @@ def _shorten_spares() -> None:
         original(self, *given, Bounds(lifetime_s=_SOON_S, look_s=_SOON_S))
 
     Spares.__init__ = shorter  # type: ignore[method-assign,assignment]
+
+
+def _answer_about_garbage(home: Path) -> None:
+    """On SIGUSR1 a line in the file `garbage`: whether it is collected, and how many objects are looked at for that no more."""
+
+    def answer(_number: int, _frame: object) -> None:
+        (home / "garbage").write_text(f"{gc.isenabled()} {gc.get_freeze_count()}\n", encoding="utf-8")
+
+    gc.unfreeze()  # what the server of forks did (forks.py)
+    signal.signal(signal.SIGUSR1, answer)
