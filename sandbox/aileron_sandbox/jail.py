@@ -39,7 +39,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, get_args
+from typing import Final, Literal, Self
 
 from aileron_sandbox import cgroups
 from aileron_sandbox.begun import Begun
@@ -193,7 +193,7 @@ class Template:
                 if begun is None:
                     begun = Begun.execute(runtime.executable)
                     undo.callback(begun.end)
-                preparation = dataclasses.replace(_preparation(runtime, mode), has_groups=groups is not None)
+                preparation = _preparation(runtime, mode, has_groups=groups is not None)
                 begun.control.settimeout(_START_DEADLINE_S)
                 begun.control.send(preparation.encode())
             except OSError as error:
@@ -777,11 +777,14 @@ def _find_groups() -> cgroups.Place | None:
         raise JailUnavailable(f"cannot look for control groups: {error}", _fix_of(error)) from error
 
 
-def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation:
+def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode, *, has_groups: bool) -> Preparation:
+    own: Profile = "elf" if isinstance(runtime, ElfRuntime) else "python"
+    # What may start others needs a group (`_check_fits`). A filter takes 2 ms to compile.
+    possible: tuple[Profile, ...] = (own, "elf-subprocess") if has_groups else (own,)
     try:
         from aileron_sandbox.filters import compile_network, compile_profile
 
-        profiles = {profile: compile_profile(profile, mode).hex() for profile in get_args(Profile)}
+        profiles = {profile: compile_profile(profile, mode).hex() for profile in possible}
         watched, unwatched = compile_network(watched=True), compile_network(watched=False)
     except (ImportError, OSError, RuntimeError) as error:
         cure = _fix_of(error) if is_short_of_descriptors(error) else "apt-get install libseccomp2"
@@ -789,7 +792,18 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation
     libraries = [str(path) for path in runtime.libraries]
     if isinstance(runtime, ElfRuntime):
         return Preparation(
-            "", libraries, {}, None, [], profiles, watched.hex(), unwatched.hex(), "", mode, is_compiled=True
+            "",
+            libraries,
+            {},
+            None,
+            [],
+            profiles,
+            watched.hex(),
+            unwatched.hex(),
+            "",
+            mode,
+            has_groups,
+            is_compiled=True,
         )
     return Preparation(
         stdlib=str(runtime.stdlib),
@@ -802,6 +816,7 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation
         unwatched_hex=unwatched.hex(),
         rehearsal_hex=program_of(runtime.rehearsal).hex(),
         mode=mode,
+        has_groups=has_groups,
     )
 
 

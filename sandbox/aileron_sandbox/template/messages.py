@@ -57,7 +57,7 @@ class Preparation:
     zones: str | None
     preload: list[str]
     profiles_hex: dict[Profile, str]
-    """The allow list of each profile, as BPF."""
+    """The allow list of each profile that its children can have, as BPF."""
     watched_hex: str
     """What comes before it: the calls that reach for a network, asked about (filters.py) …"""
     unwatched_hex: str
