@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args
 
+import msgspec
+
 from aileron import files
 from aileron.model.document import Field, Kind, Table, read_document, read_values, rows
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -94,8 +96,7 @@ _SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """As vault/bindings.py has it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ListenAddress:
+class ListenAddress(msgspec.Struct, frozen=True):
     """Where to listen beside loopback: the address of one interface, IPv4 or IPv6 in its one spelling, and a port."""
 
     address: str
@@ -124,8 +125,7 @@ class ListenAddress:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Upstream:
+class Upstream(msgspec.Struct, frozen=True):
     """Where requests for one provider's API go. `url` is https, or http on loopback, with a path to put before theirs or none.
 
     `secret` names what is sent there in place of the client's key; None: the client's own key passes.
@@ -135,8 +135,7 @@ class Upstream:
     secret: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class GatewaySettings:
+class GatewaySettings(msgspec.Struct, frozen=True):
     """The way to the models' APIs."""
 
     anthropic: Upstream = Upstream("https://api.anthropic.com")
@@ -147,8 +146,7 @@ class GatewaySettings:
     """Whether a locked vault stops it. Default yes: an agent that thinks and cannot act wastes what its model costs."""
 
 
-@dataclasses.dataclass(frozen=True)
-class GitHubSettings:
+class GitHubSettings(msgspec.Struct, frozen=True):
     """What `github://` means. `storage` are the origins that its downloads are redirected to; `token` names a secret."""
 
     url: str = "https://github.com"
@@ -158,8 +156,7 @@ class GitHubSettings:
     token: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class GitLabSettings:
+class GitLabSettings(msgspec.Struct, frozen=True):
     """What `gitlab://` means; as for GitHub."""
 
     url: str = "https://gitlab.com"
@@ -167,15 +164,13 @@ class GitLabSettings:
     token: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class HubSettings:
+class HubSettings(msgspec.Struct, frozen=True):
     """What `hub://` means: the address of a directory that `aileron hub build` made. None: nothing."""
 
     url: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class ForgeSettings:
+class ForgeSettings(msgspec.Struct, frozen=True):
     """Where artifacts are published. The schemes are a closed list; a server of one's own takes the place of the public one."""
 
     github: GitHubSettings = GitHubSettings()
@@ -183,8 +178,7 @@ class ForgeSettings:
     hub: HubSettings = HubSettings()
 
 
-@dataclasses.dataclass(frozen=True)
-class McpSettings:
+class McpSettings(msgspec.Struct, frozen=True):
     """What agents are shown of many actions, and in which folder they have which."""
 
     find_above: int = 40
@@ -210,8 +204,7 @@ class McpSettings:
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class CellSettings:
+class CellSettings(msgspec.Struct, frozen=True):
     """What an agent sees, reaches and may use in its cell, beside what it needs anyway and what its command says."""
 
     allow_read: tuple[str, ...] = ()
@@ -236,8 +229,7 @@ class CellSettings:
     """MiB of its /tmp, and of its home; both are memory."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LaunchSettings:
+class LaunchSettings(msgspec.Struct, frozen=True):
     """How `aileron launch` starts agents."""
 
     jail: bool | None = None
@@ -263,7 +255,7 @@ class LaunchSettings:
     def with_limits_of(self, other: LaunchSettings) -> LaunchSettings:
         """The same with the other's limits."""
         limits = {name: getattr(other.cell, name) for name in _CELL_LIMITS}
-        return dataclasses.replace(self, cell=dataclasses.replace(self.cell, **limits))
+        return msgspec.structs.replace(self, cell=msgspec.structs.replace(self.cell, **limits))
 
 
 _CELL_LIMITS: Final = {
@@ -470,7 +462,7 @@ class Settings:
             daemon_certificate_pem=_maybe_agreed_pem(self.daemon_certificate_pem, agreed.daemon_certificate, digest),
             daemon_port=self.daemon_port,
             launch=agreed.launch.with_limits_of(self.launch),
-            mcp=dataclasses.replace(self.mcp, folders=agreed.mcp.folders),
+            mcp=msgspec.structs.replace(self.mcp, folders=agreed.mcp.folders),
             notify_desktop=self.notify_desktop,
             vault_lock_after_s=self.vault_lock_after_s,
         )
@@ -649,9 +641,8 @@ def _duration_s(text: str) -> float:
 
 
 def _launch(document: Table) -> LaunchSettings:
-    limits = {
-        name: _value(document, f"launch.cell.{name}", _as_it_is, getattr(CellSettings, name)) for name in _CELL_LIMITS
-    }
+    default = CellSettings()
+    limits = {name: _value(document, f"launch.cell.{name}", _as_it_is, getattr(default, name)) for name in _CELL_LIMITS}
     return LaunchSettings(
         jail=_value(document, "launch.jail", _as_it_is, None),
         cell=CellSettings(
@@ -659,7 +650,7 @@ def _launch(document: Table) -> LaunchSettings:
             allow_write=_value(document, "launch.cell.allow_write", _places, ()),
             allow_hosts=_value(document, "launch.cell.allow_hosts", _reached, ()),
             allow_env=_value(document, "launch.cell.allow_env", _variables, ()),
-            ask_hosts=_value(document, "launch.cell.ask_hosts", _as_it_is, CellSettings.ask_hosts),
+            ask_hosts=_value(document, "launch.cell.ask_hosts", _as_it_is, default.ask_hosts),
             **limits,
         ),
     )
@@ -702,8 +693,9 @@ def _each_once(values: Iterable[str], most: int) -> tuple[str, ...]:
 
 
 def _mcp(document: Table) -> McpSettings:
+    default = McpSettings()
     return McpSettings(
-        find_above=_value(document, "mcp.find_above", _as_it_is, McpSettings.find_above),
+        find_above=_value(document, "mcp.find_above", _as_it_is, default.find_above),
         keep_listed=_value(document, "mcp.keep_listed", _selectors, ()),
         folders=_value(document, "mcp.folders", _folders, ()),
     )
@@ -782,10 +774,11 @@ def _listen_address(text: str) -> ListenAddress:
 
 
 def _gateway(document: Table) -> GatewaySettings:
+    default = GatewaySettings()
     return GatewaySettings(
-        anthropic=_upstream(document, "anthropic", GatewaySettings.anthropic),
-        openai=_upstream(document, "openai", GatewaySettings.openai),
-        require_vault=_value(document, "gateway.require_vault", _as_it_is, GatewaySettings.require_vault),
+        anthropic=_upstream(document, "anthropic", default.anthropic),
+        openai=_upstream(document, "openai", default.openai),
+        require_vault=_value(document, "gateway.require_vault", _as_it_is, default.require_vault),
     )
 
 

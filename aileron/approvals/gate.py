@@ -19,10 +19,11 @@ Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/adr/0017-signed-d
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Collection
 from typing import Protocol
+
+import msgspec
 
 from aileron.approvals.grants import matches
 from aileron.approvals.rules import needs_person
@@ -36,24 +37,21 @@ from aileron.model.preview import SeenEffects
 __all__ = ["Admission", "Approver", "Gate", "NeedsPerson", "Queue", "QueuedApproval"]
 
 
-@dataclasses.dataclass(frozen=True)
-class NeedsPerson:
+class NeedsPerson(msgspec.Struct, frozen=True):
     """A person decides, until `expires_at` (seconds since the epoch)."""
 
     digest: str
     expires_at: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """It may be carried out now; by `grant`, whose use is to be counted with the record of the run, or by the rules alone."""
 
     approved: ApprovedPlan
     grant: StandingGrant | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class QueuedApproval:
+class QueuedApproval(msgspec.Struct, frozen=True):
     """An approval as the queue has it: `digest` is of the plan, with `preview` of both (model/decision.py)."""
 
     approval_id: str

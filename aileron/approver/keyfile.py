@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import os
 import re
 import time
@@ -100,8 +99,7 @@ class _Format(msgspec.Struct):
     format: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
-@dataclasses.dataclass(frozen=True)
-class PublicHalf:
+class PublicHalf(msgspec.Struct, frozen=True):
     """What a key's file says openly. Unverified: only the passphrase, or the vault that names the key, can tell."""
 
     key_id: str

@@ -12,7 +12,7 @@ Source: docs/adr (approval bound to a plan digest).
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ from aileron.model.preview import SeenEffects
 __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_frozen", "subject_of", "thaw"]
 
 
-class StoredDecision(NamedTuple):
+class StoredDecision(msgspec.Struct, frozen=True):
     """What a person decided, as the ledger has it; `signed` is what it was signed with, None where nobody signs.
 
     `digest` is the candidate they decided, `preview` the digest of what they were shown with it. Times in s since the epoch.
@@ -41,7 +41,7 @@ class StoredDecision(NamedTuple):
     decided_at: float
 
 
-class Frozen(NamedTuple):
+class Frozen(msgspec.Struct, frozen=True):
     """The plan that a run waits with: the decided one, or the one it was asked with. Times in seconds since the epoch.
 
     `digest` is that of the row: with a preview it is not the plan's. `asked_digest` is the plan's that was asked about first.
@@ -62,7 +62,7 @@ class Frozen(NamedTuple):
         return self.plan.digest != self.asked_digest
 
 
-class Question(NamedTuple):
+class Question(msgspec.Struct, frozen=True):
     """A question that may be decided now, and the digests a decision may be about, that of the question itself first."""
 
     row: ApprovalRow

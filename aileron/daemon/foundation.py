@@ -5,10 +5,10 @@ Runs in the daemon; built first (supervise.py). Nothing here knows a room.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import anyio
+import msgspec
 
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
@@ -23,8 +23,7 @@ from aileron.vault.vault import Vault
 __all__ = ["Foundation"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Foundation:
+class Foundation(msgspec.Struct, frozen=True, kw_only=True):
     """One for each daemon. `settings` are in force when it starts, `wanted` is what config.toml says, `review` is where the pages
     are served; `note_bound` is told that some credential is another than before; `changing` is held while anything of this home
     is changed.

@@ -11,13 +11,13 @@ Source: docs/adr/0072-rooms-imported-when-first-used.md. Not here: the process, 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import anyio
+import msgspec
 
 from aileron import files
 from aileron.actions.agreed import AgreedTexts
@@ -66,8 +66,7 @@ __all__ = ["Rooms", "Start"]
 _Task = Callable[[], Coroutine[Any, Any, None]]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Start:
+class Start(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon's start made, which the rooms are built of. `read` is the stamp of config.toml as it was read; `elsewhere`
     is what `daemon.listen` asks for: a listening socket, and the names it is asked for by.
     """

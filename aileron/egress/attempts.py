@@ -17,7 +17,6 @@ Source: docs/reference/logins.md. Not here: what counts as a refusal (login.py, 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import os
 import time
@@ -26,6 +25,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, Literal, NamedTuple
 
 import anyio
+import msgspec
 
 from aileron.model.login import LoginProtocol
 from aileron.model.names import HostPort
@@ -69,8 +69,7 @@ class Attempt(NamedTuple):
     digest: bytes
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Series:
+class _Series(msgspec.Struct, frozen=True):
     """The refusals of one account: how many in a row, until when nobody tries again, and of which secrets."""
 
     times: int
@@ -138,4 +137,4 @@ class Attempts:
             return
         others = tuple(digest for digest in series.digests if digest != attempt.digest)
         if others:
-            self._refused[attempt.account] = dataclasses.replace(series, digests=others)
+            self._refused[attempt.account] = msgspec.structs.replace(series, digests=others)

@@ -31,6 +31,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from aileron.egress.around import HELD_BYTES, Around, Exchange
 from aileron.egress.attempts import Account, Attempt, Attempts
 from aileron.egress.inject import LentCredential
@@ -185,7 +187,7 @@ class Challenged(Around[EgressResponse]):
             self._lent = _Lent(account, lent, self._rounds.attempts.digest(lent.secret))
             self._check_pause(self._lent)
             self._sent = answers or self._rounds.next(self._binding, destination, self._lent.digest)
-            return dataclasses.replace(lent, round=self._sent)
+            return msgspec.structs.replace(lent, round=self._sent)
 
         exchange = self._begin(prepare, self._body)
         response = await stack.enter_async_context(exchange)

@@ -14,13 +14,13 @@ Source: docs/reference/egress.md and failures.md.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import socket
 import ssl
 from typing import Final, Literal
 
 import httpcore2
+import msgspec
 
 from aileron.egress.dial import DialProgress, Heard, NoTlsError, TlsAlertError
 from aileron.egress.refusal import Reason, RefusedError
@@ -47,8 +47,7 @@ _MAX_DESTINATION: Final = 300
 """Characters: a host name has 253, and a port six; what is longer is nonsense, and its beginning is enough of it."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ConnectionProblem:
+class ConnectionProblem(msgspec.Struct, frozen=True):
     """What went wrong, in words that can be shown, and whether waiting may help."""
 
     text: str

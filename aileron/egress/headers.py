@@ -22,10 +22,11 @@ Source: RFC 9110 sections 5.5, 5.6.2 and 7.6.1; RFC 9112 section 6. Not here: th
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
+
+import msgspec
 
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 
@@ -173,8 +174,7 @@ def frame_body(
     return ("Content-Length", str(declared)), declared
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(msgspec.Struct, frozen=True):
     """What an upstream said before its body. `codings` are its content codings, outermost last."""
 
     status: int

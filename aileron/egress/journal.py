@@ -12,8 +12,9 @@ Source: docs/reference/egress.md. Not here: how a row becomes durable (audit/log
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Protocol
+
+import msgspec
 
 from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
@@ -30,8 +31,7 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RequestIntent:
+class RequestIntent(msgspec.Struct, frozen=True):
     """What is about to be sent. `number` counts the requests of a step from 1; `identity` is the binding's name."""
 
     number: int
@@ -41,8 +41,7 @@ class RequestIntent:
     identity: str | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RequestReport:
+class RequestReport(msgspec.Struct, frozen=True):
     """How the request of that `number` ended. `status` None: no answer came. Sizes in bytes, bodies only."""
 
     number: int
@@ -55,8 +54,7 @@ class RequestReport:
     failure: FailureClass | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RequestDenial:
+class RequestDenial(msgspec.Struct, frozen=True):
     """What may not leave. `method` and `destination` are the connector's text, bounded; `reason` is of refusal.Reason."""
 
     number: int
@@ -65,8 +63,7 @@ class RequestDenial:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MailIntent:
+class MailIntent(msgspec.Struct, frozen=True):
     """By the login that is the request of that `number` a message is about to be sent, from and for whom the server has accepted.
 
     `size` in bytes, as the connector announced it.
@@ -78,8 +75,7 @@ class MailIntent:
     size: int | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MailReport:
+class MailReport(msgspec.Struct, frozen=True):
     """The server answered a message of `size` bytes with this code (RFC 5321 section 4.2); 2xx: it is delivered from now on."""
 
     number: int
@@ -87,8 +83,7 @@ class MailReport:
     code: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EffectsReport:
+class EffectsReport(msgspec.Struct, frozen=True):
     """What the transaction of the login of that `number` did: of a preview, which is taken back; else it is committed next.
 
     `digest` (`sha256:…`) is of all of it, `text` shows it to a person.

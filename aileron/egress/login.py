@@ -24,13 +24,13 @@ Source: docs/reference/egress.md, docs/reference/logins.md. Not here: the login 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 import anyio
+import msgspec
 
 from aileron.egress.attempts import Account, Attempt, Attempts
 from aileron.egress.dial import Wire
@@ -149,8 +149,7 @@ def login_at(request: StreamRequest, grant: Grant) -> LoginTarget | None:
     return next((one for one in logins if (one.destination.host, one.destination.port) == wanted), None)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Means:
+class Means(msgspec.Struct, frozen=True):
     """What a login needs of the daemon's egress."""
 
     resolve: Resolver

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
+
 from aileron.egress.headers import Field
 from aileron.egress.url import Url
 from aileron.model.secret import Secret
@@ -46,11 +48,11 @@ class Outgoing:
 
     def with_whole_query(self, query: str | None) -> Outgoing:
         """The same with this query in place of its own."""
-        return dataclasses.replace(self, url=dataclasses.replace(self.url, query=query))
+        return dataclasses.replace(self, url=msgspec.structs.replace(self.url, query=query))
 
     def with_path(self, path: str) -> Outgoing:
         """The same with this path, percent-encoded already."""
-        return dataclasses.replace(self, url=dataclasses.replace(self.url, path=path))
+        return dataclasses.replace(self, url=msgspec.structs.replace(self.url, path=path))
 
     def with_body(self, body: bytes) -> Outgoing:
         """The same with this body, whole, and its length in the place of the old one's."""

@@ -21,11 +21,11 @@ Not here: how many are in use at once (engine.py, meter.py).
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
 
 import anyio
 import httpcore2
+import msgspec
 
 from aileron.egress.dial import Wire
 from aileron.egress.http2 import Http2
@@ -38,8 +38,7 @@ MAX_IDLE: Final = 32  # descriptors that may lie idle in the daemon
 MAX_IDLE_PER_KEY: Final = 8
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """What a connection may be used again for. `identity` is the binding's name, None without a credential."""
 
     destination: HostPort
@@ -48,8 +47,7 @@ class Key:
     identity: str | None
 
 
-@dataclasses.dataclass(slots=True)
-class Connection:
+class Connection(msgspec.Struct):
     """One connection to a vetted address. `origin` is what httpcore2 compares requests with."""
 
     key: Key

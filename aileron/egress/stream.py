@@ -5,11 +5,11 @@ Runs in the daemon. Not here: who gets one (tcp.py, login.py).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import anyio
+import msgspec
 
 from aileron.egress.dial import Wire
 from aileron.egress.failures import ConnectionProblem, unreachable
@@ -29,8 +29,7 @@ _PIECE_BYTES: Final = 248 << 10
 _T = TypeVar("_T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StreamRequest:
+class StreamRequest(msgspec.Struct, frozen=True):
     """What a connector asks for: unchecked, but for the port's range."""
 
     host: str

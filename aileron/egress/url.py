@@ -23,10 +23,11 @@ Url(scheme='https', host='api.example.com', port=443, path='/v1/items', query='x
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.names import HostPort, check_host
@@ -56,8 +57,7 @@ _QUERY: Final = re.compile(rf"(?:[/?\[\]]|{_PCHAR})*")
 _ENCODED_DOT: Final = re.compile(r"%2e", re.IGNORECASE)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Url:
+class Url(msgspec.Struct, frozen=True):
     """A parsed URL. `path` begins with a slash; `query` is None when there is no `?`."""
 
     scheme: str

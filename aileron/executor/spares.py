@@ -20,7 +20,6 @@ Source: docs/adr/0048-spares.md. Not here: how a jail is made (jails.py), what a
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import select
@@ -30,6 +29,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.abc import TaskGroup
 
 from aileron.executor.jails import Jailed, Jails
@@ -60,8 +60,7 @@ Early = Literal["frame", "output", "network", "exit", "resources"]
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """How many there are, for how long, and what they may use."""
 
     each: int = 2
@@ -100,8 +99,7 @@ class _Key(NamedTuple):
     policy: Policy
 
 
-@dataclasses.dataclass(eq=False)
-class Spare:
+class Spare(msgspec.Struct, eq=False):
     """One that waits, or that somebody has just taken."""
 
     key: _Key
@@ -119,8 +117,7 @@ class Spare:
     """What it did too early, as far as that was looked at."""
 
 
-@dataclasses.dataclass
-class _Quiet:
+class _Quiet(msgspec.Struct):
     """How long a connector that acted early has no spares."""
 
     until: float
@@ -139,7 +136,7 @@ class Spares:
         store: ConnectorStore,
         journal: SpareJournal,
         fence: Callable[[], object],
-        bounds: Bounds = Bounds(),
+        bounds: Bounds = Bounds(),  # noqa: B008 - a frozen value
     ) -> None:
         self._jails = jails
         self._store = store

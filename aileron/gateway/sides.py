@@ -15,7 +15,6 @@ Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Final, Literal
@@ -238,8 +237,7 @@ class Upstream:
                 await response.aclose()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(msgspec.Struct, frozen=True):
     """The agent's side of one exchange, and the patience with both."""
 
     upload: Upload

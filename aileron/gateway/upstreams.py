@@ -18,10 +18,11 @@ Source: RFC 9110 sections 7.6.1 and 7.2, RFC 9112; docs/reference/gateway.md. No
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Final, Literal, Self
 from urllib.parse import unquote_to_bytes, urlsplit
+
+import msgspec
 
 from aileron.config import GatewaySettings, Upstream
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -89,8 +90,7 @@ slash in another spelling.
 _SENDABLE: Final = re.compile(rb"[!-~]+")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True):
     """One upstream, taken apart. `prefix` is put before each path, without a slash at its end; `secret` is a name."""
 
     provider: Provider

@@ -17,7 +17,6 @@ Source: AWS SDKs and Tools Reference Guide, process credential provider; IAM, un
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import re
 from typing import Final, Self
@@ -47,8 +46,7 @@ class _Document(msgspec.Struct, rename="pascal"):
     expiration: datetime.datetime | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AwsKey:
+class AwsKey(msgspec.Struct, frozen=True):
     """What signs. `expires_at` is None for a key that lasts."""
 
     access_key_id: str

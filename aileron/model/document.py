@@ -22,7 +22,6 @@ aileron.model.failure.AileronError: a.toml:1: unknown key 'nmae'; did you mean '
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import enum
 import math
@@ -30,6 +29,8 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.text import hidden_at, spelled
@@ -75,8 +76,7 @@ class Kind(enum.Enum):
     TABLES = "array of tables"
 
 
-@dataclasses.dataclass(frozen=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One key of a table: its type, whether it must be there, and for tables the keys inside.
 
     `choices`, and the `bounds` of an integer, are checked here. `pattern` and other bounds say what the parser of the value
@@ -85,7 +85,7 @@ class Field:
 
     kind: Kind
     required: bool = False
-    fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
+    fields: Mapping[str, Field] = msgspec.field(default_factory=dict)
     says: str = ""
     """What it is for, in one line of Markdown, as its reference page has it."""
     choices: tuple[str, ...] = ()

@@ -25,6 +25,8 @@ import math
 import re
 from typing import Any, Final, NoReturn, TypeGuard
 
+import msgspec
+
 from aileron.model.credential import Client, OAuthGrant, TokenSet
 from aileron.model.request_signing import TokenGrant
 from aileron.model.secret import Secret
@@ -81,8 +83,7 @@ class Expected:
     nonce: Secret | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GrantedTokens:
+class GrantedTokens(msgspec.Struct, frozen=True):
     """What a provider gave: the tokens, and what may be said of them."""
 
     tokens: TokenSet

@@ -17,7 +17,6 @@ Source: docs/reference/sign-in.md. Not here: when a job is begun, what is done w
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol, TypeVar
@@ -53,8 +52,7 @@ class JobJournal(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class JobTiming:
+class JobTiming(msgspec.Struct, frozen=True):
     """How long and how often, in seconds; tests that play an outage make it shorter."""
 
     exchange_s: float = EXCHANGE_S

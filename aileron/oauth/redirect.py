@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
+import msgspec
+
 from aileron.model.secret import Secret
 from aileron.oauth.answers import is_issuer
 from aileron.oauth.problems import ProviderError, heard, said
@@ -46,8 +48,7 @@ class Awaited:
     """The provider's, for sentences."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TurnedAway:
+class TurnedAway(msgspec.Struct, frozen=True):
     """Not the answer: `status` of ours, and whether it was a try to be one."""
 
     status: int

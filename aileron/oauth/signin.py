@@ -21,13 +21,13 @@ renewing them (renew.py).
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import types
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Self, TypeVar
 
 import anyio
+import msgspec
 
 from aileron.model.credential import Client, Flow
 from aileron.model.manifest import OAuth2Provider
@@ -51,8 +51,7 @@ _MAX_SHOWN: Final = 200  # characters of an address that is none
 _T = TypeVar("_T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Invitation:
+class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     """Where the person goes: the address for a browser on this machine, or a code for a page on any."""
 
     flow: Flow

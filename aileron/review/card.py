@@ -17,7 +17,6 @@ whether the digest is of what is shown (signed_view.py), colours, keys.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import json
 import re
@@ -125,24 +124,21 @@ class Tone(enum.StrEnum):
 _TONES: Final = {Weight.LIGHT: Tone.PLAIN, Weight.MARKED: Tone.MARKED, Weight.HEAVY: Tone.ALARM}
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One line, harmless, without its bar."""
 
     text: str
     tone: Tone = Tone.PLAIN
 
 
-@dataclasses.dataclass(frozen=True)
-class Fact:
+class Fact(msgspec.Struct, frozen=True):
     """A name and what is to be said of it; no line: nothing."""
 
     name: str
     lines: tuple[Line, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """Facts under a title. `is_said`: somebody's words, boxed and not verified."""
 
     title: str
@@ -150,8 +146,7 @@ class Section:
     is_said: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """One question. `headline` is a sentence, `source` whose its values are, `verdict` what it does in a word.
 
     `word` is what a person types in the second step of what is heaviest; None: a key is enough. `called` is a short name for it.

@@ -12,10 +12,11 @@ Source: docs/reference/consents.md (Against an earlier call). Not here: how it i
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from aileron.api.approvals import Question
@@ -28,8 +29,7 @@ _ACCOUNT: Final = "credential of "
 _HOST: Final = "host (new)"
 
 
-@dataclasses.dataclass(frozen=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """What differs. `arguments`: by name, how, and what it was; `others`: what is no argument, account or host."""
 
     arguments: Mapping[str, tuple[str, str | None]]

@@ -55,8 +55,7 @@ ONLY_WITH_PREVIEW: Final = (
 """Said in place of asking for a standing grant."""
 
 
-@dataclasses.dataclass(frozen=True)
-class UnsignedDecision:
+class UnsignedDecision(msgspec.Struct, frozen=True):
     """A person's word about what they were shown, which `digest` covers. `head`: the newest row of the record."""
 
     approval_id: str

@@ -16,7 +16,6 @@ Source: docs/reference/action-file.md (The summary). Not here: what decides (car
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import json
@@ -72,8 +71,7 @@ class Origin(enum.StrEnum):
     """Nobody yet: only the preview has it, and it was not read."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A part of the sentence, harmless. `name`: of a value."""
 
     text: str
@@ -129,8 +127,7 @@ def _labels_in(action: ActionFile | None) -> dict[str, str]:
     return {} if action is None else {spec.name: spec.label or spec.name for spec in action.inputs}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Values:
+class _Values(msgspec.Struct, frozen=True):
     """What the places of a sentence are filled from; `found` by the label as it is compared, `labels` by argument."""
 
     args: Mapping[str, Any]

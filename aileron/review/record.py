@@ -7,11 +7,11 @@ Source: docs/reference/audit-events.md. Not here: where the record is read (daem
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import UNSET
 
 from aileron.model.visible import as_fact, as_text, visible, visible_lines
@@ -27,8 +27,7 @@ _MAX_RESULT: Final = 20_000
 """Characters of a result; `aileron audit show` has all of it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """One request of a connector. `ended`: its HTTP status, the class of its failure, or that nothing is known of it.
 
     `at` is RFC 3339; `where` is HOST:PORT, sizes are of the bodies.
@@ -50,8 +49,7 @@ class Left:
     """The egress engine did not let it out."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One run: its state, what happened in order, and what left. `is_cut`: there is more on record than this."""
 
     audit_id: str

@@ -14,7 +14,6 @@ sent (decision_flow.py), the list and its marks (tui/queue.py).
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,8 +59,7 @@ MOST_TEXT: Final = 32_768
 _LEAST: Final = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Apart:
+class Apart(msgspec.Struct, frozen=True):
     """These are not approved together; `why`, for a person."""
 
     why: str
@@ -221,7 +219,9 @@ def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
         return
     first, *more = fact.lines
     yield (
-        first if fact.name in ("touches", "compared") else dataclasses.replace(first, text=f"{fact.name} {first.text}")
+        first
+        if fact.name in ("touches", "compared")
+        else msgspec.structs.replace(first, text=f"{fact.name} {first.text}")
     )
     yield from more
 

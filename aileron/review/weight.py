@@ -16,9 +16,10 @@ Source: docs/reference/action-file.md (Effects), docs/adr/0045-one-card.md. Not 
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from typing import TYPE_CHECKING, Final, assert_never
+
+import msgspec
 
 from aileron.model.consent import (
     ActionFileConsent,
@@ -52,8 +53,7 @@ class Weight(enum.StrEnum):
     HEAVY = "heavy"
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Verdict of a card: a word or two beside the sentence, shorter still in a row of a list.
 
     `word`: what a person types to approve; None if a key is enough.

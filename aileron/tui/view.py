@@ -7,9 +7,9 @@ Not here: what is said (review/card.py), how it is folded (rendering.py), when i
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -219,8 +219,8 @@ class View(Container):
         if self._why_closed is None:
             return card
         is_done = self._why_closed == state_words("completed")
-        verdict = dataclasses.replace(card.verdict, text=f"{'✓' if is_done else '!'} {visible(self._why_closed)}")
-        return dataclasses.replace(card, verdict=verdict, alarms=())
+        verdict = msgspec.structs.replace(card.verdict, text=f"{'✓' if is_done else '!'} {visible(self._why_closed)}")
+        return msgspec.structs.replace(card, verdict=verdict, alarms=())
 
     def _room(self) -> int:
         return max(self.size.width - 2, _LEAST_WIDTH)

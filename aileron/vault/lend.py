@@ -10,8 +10,9 @@ Source: docs/explanation/threat-model.md. Not here: how a loan goes on the wire,
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator
+
+import msgspec
 
 from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -26,8 +27,7 @@ from aileron.vault.vault import Vault
 __all__ = ["Loan", "VaultLender"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Loan:
+class Loan(msgspec.Struct, frozen=True):
     """What is lent: the kind of credential, its secret, the user name, what was said of a login; and where it is from."""
 
     kind: str

@@ -16,7 +16,6 @@ Source: docs/reference/vault-format.md; the shape follows tuf's trusted_metadata
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hmac
 import os
 import shlex
@@ -73,8 +72,7 @@ _MOST_HOSTS: Final = 256
 _Known = TypeVar("_Known", Bound, Replaced)
 
 
-@dataclasses.dataclass(frozen=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """How far a vault has come. What one process has seen, no older file replaces."""
 
     vault: str
@@ -283,7 +281,7 @@ class Opened:
         """These under the key of another: this vault under a new one, or what takes its place. What does not open here stays as
         it is: that something was bound is known all the same, and a vault that opens it may come back.
         """
-        return [dataclasses.replace(one, entry=self._resealed(one.entry, other)) for one in known]
+        return [msgspec.structs.replace(one, entry=self._resealed(one.entry, other)) for one in known]
 
     def _resealed(self, entry: SecretEntry, other: Opened) -> SecretEntry:
         try:

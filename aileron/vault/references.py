@@ -15,12 +15,13 @@ Source: docs/reference/vault-format.md; RFC 2104. Runs in the daemon. Not here: 
 
 from __future__ import annotations
 
-import dataclasses
 import hmac
 import os
 import re
 from collections.abc import Container
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere
@@ -66,8 +67,7 @@ def is_pinned(pin: bytes, value: Secret) -> bool:
     return hmac.compare_digest(digest, hmac.digest(key, value.reveal(), "sha256"))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Fetched:
+class _Fetched(msgspec.Struct, frozen=True):
     entry: SecretEntry
     at_s: float
 

@@ -26,6 +26,8 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from aileron.model.credential import Reach
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
@@ -44,8 +46,7 @@ MOST: Final = 64
 """In all: 64 KiB each at most, and each is searched for."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sendable:
+class Sendable(msgspec.Struct, frozen=True):
     """One secret as it would be sent: the kind of credential, and for `basic` the user name."""
 
     kind: str
@@ -62,16 +63,14 @@ class Sendables:
     known: tuple[Sendable, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """A binding and its secret, still sealed: not every key opens it."""
 
     binding: Binding
     entry: SecretEntry
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Own:
+class Own(msgspec.Struct, frozen=True):
     """The supervisor sends the stored secret `secret` to `host` (HOST:PORT) as it is; `of` is whose it is, one word for each."""
 
     of: str
@@ -84,8 +83,7 @@ class Own:
         return Binding(BindingName("own", "settings", self.of), "", "api_key", None, self.secret, 0.0, reach)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(msgspec.Struct, frozen=True):
     """The same as it was, and when that ended (s, of the clock that counts sleep). `is_token`: it never was bound itself, it was
     got with what is.
     """

@@ -22,7 +22,6 @@ Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decisio
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
@@ -50,8 +49,7 @@ _MAX_ID: Final = 64
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
-@dataclasses.dataclass(frozen=True)
-class PageAccess:
+class PageAccess(msgspec.Struct, frozen=True):
     """What the page lends: who may come in, and how."""
 
     let_in: Callable[[Callable[[Request, Session], Awaitable[Response]]], _Answer]

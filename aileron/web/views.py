@@ -10,7 +10,6 @@ Source: docs/reference/audit-events.md. Not here: the question itself (review/ca
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterable, Sequence
@@ -52,8 +51,7 @@ _MOST_FIELDS: Final = 4
 _SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
 
 
-@dataclasses.dataclass(frozen=True)
-class QueueRow:
+class QueueRow(msgspec.Struct, frozen=True):
     """One line of the queue."""
 
     id: str
@@ -70,8 +68,7 @@ class QueueRow:
     decided_at: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """One request of a run: to where, as whom, and what came of it."""
 
     at: str
@@ -87,8 +84,7 @@ class Sent:
     is_bad: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Came:
+class Came(msgspec.Struct, frozen=True):
     """What became of a question, in a line; `result` is what came back, in another, and `next` what can still happen."""
 
     words: str
@@ -155,8 +151,7 @@ def surface_of(surface: Any) -> str:
     return _SURFACES.get(str(surface), str(surface))
 
 
-@dataclasses.dataclass(frozen=True)
-class AlikeRow:
+class AlikeRow(msgspec.Struct, frozen=True):
     """A group of requests that are alike: their ids, and what a list calls the group."""
 
     names: list[str]

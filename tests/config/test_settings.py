@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -409,7 +410,7 @@ def test_a_cells_limits_are_those_of_its_policy() -> None:
     assert (usual.processes, usual.open_files) == (cell.processes, cell.open_files)
     for pick in (lambda bounds: bounds.start, lambda bounds: bounds[-1]):
         limits = {key.rpartition(".")[2]: pick(FIELDS[key].bounds) for key in LaunchSettings().limits()}
-        dataclasses.replace(
+        msgspec.structs.replace(
             usual,
             memory_bytes=limits["memory_mb"] * mib,
             processes=limits["processes"],

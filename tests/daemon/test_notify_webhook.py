@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import dataclasses
 import json
 import logging
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import msgspec
 import pytest
 
 from aileron.config import Settings
@@ -249,7 +249,7 @@ async def test_a_reminder_is_another_notice_with_an_id_of_its_own(
     """Once, three minutes before the end; a receiver that drops what it has seen does not drop it."""
     vault.unlock(PASSPHRASE)
     server, clock = receiver(), Watch(NOW)
-    pace = dataclasses.replace(QUICK, remind_look_s=0.01)
+    pace = msgspec.structs.replace(QUICK, remind_look_s=0.01)
     async with told_to(server, vault, authority, clock=clock, pace=pace) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         await server.wait_told(1)

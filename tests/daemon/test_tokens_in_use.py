@@ -6,7 +6,6 @@ Everything is real but the pages of the provider: one engine, by which both the 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -187,7 +186,7 @@ async def test_a_token_that_no_vault_ever_had_does_not_come_back(tmp_path: Path)
         kept[:] = [sent.encode() for sent in seen.values("authorization")] or kept
         return answer(b"last: " + kept[0])
 
-    async with joined(tmp_path, script, dataclasses.replace(PATIENT, write_again_s=0.01)) as rooms:
+    async with joined(tmp_path, script, msgspec.structs.replace(PATIENT, write_again_s=0.01)) as rooms:
         world = rooms.renewing
         world.store.full = {"put_tokens"}
         world.clock.now += 60

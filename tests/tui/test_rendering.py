@@ -119,7 +119,7 @@ def test_a_card_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
     line = Line(text, "quoted")
     facts = (Fact("to", (line,)), Fact(text, (line,)))
     alarms = (Line(f"! {text}", "alarm"),)
-    whole = dataclasses.replace(a_card(), headline=(Span(text),), essentials=facts, alarms=alarms)
+    whole = msgspec.structs.replace(a_card(), headline=(Span(text),), essentials=facts, alarms=alarms)
     sections = [Section(text, facts), Section(text, facts, is_said=True), *rendering.cut_short(whole, 60, 8)]
     drawn = [
         *body_rows(sections, 60, is_whole=True)[0],
@@ -266,7 +266,7 @@ def test_what_matters_is_shown_above_or_whole_below(most: int) -> None:
 def test_a_long_alarm_pushes_no_other_below(most: int) -> None:
     """Each is begun, in its order, before any goes on; what is not there is counted."""
     texts = ("! one " + "x" * 400, "! two " + "y" * 400, "! three")
-    card = dataclasses.replace(a_card(), alarms=tuple(Line(text, Tone.ALARM) for text in texts))
+    card = msgspec.structs.replace(a_card(), alarms=tuple(Line(text, Tone.ALARM) for text in texts))
     above = [row.plain for row in rendering.essential_rows(card, 80, most)]
     alarms = above[next(number for number, row in enumerate(above) if row.startswith("! one")) :]
     alarms = list(itertools.takewhile(lambda row: not row.startswith("goes to"), alarms))

@@ -6,7 +6,6 @@ In order: 1 the hash that was shown · 2 nothing under the cursor moves · 3 two
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import threading
 import time
@@ -547,7 +546,7 @@ async def test_that_all_was_seen_counts_for_what_it_is_about_only(world: World) 
         card, digest = shown.app.card, str(shown.app.guard.digest)
         assert card is not None
         shown.app.post_message(View.AllSeen(card, "sha256:" + "00" * 32))
-        shown.app.post_message(View.AllSeen(dataclasses.replace(card, sections=()), digest))
+        shown.app.post_message(View.AllSeen(msgspec.structs.replace(card, sections=()), digest))
         await shown.pilot.pause()
         await shown.press("A")
         await shown.until_told("not all of it was on screen")

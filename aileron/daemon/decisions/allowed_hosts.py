@@ -14,9 +14,10 @@ with (daemon/http/sessions.py).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Protocol
+
+import msgspec
 
 from aileron.approvals.signed import NotCounted
 from aileron.audit.events import HostAllowed
@@ -48,8 +49,7 @@ class AskingCell(Protocol):
         ...
 
 
-@dataclasses.dataclass
-class KnownHost:
+class KnownHost(msgspec.Struct):
     """One host that a person was asked about for one session. `is_checked`: the decision was found to count, by this daemon."""
 
     approval: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from aileron import files
 from aileron.daemon.decisions.after_unlock import AfterUnlock
@@ -29,8 +30,7 @@ from aileron.runs.spine import Spine
 __all__ = ["BuiltConsents", "Decisions", "build_consents", "build_decisions"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BuiltConsents:
+class BuiltConsents(msgspec.Struct, frozen=True, kw_only=True):
     """Who decides, what they agreed to, and how they are asked. `asked` is told of each question (id, name, kind)."""
 
     approver: ApproverState
@@ -44,8 +44,7 @@ class BuiltConsents:
     asked: Callable[[str, str, str], None]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decisions:
+class Decisions(msgspec.Struct, frozen=True, kw_only=True):
     """What a person does with what waits for them."""
 
     queue: ApprovalQueue

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from aileron import files
 from aileron.config import SETTINGS, CellSettings, LaunchSettings, Settings, load_settings
@@ -100,7 +101,7 @@ class SettingsInForce:
         except AileronError as error:
             bare = LaunchSettings(jail, CellSettings(ask_hosts=now.cell.ask_hosts))
             return bare.with_limits_of(now), error.failure.message
-        return dataclasses.replace(now, jail=jail), None
+        return msgspec.structs.replace(now, jail=jail), None
 
     async def look(self) -> None:
         """Take the file up if it is another than was read last. Raises nothing."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 from collections.abc import Callable, Sequence
 
 import anyio
+import msgspec
 from starlette.types import ASGIApp
 
 from aileron import __version__
@@ -52,8 +52,7 @@ from aileron.web.workers import NoWorkers
 __all__ = ["Http", "build_http", "build_tunnels"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Http:
+class Http(msgspec.Struct, frozen=True, kw_only=True):
     """The applications, and what serves in the background."""
 
     api: Api

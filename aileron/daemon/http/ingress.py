@@ -38,6 +38,7 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import msgspec
 from starlette.types import ASGIApp
 
 from aileron.hidden.packets import packet_socket, received_with
@@ -79,8 +80,7 @@ _ENVIRONMENT: Final = {
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class TcpService:
+class TcpService(msgspec.Struct, frozen=True):
     """A place where the daemon is reached over TCP, and what answers there: one listener for each family of addresses."""
 
     listeners: list[socket.socket]

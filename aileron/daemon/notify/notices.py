@@ -13,10 +13,11 @@ Source: docs/reference/notifications.md. Not here: how it gets there (desktop.py
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
 
 from aileron.model.consent import ConsentKind
 from aileron.model.timestamp import parse_timestamp
@@ -34,8 +35,7 @@ _UNSAFE: Final = re.compile(r"[^\x20-\x7e]|[\\<>&]")
 _MARKUP: Final = re.compile(r"[\\<>&]")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A question that waits, as it was asked. `name` is of the action, or of what else a person is asked to agree to."""
 
     approval_id: str
@@ -47,8 +47,7 @@ class Asked:
     """It was told before, and its time is nearly over."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True):
     """What is told of one, safe to show. `headline` is empty unless details are wanted, `agent` where nobody knows who asks."""
 
     approval_id: str
@@ -91,8 +90,7 @@ Describe = Callable[[Asked], Awaitable[Notice | None]]
 """What is told of a question; None: nothing, it waits no more."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NotifyTiming:
+class NotifyTiming(msgspec.Struct, frozen=True):
     """How often and how long, in seconds; tests that play an outage make it shorter."""
 
     desktop_s: float = 5.0

@@ -14,7 +14,6 @@ Source: docs/reference/notifications.md. Not here: the desktop (desktop.py), the
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import heapq
 import logging
 import os
@@ -24,6 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import msgspec
 
 from aileron.config import Settings
 from aileron.daemon.notify.desktop import Desktop
@@ -141,7 +141,7 @@ class Notifier:
             return
         at = notice.expires_at_s - self._pace.remind_s
         if at - asked.at_s >= self._pace.remind_s:
-            again = dataclasses.replace(asked, at_s=at, is_reminder=True)
+            again = msgspec.structs.replace(asked, at_s=at, is_reminder=True)
             heapq.heappush(self._due, (at, asked.approval_id, again))
 
 

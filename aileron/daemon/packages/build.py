@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import msgspec
 
 from aileron.daemon.decisions.build import BuiltConsents
 from aileron.daemon.foundation import Foundation
@@ -19,8 +19,7 @@ from aileron.egress.engine import Egress
 __all__ = ["Packages", "build_packages"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Packages:
+class Packages(msgspec.Struct, frozen=True, kw_only=True):
     """What is installed, and where it comes from."""
 
     actions: ActionService

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
+
+import msgspec
 
 from aileron.daemon.decisions.build import BuiltConsents
 from aileron.daemon.foundation import Foundation
@@ -25,8 +26,7 @@ from aileron.oauth.renew import Renewals
 __all__ = ["Outgoing", "Secrets", "build_outgoing", "build_secrets"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """What leaves, and what is added to it on the way."""
 
     lending: Lending
@@ -38,8 +38,7 @@ class Outgoing:
     elsewhere: SecretsElsewhere
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Secrets:
+class Secrets(msgspec.Struct, frozen=True, kw_only=True):
     """The vault, and what is made of it."""
 
     vaults: VaultService

@@ -16,11 +16,11 @@ Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here:
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from aileron.audit import events
 from aileron.audit.log import Audit
@@ -45,8 +45,7 @@ _TOLD_S: Final = 0.25
 """Left of that, once it was given up, to say why."""
 
 
-@dataclasses.dataclass(eq=False)
-class _Turn:
+class _Turn(msgspec.Struct, eq=False):
     """One secret's fetches, one after the other."""
 
     lock: anyio.Lock

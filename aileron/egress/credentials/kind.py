@@ -8,9 +8,10 @@ Not here: the kinds (key.py, authorization.py, signatures.py, certificate.py, lo
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from aileron.egress.credentials.lent import LentCredential, plain_roots
 from aileron.egress.headers import Field
@@ -59,8 +60,7 @@ def _all_relayed(fields: AnswerFields) -> AnswerFields:
     return fields
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of credential. What refuses raises RefusedError; `fields` are the connector's."""
 
     put: Callable[[CredentialUse, LentCredential, Outgoing], Injection]

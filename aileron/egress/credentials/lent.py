@@ -13,9 +13,10 @@ Source: RFC 9110 section 5.5. Not here: how a kind of credential is sent (the ot
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 from typing import Final, Protocol
+
+import msgspec
 
 from aileron.egress.scrub import Needles
 from aileron.egress.signing.digest import Round
@@ -34,8 +35,7 @@ MAX_SECRET_BYTES: Final = 8 << 10  # 8 KiB: a header field servers accept; the l
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LentCredential:
+class LentCredential(msgspec.Struct, frozen=True):
     """What the vault lends for one request. `username` for `basic`, `digest` and logins, and where a key has an ID beside it
     (`aws_sigv4`, `oauth2_client`); `details` only for logins. `stored`: where the secret is, for whoever has to replace it.
 

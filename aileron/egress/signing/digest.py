@@ -29,6 +29,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote
 
+import msgspec
+
 from aileron.egress.headers import TOKEN
 from aileron.egress.outgoing import Outgoing
 
@@ -66,8 +68,7 @@ _PROOFS: Final = frozenset({b"authentication-info", b"proxy-authentication-info"
 """Fields of RFC 7615, with what RFC 7616 section 3.5 puts into them."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(msgspec.Struct, frozen=True):
     """What a service asks. `algorithm` as it is spelled there; None: not said, which is MD5."""
 
     realm: str
@@ -95,8 +96,7 @@ class Challenge:
         return hashlib.new(self.function.name, b":".join(parts), usedforsecurity=False).hexdigest().encode("ascii")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(msgspec.Struct, frozen=True):
     """What a 401 says: the challenge to answer, if there is one that can be, and all schemes, in lower case."""
 
     best: Challenge | None
@@ -108,8 +108,7 @@ class Offered:
         return self.best is not None and self.best.is_stale
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """One answer to a challenge: with which client nonce, and the how many-th with both nonces, from 1."""
 
     challenge: Challenge
@@ -123,7 +122,7 @@ class Round:
 
     def next(self) -> Round:
         """For the request after this one."""
-        return dataclasses.replace(self, count=self.count + 1)
+        return msgspec.structs.replace(self, count=self.count + 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)

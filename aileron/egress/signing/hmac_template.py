@@ -29,6 +29,8 @@ import secrets
 from collections.abc import Callable
 from typing import Final, Self
 
+import msgspec
+
 from aileron.egress.headers import Field
 from aileron.egress.outgoing import Outgoing
 from aileron.egress.signing.time_of_day import time_of_day
@@ -39,8 +41,7 @@ __all__ = ["Occasion", "Signed", "sign", "signs_body", "signs_time"]
 _ID_BYTES: Final = 16  # 128 bits: no two requests have the same one
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Occasion:
+class Occasion(msgspec.Struct, frozen=True):
     """When a request is signed, in milliseconds since the epoch, and the ID it gets."""
 
     time_ms: int

@@ -22,8 +22,9 @@ aileron.egress.refusal.RefusedError: what came first is not the ClientHello of T
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
+
+import msgspec
 
 from aileron.egress.refusal import Reason, RefusedError
 
@@ -42,8 +43,7 @@ _SERVER_NAME, _ALPN, _ECH, _ESNI = 0, 16, 0xFE0D, 0xFFCE
 _HOST_NAME: Final = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClientHello:
+class ClientHello(msgspec.Struct, frozen=True):
     """What one says. `name` is the outer one, in lower case; `may_hide`: it has an extension that can hold another."""
 
     name: str

@@ -8,16 +8,16 @@ Source: docs/reference/audit-events.md. Not here: how a row becomes durable (aud
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Protocol
+
+import msgspec
 
 from aileron.model.names import HostPort
 
 __all__ = ["TunnelIntent", "TunnelJournal", "TunnelReport"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TunnelIntent:
+class TunnelIntent(msgspec.Struct, frozen=True):
     """What is about to be connected. `may_hide`: the ClientHello has an extension that can hold another name."""
 
     session: str
@@ -25,8 +25,7 @@ class TunnelIntent:
     may_hide: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TunnelReport:
+class TunnelReport(msgspec.Struct, frozen=True):
     """How it ended. Bytes are those of TLS, as they went both ways; `address` None: no connection was made."""
 
     session: str

@@ -12,8 +12,9 @@ Source: docs/reference/cell-egress.md. Not here: asking a person (daemon/), whos
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Protocol
+
+import msgspec
 
 from aileron.egress.refusal import Reason
 from aileron.model.host_pattern import DEFAULT_PORT, HostPattern
@@ -36,13 +37,11 @@ class Cell(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """This cell reaches this host."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """It does not: which rule says so, and what the agent is told, with the way to change it."""
 
     reason: Reason

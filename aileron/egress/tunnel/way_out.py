@@ -23,12 +23,12 @@ Source: docs/reference/cell-egress.md, docs/adr/0063-connect-from-a-cell.md.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import socket
 from collections.abc import Collection, Iterator
 from typing import Final
 
 import anyio
+import msgspec
 
 from aileron.config import Settings
 from aileron.egress.lookup import Resolver
@@ -145,8 +145,7 @@ class WayOut:
         return rate
 
 
-@dataclasses.dataclass
-class _Rate:
+class _Rate(msgspec.Struct):
     """How many began in the minute that ends then."""
 
     until: float

@@ -20,7 +20,6 @@ API), sessions and the door (daemon/http/injected_tools.py).
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 from collections import Counter
@@ -30,6 +29,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from aileron.gateway.inject.chat import ChatAsk
 from aileron.gateway.inject.document import Document, TooManyError, encoded, loaded
@@ -188,8 +188,7 @@ class Agent(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Understood:
+class Understood(msgspec.Struct, frozen=True):
     """A request, and the tools that it goes on with, by the names in it."""
 
     session: str
@@ -275,8 +274,7 @@ async def understood(injection: Injection, session: str, path: bytes, body: byte
     return Understood(session, ask, tools, key)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Whole:
+class _Whole(msgspec.Struct, frozen=True):
     """An answer that came whole."""
 
     provider: ProviderAnswer

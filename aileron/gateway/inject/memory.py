@@ -13,12 +13,13 @@ Pure. Not here: what a key or a fragment is (the module of each API).
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final
+
+import msgspec
 
 __all__ = ["MAX_BYTES", "MAX_SESSIONS", "Entry", "Memories", "Memory", "key_of"]
 
@@ -29,8 +30,7 @@ MAX_SESSIONS: Final = 64
 """That are remembered at once, so 256 MiB at the very most; a fraction of the sessions there may be uses this."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What stands in a conversation where the agent has one answer: `said` instead of that, and `results` of calls behind it."""
 
     said: tuple[str, ...]

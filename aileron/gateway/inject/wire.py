@@ -14,12 +14,13 @@ Pure. Source: docs/reference/injected-tools.md. Not here: sockets and time (exch
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
+
+import msgspec
 
 from aileron.gateway.inject.document import Document, Edit, encoded, loaded, spliced
 from aileron.gateway.inject.events import Event, written
@@ -66,8 +67,7 @@ class NotUnderstoodError(ValueError):
     """A request that is passed on as it is. Its words are ours, for the record."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """What the model is to be offered, under its own name. `schema` is a JSON Schema of an object."""
 
     name: str
@@ -75,8 +75,7 @@ class Tool:
     schema: Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Called:
+class Called(msgspec.Struct, frozen=True):
     """One call of a tool of ours. `name` is as the model said it, `tool` its own; `arguments` are JSON that nobody checked."""
 
     id: str
@@ -85,8 +84,7 @@ class Called:
     arguments: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """What a model is told of a call."""
 
     call: Called
@@ -94,8 +92,7 @@ class Answered:
     is_error: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """What a model said in one round: calls of ours that may run, and the ids of the agent's. `said` are the fragments of JSON
     that say all of it in the next request, `shown` the same without calls of ours. `is_over`: the model came to an end.
     """

@@ -13,11 +13,11 @@ Source: docs/reference/http-api.md. Not here: which routes there are (aileron/ap
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import operator
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,8 +47,7 @@ __all__ = ["Api", "Handlers"]
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Handlers:
+class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     """The answers, by resource: the same for every socket."""
 
     actions: ActionRoutes
