@@ -268,9 +268,9 @@ class GroupWriter(Generic[Tx]):
             if job.done is not None:
                 job.done.set()
             elif job.future is None and job.error is not None:
-                _log.error("something could not be recorded: %s", job.error)
                 with self._lock:
                     self._unheard = job.error
+                _log.error("something could not be recorded: %s", job.error)
             if job.loop is not None and job.future is not None:
                 loops[job.loop].append(job.future)
         for loop, futures in loops.items():

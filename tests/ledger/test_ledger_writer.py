@@ -12,7 +12,7 @@ import pytest
 
 from aileron.ledger.writer import GroupFailed, GroupWriter
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from tests.support.waiting import DEADLINE_S, wait_still_async, wait_until_async
+from tests.support.waiting import wait_still_async, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,6 @@ class Store:
         self.disk.set()
         self.flushing = threading.Event()
         self.breaks: BaseException | None = None
-        self.broken = threading.Event()
         self.is_open = True
         self._size = 0
 
@@ -43,9 +42,7 @@ class Store:
         self.flushing.set()
         assert self.disk.wait(10)
         if self.breaks is not None:
-            error = self.breaks
-            self.broken.set()
-            raise error
+            raise self.breaks
         self.groups.append(self._size)
 
     def rollback(self) -> None:
@@ -200,13 +197,13 @@ async def test_what_nobody_waits_for_is_written_alone_if_nothing_comes(store: St
 
 
 async def test_what_nobody_waits_for_and_could_not_be_written_is_told_to_the_next(
-    store: Store, writer: GroupWriter[None]
+    store: Store, writer: GroupWriter[None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, whoever that is; with the disk back, the one after it goes on."""
     failure = Failure(failure_class=FailureClass.INTERNAL_ERROR, message="no room", boundary=Boundary.RUNTIME)
     store.breaks = GroupFailed(failure)
     writer.commit_later(lambda _: None)
-    assert await anyio.to_thread.run_sync(store.broken.wait, DEADLINE_S)
+    await wait_until_async(lambda: "could not be recorded" in caplog.text, "it has failed")
     store.breaks = None
     with pytest.raises(AileronError, match="no room"):
         await writer.commit(lambda _: None)
