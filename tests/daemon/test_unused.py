@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.home import DaemonHome, daemon_home, word
 from tests.support.impatient_daemon import impatient_daemon
+from tests.support.waiting import wait_text
 
 pytestmark = pytest.mark.jail
 _DEADLINE_S = 20.0
@@ -69,11 +69,7 @@ def test_what_was_imported_is_not_searched_for_garbage_and_what_comes_later_is(h
     told = home.path / "garbage"
 
     os.kill(home.daemon_pid, signal.SIGUSR1)
-    until = time.monotonic() + _DEADLINE_S
-    while not (told.exists() and told.read_text().endswith("\n")):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    is_enabled, frozen = told.read_text().split()
+    is_enabled, frozen = wait_text(told, "\n").split()
 
     assert is_enabled == "True"
     assert int(frozen) > 50_000
