@@ -61,9 +61,9 @@ INTERRUPTED = 130  # 128 and SIGINT, as shells count
 _MAX_SHOWN = 2000
 """Characters of a message that are printed; `--json` has all of it. A screen has as many."""
 
-_ID = re.compile(r"[a-z0-9][a-zA-Z0-9._-]{3,99}")
+_ID = r"[a-z0-9][a-zA-Z0-9._-]{3,99}"
 """Of an approval, as part of a command to type."""
-_DESTINATION = re.compile(r"([a-z0-9][a-z0-9.-]{0,252}):[0-9]{1,5}: ")
+_DESTINATION = r"([a-z0-9][a-z0-9.-]{0,252}):[0-9]{1,5}: "
 """HOST:PORT, with which a failure of the network begins."""
 _FIXES = {
     "vault_locked": "aileron vault unlock",
@@ -87,12 +87,10 @@ _OURS_IN_A_RUN = {
 }
 """Failures of a run whose every word is the daemon's: no connector can report these classes (executor/endings.py), and no message
 of these reasons quotes what a connector or a service said (egress/addresses.py, egress/rules.py, egress/login.py)."""
-_QUOTED_FIX = re.compile(
-    r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [\w@:/.=,+~'\[\] -]{1,200})`(?P<rest>[^`'\"]*)"
-)
+_QUOTED_FIX = r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [\w@:/.=,+~'\[\] -]{1,200})`(?P<rest>[^`'\"]*)"
 """A command in a message. People paste it: so it has nothing that a shell would make more of than words, and it does not stand in
 quotes, in which messages repeat what somebody else wrote."""
-_LAST_FIX = re.compile(
+_LAST_FIX = (
     r"(?s)(?P<what>.+)[:;] (?P<command>aileron [a-z]+(?: [\w@:/.=-]+)*|(?:chmod [0-7][0-5][0-5]|chown [0-9]+)"
     r" (?:/[\w@%+=:,./-]+|'/[^'\n]+')"
     r"|set AILERON_HOME to [a-z ]+|put the real thing in its place|free some space and try again)"
@@ -249,7 +247,7 @@ class Problem(Exception):
             what, cure = error["message"], None
         log = details.get("log")
         approval = details.get("approval_id") if name == "consent_required" and is_ours else None
-        approval = approval if isinstance(approval, str) and _ID.fullmatch(approval) else None
+        approval = approval if isinstance(approval, str) and re.fullmatch(_ID, approval) else None
         agree = None if approval is None else f"aileron approve {approval}"
         return cls(
             what,
@@ -322,10 +320,10 @@ def _exit_code(name: str) -> int:
 
 def message_and_fix(message: str) -> tuple[str, str | None]:
     """A message of ours and the command that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
-    quoted = _QUOTED_FIX.fullmatch(message)
+    quoted = re.fullmatch(_QUOTED_FIX, message)
     if quoted is not None:
         return (message if quoted["rest"] else quoted["what"]), quoted["command"]
-    last = _LAST_FIX.fullmatch(message)
+    last = re.fullmatch(_LAST_FIX, message)
     return (message, None) if last is None else (last["what"], last["command"])
 
 
@@ -357,7 +355,7 @@ def _choice(details: dict[str, Any], again: str | None) -> str | None:
 
 def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:
     """Of a name that was not resolved, what asks the system the same: it says whether the name is wrong or the network."""
-    host = _DESTINATION.match(message) if (name, details.get("phase")) == ("network_error", "resolve") else None
+    host = re.match(_DESTINATION, message) if (name, details.get("phase")) == ("network_error", "resolve") else None
     return (
         None
         if host is None
