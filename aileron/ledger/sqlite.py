@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sqlite3
 import stat
 import threading
@@ -930,7 +929,7 @@ def _make(db: sqlite3.Connection, home: Path, version: str, clock: Callable[[], 
     genesis = {"type": "genesis", "home": os.fsencode(home).decode("utf-8", "replace"), "version": version}
     # The random name tells this ledger from one that was started in its place.
     transaction = Transaction(db, Head(0, NO_HASH), 0, clock)
-    transaction.append({**genesis, "ledger": secrets.token_hex(16)})
+    transaction.append({**genesis, "ledger": os.urandom(16).hex()})
     transaction._write_events()
 
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -38,6 +37,7 @@ from aileron.model.failure import AileronError, Failure, FailureClass
 
 if TYPE_CHECKING:
     import asyncio
+    import logging
 
 __all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
 
@@ -52,8 +52,6 @@ LATER_S: Final = 0.02
 """For company: a connector that has its answer asks for the next thing, or is done, in a fraction of this."""
 COMMIT_DEADLINE_S: Final = 30.0
 """A flush takes milliseconds; a disk that needs longer than this is not answering."""
-
-_log = logging.getLogger(__name__)
 
 Tx = TypeVar("Tx")
 T = TypeVar("T")
@@ -211,7 +209,7 @@ class GroupWriter(Generic[Tx]):
                 self._write(group)
                 self._answer(group)
         except BaseException as error:  # noqa: BLE001 - the end of the thread: whoever waits must hear of it
-            _log.exception("the ledger's writer ended")
+            _log().exception("the ledger's writer ended")
             with self._lock:
                 self._closed = True
             self._abandon(group, error)
@@ -270,7 +268,7 @@ class GroupWriter(Generic[Tx]):
             elif job.future is None and job.error is not None:
                 with self._lock:
                     self._unheard = job.error
-                _log.error("something could not be recorded: %s", job.error)
+                _log().error("something could not be recorded: %s", job.error)
             if job.loop is not None and job.future is not None:
                 loops[job.loop].append(job.future)
         for loop, futures in loops.items():
@@ -296,3 +294,9 @@ def _no_answer() -> AileronError:
         " whether this was recorded will be known when it does",
         details={"cause": "disk_not_answering"},
     )
+
+
+def _log() -> logging.Logger:
+    import logging  # 3 ms, which `aileron audit verify` does without
+
+    return logging.getLogger(__name__)

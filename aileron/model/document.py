@@ -22,7 +22,6 @@ aileron.model.failure.AileronError: a.toml:1: unknown key 'nmae'; did you mean '
 
 from __future__ import annotations
 
-import difflib
 import enum
 import math
 import re
@@ -533,6 +532,8 @@ def _shown(number: object) -> str:
 
 
 def _meant(word: object, known: Iterable[str]) -> str:
+    import difflib  # only where a word is wrong
+
     near = difflib.get_close_matches(str(word), known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

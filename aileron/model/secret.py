@@ -13,7 +13,6 @@ docs/explanation/threat-model.md.
 
 from __future__ import annotations
 
-import hmac
 from typing import Final, NoReturn, final
 
 __all__ = ["Secret"]
@@ -39,6 +38,8 @@ class Secret:
         return len(self._value)
 
     def __eq__(self, other: object) -> bool:
+        import hmac  # hashlib comes with it: 2 ms, and few compare secrets
+
         return isinstance(other, Secret) and hmac.compare_digest(self._value, other._value)
 
     def __repr__(self) -> str:

@@ -477,10 +477,9 @@ NEEDS_NOTHING = (
         "action show give-back",
         "approval list",
     ),
-    *("audit list", "connector list", "grant list", "secret list", "sessions list", "keyring list"),
+    *("audit list", "connector list", "grant list", "binding list", "secret list", "sessions list", "keyring list"),
 )
 NEEDS = {
-    "binding list": {"hashlib"},  # fingerprints
     "action validate {file}": {
         "tomllib",
         "difflib",
@@ -489,7 +488,7 @@ NEEDS = {
         "hashlib",
         "shutil",
     },  # TOML, and the store
-    "audit verify": {"sqlite3", "hashlib", "logging", "inspect"},  # it reads the ledger itself, row by row
+    "audit verify": {"sqlite3", "hashlib"},  # it reads the ledger itself, row by row
     "config get": {"tomllib", "difflib", "dataclasses", "inspect"},  # settings are TOML
 }
 """Commands that people and scripts call often, with what they need of DEAR, and why."""
