@@ -18,7 +18,6 @@ counts (tui/guard.py), signatures (approver/signing.py), whether they count (dae
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -70,8 +69,7 @@ class UnsignedDecision(msgspec.Struct, frozen=True):
         return Decision(decision=self.decision, digest=self.digest, reason=self.reason)
 
 
-@dataclasses.dataclass(frozen=True)
-class Review:
+class Review(msgspec.Struct, frozen=True, eq=False):
     """One question as a surface has it, and what was read for it. Nothing of it changes: each step makes another.
 
     `content` is the plan of a run, or the subject of a consent; None where it cannot be read here. `edited` is what the person
@@ -83,9 +81,7 @@ class Review:
     is_signed: bool
     edited: tuple[Change, ...] = ()
     preview: Preview | None = None
-    _cards: dict[Callable[[str | None], str], Card] = dataclasses.field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
+    _cards: dict[Callable[[str | None], str], Card] = msgspec.field(default_factory=dict)
     """Its card, once it was made: hostile text can take a second, and a surface looks at a card in more than one place."""
 
     @property
@@ -184,7 +180,7 @@ class Review:
 
     def with_preview(self, preview: Preview | None) -> Review:
         """The same with what was read for it."""
-        return dataclasses.replace(self, preview=preview)
+        return Review(self.question, self.content, self.is_signed, self.edited, preview)
 
     def decided(self, decision: Literal["approve", "deny"], reason: str | None) -> UnsignedDecision:
         """The decision about exactly this."""

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from aileron.actions.manifest import parse_action
 from aileron.actions.summary import Part, Words, as_compared, template_of
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import spoken_time
@@ -116,6 +115,8 @@ def spelled_out(spans: Iterable[Span]) -> str:
 @functools.lru_cache(maxsize=64)  # of at most 256 KiB each; a list has many questions about few actions
 def action_in(text: str) -> ActionFile | None:
     """The action whose file this is, installed or not; None where it cannot be read: it may be of another version."""
+    from aileron.actions.manifest import parse_action  # TOML and patterns, 8 ms
+
     try:
         return parse_action(text, file="the action", allow_placeholder=True)
     except AileronError:

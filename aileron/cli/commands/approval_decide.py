@@ -17,7 +17,6 @@ from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
 from aileron.cli.prompts import NO, YES, ask_now, can_ask, choose, edit_text, passphrase_from
 from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds
-from aileron.cli.several_decisions import ApprovingSeveral, DenyingSeveral
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
@@ -56,6 +55,8 @@ def approve(
             fix=f"aileron approve {' '.join(names)}{' --yes' if yes else ''}",
         )
     if len(names) > 1:
+        from aileron.cli.several_decisions import ApprovingSeveral
+
         several = ApprovingSeveral(supervisor, names, yes=yes, reason=reason, as_json=as_json)
         raise Exit(several.approve(wait_s))
     dialogue = decision_dialogue.Dialogue(supervisor, names[0], yes=yes, reason=reason, as_json=as_json, tell=tell_done)
@@ -77,6 +78,8 @@ def deny(
     questions = _named(supervisor, approvals)
     names = [question.approval_id for question in questions]
     if len(names) > 1:
+        from aileron.cli.several_decisions import DenyingSeveral
+
         raise Exit(DenyingSeveral(supervisor, names, reason=reason, as_json=as_json).deny())
     decision_dialogue.check_waits(questions[0])
     raise Exit(decision_dialogue.Dialogue(supervisor, names[0], reason=reason, as_json=as_json).deny())
