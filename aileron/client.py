@@ -38,6 +38,7 @@ __all__ = [
     "Elsewhere",
     "StartedDaemon",
     "home_directory",
+    "home_path",
     "is_in_cell",
     "path_of",
 ]
@@ -114,10 +115,10 @@ class Client:
     An agent's may be to a daemon elsewhere, and of a session: the environment says so.
     """
 
-    def __init__(self, home: Path, *, operator: bool = True, answer_margin_s: float = ANSWER_MARGIN_S) -> None:
-        self._home = home
+    def __init__(self, home: Path | str, *, operator: bool = True, answer_margin_s: float = ANSWER_MARGIN_S) -> None:
+        self._home = os.fspath(home)
         self._answer_margin_s = answer_margin_s
-        self._socket = str(home / "run" / ("operator.sock" if operator else "agent.sock"))
+        self._socket = os.path.join(self._home, "run", "operator.sock" if operator else "agent.sock")
         self._url = None if operator else (os.environ.get("AILERON_URL") or None)
         self._token = None if operator else (os.environ.get("AILERON_SESSION_TOKEN") or None)
 
@@ -208,7 +209,8 @@ class Client:
         if word != "ready":
             _give_up(process)
             raise DaemonUnreachable(
-                word.rpartition("\n")[2] or f"the daemon did not start; see {self._home / 'logs' / 'daemon.log'}"
+                word.rpartition("\n")[2]
+                or f"the daemon did not start; see {os.path.join(self._home, 'logs', 'daemon.log')}"
             )
         process.returncode = 0  # it is not ours to wait for: it outlives us, and Popen would warn
 
@@ -216,8 +218,9 @@ class Client:
         """The process id that the running daemon announced; None where it has not yet, or none runs."""
         import json
 
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            return int(json.loads((self._home / "run" / "daemon.json").read_text("utf-8"))["pid"])
+        announced = os.path.join(self._home, "run", "daemon.json")
+        with contextlib.suppress(OSError, ValueError, KeyError), open(announced, encoding="utf-8") as opened:
+            return int(json.load(opened)["pid"])
         return None
 
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
@@ -226,7 +229,7 @@ class Client:
 
         # A session of its own: the daemon outlives this terminal.
         return subprocess.Popen(
-            [sys.executable, "-m", "aileron.daemon", str(self._home), str(told)],
+            [sys.executable, "-m", "aileron.daemon", self._home, str(told)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=told,  # until it has a log of its own: what an interpreter says that cannot even import it
@@ -319,12 +322,18 @@ def _verified(ca_file: str) -> ssl.SSLContext:
     return context
 
 
+def home_path() -> str:
+    """`$AILERON_HOME`, else `~/.aileron`; always absolute. The same rule as home.Home, without pathlib: 3 ms."""
+    configured = os.environ.get("AILERON_HOME")
+    path = os.path.join(os.getcwd(), configured) if configured else os.path.expanduser("~/.aileron")
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
 def home_directory() -> Path:
-    """`$AILERON_HOME`, else `~/.aileron`. The same rule as home.Home, without its imports."""
+    """`home_path` as a path."""
     from pathlib import Path
 
-    configured = os.environ.get("AILERON_HOME")
-    return Path(configured).absolute() if configured else Path.home() / ".aileron"
+    return Path(home_path())
 
 
 def is_in_cell() -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from aileron.cli.output import note
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, may_unlock, passphrase_from, until_right
-from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, is_in_cell, path_of
+from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_path, is_in_cell, path_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,12 +62,19 @@ class Supervisor:
         asks: bool = True,
     ) -> None:
         """`asks`: a person at this terminal may be asked for the vault's passphrase whenever a request needs it."""
-        self.home = home or home_directory()
+        self._home = home_path() if home is None else os.fspath(home)
         self._asks = asks
         is_agents = is_in_cell()
-        self._client = Client(self.home, operator=operator and not is_agents)
-        self._operator = self._client if operator or is_agents else Client(self.home)
+        self._client = Client(self._home, operator=operator and not is_agents)
+        self._operator = self._client if operator or is_agents else Client(self._home)
         self._passphrase = passphrase or passphrase_from(None)
+
+    @property
+    def home(self) -> Path:
+        """The home whose daemon it is."""
+        from pathlib import Path  # 3 ms, and most commands ask for none
+
+        return Path(self._home)
 
     def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, look: str = _LOOK) -> Any:
         """The body of the answer. Problem for a failure, and when there is no daemon."""

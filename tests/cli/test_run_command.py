@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from aileron.cli.run import OPTIONS
+from aileron.client import home_path
+from aileron.home import Home
 from aileron.model.placeholder import CELL_PLACEHOLDER
 from aileron.model.plan import Plan
 from tests.cli.command import Command
@@ -463,6 +465,17 @@ def test_a_run_imports_nothing_dear(fake: FakeDaemon, home: Path, answer: tuple[
 def test_what_is_dear_is_seen_where_it_is_used(fake: FakeDaemon, home: Path):
     """The control of the test above: wrong words need typer."""
     assert {"typer", "inspect"} <= imported(home, "status", "--no-such")
+
+
+@pytest.mark.parametrize("configured", ["/a//b/./c/", "here/../x", "x", "", None])
+def test_a_home_has_one_path(configured: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Commands spell it without pathlib, as home.py does with it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AILERON_HOME", raising=False)
+    if configured is not None:
+        monkeypatch.setenv("AILERON_HOME", configured)
+
+    assert home_path() == str(Home.from_environment().path)
 
 
 def test_wrong_words_take_no_pydantic(home: Path):

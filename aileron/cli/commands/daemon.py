@@ -6,8 +6,7 @@ import contextlib
 import os
 import select
 import time
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from aileron.api.daemon import Status, Stopping
 from aileron.cli import output
@@ -17,6 +16,9 @@ from aileron.cli.problem import FAILED, UNREACHABLE, Problem
 from aileron.cli.supervisor import Supervisor
 from aileron.client import START_DEADLINE_S, Client, DaemonUnreachable, home_directory
 from aileron.model.visible import visible_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["install", "logs", "restart", "start", "status", "stop", "uninstall"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from aileron.api.daemon import Status
+from aileron.api.secrets import VaultState
 from aileron.cli import output
 from aileron.cli.commands.daemon import facts_of, not_running
 from aileron.cli.commands.options import AsJson
-from aileron.cli.commands.vault import state_of
 from aileron.cli.supervisor import Supervisor
 from aileron.client import is_in_cell
 
-__all__ = ["kept_back", "signed_by", "status"]
+__all__ = ["kept_back", "signed_by", "state_of", "status"]
 
 _MOST_WAITING = 3
 """Requests that `status` names; `approval list` has all."""
@@ -36,6 +36,15 @@ def status(as_json: AsJson = False) -> None:
             ("settings", kept_back(running)),
         ]
     )
+
+
+def state_of(status: VaultState) -> str:
+    """Say in words how the vault is."""
+    if not status.exists:
+        return "none"
+    if status.problem:
+        return f"cannot be read: {status.problem}"
+    return "locked" if status.locked else "unlocked"
 
 
 def signed_by(running: Status) -> str:

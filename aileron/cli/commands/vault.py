@@ -22,6 +22,7 @@ from aileron.api.secrets import (
 )
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.commands.status import state_of
 from aileron.cli.declared import Argument, Option
 from aileron.cli.problem import USAGE, Problem
 from aileron.cli.prompts import ask_unseen, can_ask, new_passphrase_from, passphrase_from, until_right
@@ -189,15 +190,6 @@ def restore(
     )
     if found.aside:
         output.note(f"the previous vault is kept in {found.aside}")
-
-
-def state_of(status: VaultState) -> str:
-    """In words."""
-    if not status.exists:
-        return "none"
-    if status.problem:
-        return f"cannot be read: {status.problem}"
-    return "locked" if status.locked else "unlocked"
 
 
 def _status(supervisor: Supervisor) -> VaultState:
