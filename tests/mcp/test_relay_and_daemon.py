@@ -144,7 +144,7 @@ def test_a_kill_of_the_protocols_process_costs_an_answer_and_nothing_else(home: 
     with Agent(home.path) as agent:
         agent.initialize()
         number = agent.request("tools/call", call("fetch", path="/slow?killed"))
-        wait_until(lambda: ("GET", "/slow?killed") in [seen[:2] for seen in upstream.requests])
+        wait_until(lambda: ("GET", "/slow?killed") in [seen[:2] for seen in upstream.requests], "the service is asked")
         children = psutil.Process(home.daemon_pid).children()
         (process,) = [child for child in children if "aileron.mcp" in child.cmdline()]
         process.kill()
