@@ -186,6 +186,8 @@ async def test_a_cancelled_request_makes_room_and_is_never_answered() -> None:
             await peer.open()
             for number in range(MAX_CALLS):
                 await peer.call(number, "slow")
+            while len(door.calls) < MAX_CALLS:
+                await anyio.lowlevel.checkpoint()
             for number in range(MAX_CALLS):
                 params = {"requestId": number}
                 await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
