@@ -6,6 +6,7 @@ is cancelled; who does not read stops the writer in `put`. Whoever cannot take m
 Rules
 - A message has at most as many bytes as was said when the channel was made. A longer one, or one that `take` refuses with
   MessageError, ends the channel.
+- AT_ONCE messages are taken in one turn of the event loop; then others have theirs.
 - After its end nothing is taken, and what is put is thrown away.
 
 Source: asyncio's flow control of transports and protocols. Not here: what the messages mean (asking.py, answering.py).
@@ -21,8 +22,10 @@ from typing import Final
 
 from aileron.mcp.messages import MessageError
 
-__all__ = ["Channel"]
+__all__ = ["AT_ONCE", "Channel"]
 
+AT_ONCE: Final = 64
+"""A message is taken in microseconds, and as many as a connection may have under way in less than a millisecond."""
 _LENGTH: Final = 4
 _log = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ class Channel(asyncio.Protocol):
         self._writable.set()
         self._over = asyncio.Event()
         self._is_paused = False
+        self._is_due = False  # messages are here that are taken in the next turn
 
     async def open(self, sock: socket.socket) -> None:
         """Begin on this end of a socket pair, which is the channel's from now on."""
@@ -57,17 +61,14 @@ class Channel(asyncio.Protocol):
 
     def pause(self) -> None:
         """Take no more messages for now."""
-        if self._transport is not None and not self._is_paused:
-            self._is_paused = True
-            self._transport.pause_reading()
+        self._is_paused = True
+        self._read_or_not()
 
     def resume(self) -> None:
         """Take messages again, first those that are here already."""
-        if self._transport is not None and self._is_paused:
+        if self._is_paused:
             self._is_paused = False
             self._take_held()
-            if not self._is_paused and not self._transport.is_closing():
-                self._transport.resume_reading()
 
     def close(self) -> None:
         """End it, at once."""
@@ -88,7 +89,8 @@ class Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take each message that is whole now."""
         self._held += data
-        self._take_held()
+        if not self._is_due:
+            self._take_held()
 
     def pause_writing(self) -> None:
         """The other side does not read."""
@@ -106,12 +108,27 @@ class Channel(asyncio.Protocol):
         self._ended()
 
     def _take_held(self) -> None:
+        self._is_due = False
         try:
-            while not self._is_paused and (message := self._next()) is not None:
+            for _ in range(AT_ONCE):
+                if self._is_paused or (message := self._next()) is None:
+                    break
                 self._take(message)
+            else:
+                self._is_due = True
+                asyncio.get_running_loop().call_soon(self._take_held)
         except MessageError as error:
             _log.error("a channel was ended: %s", error)
             self.close()
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._is_paused or self._is_due:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def _next(self) -> bytes | None:
         """The next message; None until it is here whole. MessageError."""

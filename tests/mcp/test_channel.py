@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from anyio.abc import SocketStream
@@ -15,10 +16,11 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aileron.daemon.http.mcp_process import ProtocolProcess
 from aileron.mcp.agent_port import Asker
 from aileron.mcp.answering import MAX_UNDER_WAY, answer_agent
 from aileron.mcp.calls import ToolCalls
-from aileron.mcp.channel import Channel
+from aileron.mcp.channel import AT_ONCE, Channel
 from aileron.mcp.messages import (
     MAX_ASKED_BYTES,
     Answered,
@@ -29,7 +31,9 @@ from aileron.mcp.messages import (
     List,
     Listed,
     Progressed,
+    Ready,
     Refused,
+    Resting,
     Said,
     decode_asked,
     decode_said,
@@ -183,6 +187,41 @@ async def test_one_report_is_on_its_way_at_a_time() -> None:
     assert isinstance(heard[-1], Answered)
 
 
+@pytest.mark.anyio
+async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
+    """Of those that are here at once, so many are taken in a turn of the event loop; all of them in the end."""
+    taken_of: list[bytes] = []
+    channel = Channel(taken_of.append, 30)
+    channel.data_received(framed(b"x") * (3 * AT_ONCE))
+    assert len(taken_of) == AT_ONCE
+    for _ in range(3):
+        await anyio.lowlevel.checkpoint()
+    assert len(taken_of) == 3 * AT_ONCE
+
+
+@pytest.mark.anyio
+async def test_a_flood_of_words_of_the_process_leaves_others_their_turn() -> None:
+    """It says again and again that it rests, of less than it was given; that it rests at last is heard all the same."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    order: list[object] = []
+    with ours, theirs, anyio.fail_after(DEADLINE_S):
+        for number in range(50, -1, -1):
+            theirs.send(encode(Resting(number)))
+        process = ProtocolProcess(ours, Ready([], []))
+
+        async def hear() -> None:
+            order.append(await process.wait_over())
+
+        async def other() -> None:
+            order.append("another's turn")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hear)
+            tasks.start_soon(other)
+
+    assert order == ["another's turn", True]
+
+
 @given(st.lists(st.binary(max_size=30)), st.data())
 def test_any_split_of_the_stream_gives_the_same_messages(messages: list[bytes], data: st.DataObject) -> None:
     """Where the kernel cuts it means nothing."""
@@ -194,6 +233,8 @@ def test_any_split_of_the_stream_gives_the_same_messages(messages: list[bytes], 
         channel = Channel(found.append, 30)
         for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             channel.data_received(stream[start:end])
+        for _ in messages:
+            await anyio.lowlevel.checkpoint()
 
     anyio.run(feed)
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import anyio
 import psutil
 import pytest
+from starlette.types import ASGIApp, Message, Scope
 
 from aileron.audit.log import Audit
 from aileron.daemon.http import mcp
@@ -44,6 +45,7 @@ class Home:
         self.kept.parent.mkdir(mode=0o700)
         self.door = DictDoor(offered("quick"), offered("slow"))
         self.signature = 0
+        self.http: ASGIApp
 
     @contextlib.asynccontextmanager
     async def agent(self) -> AsyncIterator[RawPeer]:
@@ -60,6 +62,52 @@ class Home:
             return bool((await peer.hear())["result"]["structuredContent"]["status"] == "completed")
 
 
+class Request:
+    """A call of `slow` over HTTP, as the session `ses-1`."""
+
+    def __init__(self) -> None:
+        version = "2026-07-28"
+        meta = {"protocolVersion": version, "clientCapabilities": {}}
+        params: dict[str, Any] = {"name": "slow", "arguments": {}}
+        params["_meta"] = {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}
+        self._body: bytes | None = json.dumps(
+            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        ).encode()
+        fields = {
+            "host": "localhost",
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            "mcp-protocol-version": version,
+            "mcp-method": "tools/call",
+            "mcp-name": "slow",
+        }
+        self.scope: Scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/mcp",
+            "raw_path": b"/mcp",
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+            "client": None,
+            "state": {"session": "ses-1"},
+        }
+        self.status = 0
+        self.is_answered = False
+
+    async def receive(self) -> Message:
+        """The body, and nothing after it."""
+        if self._body is None:
+            await anyio.sleep_forever()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        """Keep the status, and whether the answer was whole."""
+        self.status = message.get("status", self.status)
+        self.is_answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
 @contextlib.asynccontextmanager
 async def served(folder: Path, rest_s: float = REST_S) -> AsyncIterator[Home]:
     """The protocol, as the daemon serves it."""
@@ -67,6 +115,7 @@ async def served(folder: Path, rest_s: float = REST_S) -> AsyncIterator[Home]:
     with Ledger.open(folder / "ledger.db", folder, "1.2.3") as ledger, anyio.fail_after(DEADLINE_S):
         sessions = Sessions(Audit(ledger), ledger, KnownCallers())
         protocol = AgentProtocol(home.door, sessions, "1.2.3", lambda: home.signature, home.kept, rest_s=rest_s)
+        home.http = protocol.http
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(home.socket))
             listener.listen()
@@ -104,12 +153,14 @@ async def test_it_comes_with_the_first_agent_and_goes_after_the_last(tmp_path: P
 
 
 async def test_one_that_is_killed_ends_its_connections_and_another_comes(tmp_path: Path) -> None:
-    """What waits for an answer stops waiting, as where an agent goes; nobody else has to do anything."""
-    async with served(tmp_path) as home:
+    """What waits for an answer stops waiting, as where an agent goes. A request breaks off: it may have been begun."""
+    request = Request()
+    async with served(tmp_path) as home, anyio.create_task_group() as tasks:
         home.door.hold = anyio.Event()
         async with home.agent() as peer:
             await peer.call(1, "slow")
-            await home.door.begun.wait()
+            tasks.start_soon(home.http, request.scope, request.receive, request.send)
+            await wait_until_async(lambda: len(home.door.calls) == 2, "both are called")
             killed = processes()[-1]
             killed.send_signal(signal.SIGKILL)
             assert await peer.hear() is None
@@ -117,6 +168,7 @@ async def test_one_that_is_killed_ends_its_connections_and_another_comes(tmp_pat
         home.door.hold = None
         await wait_until_async(lambda: processes() == [], "it has ended", seen=processes)
         assert await home.works()
+        assert not request.is_answered
         assert killed.pid not in [process.pid for process in processes()]
 
 
@@ -137,11 +189,14 @@ async def test_one_that_cannot_be_started_is_tried_again(
 
 
 async def test_who_waits_too_long_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection ends, so that it can say so."""
+    """A connection ends, and a request is answered that it was not begun."""
+    request = Request()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setattr(mcp, "WAIT_S", 0.3)
     async with served(tmp_path) as home, await anyio.connect_unix(home.socket) as stream:
         await stream.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        await home.http(request.scope, request.receive, request.send)
+        assert (request.status, request.is_answered) == (429, True)
         assert await RawPeer(stream, lambda: None).hear() is None
 
 

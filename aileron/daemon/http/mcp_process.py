@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from aileron.hidden.start import control_of, ended, execute_program, received, started
 from aileron.mcp.messages import (
@@ -70,6 +71,7 @@ class ProtocolProcess:
         """Return whether nobody needs it any more, once that is so, or once it has gone or said what it cannot say."""
         try:
             while packet := await received(self._control, MAX_PACKET):
+                await anyio.lowlevel.checkpoint()  # others have their turn, whatever it says and how often
                 word = decode_from_process(packet)
                 if not isinstance(word, Resting):
                     raise MessageError("a second beginning")
