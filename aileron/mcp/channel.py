@@ -22,12 +22,27 @@ from typing import Final
 
 from aileron.mcp.messages import MessageError
 
-__all__ = ["AT_ONCE", "Channel"]
+__all__ = ["AT_ONCE", "Channel", "is_taken", "take"]
 
 AT_ONCE: Final = 64
 """A message is taken in microseconds, and as many as a connection may have under way in less than a millisecond."""
 _LENGTH: Final = 4
+_TAKEN: Final = b"+"
 _log = logging.getLogger(__name__)
+
+
+async def is_taken(sock: socket.socket) -> bool:
+    """Return whether the other side has begun on its end of the socket pair, once it has, or has gone."""
+    sock.setblocking(False)
+    try:
+        return bool(await asyncio.get_running_loop().sock_recv(sock, len(_TAKEN)))
+    except ConnectionError:
+        return False
+
+
+def take(sock: socket.socket) -> None:
+    """Say on this end of a socket pair that it is begun on: the first byte, before any message."""
+    sock.send(_TAKEN)
 
 
 class Channel(asyncio.Protocol):

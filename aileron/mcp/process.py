@@ -33,6 +33,7 @@ from aileron.hidden.packets import received_with
 from aileron.hidden.start import send
 from aileron.ingress.exchange import Exchange, scope_of
 from aileron.mcp.asking import Agent
+from aileron.mcp.channel import take
 from aileron.mcp.messages import (
     MAX_PACKET,
     Changed,
@@ -157,6 +158,7 @@ class _Process:
             self._used_at = anyio.current_time()
 
     async def _for_agent(self, channel: socket.socket, serve: _Serve) -> None:
+        take(channel)
         agent = Agent()
         await agent.open(channel)
         try:

@@ -28,7 +28,7 @@ from aileron.daemon.http.sessions import Sessions
 from aileron.ingress.known import KnownCallers
 from aileron.ledger.sqlite import Ledger
 from tests.mcp.peers import DictDoor, RawPeer, offered
-from tests.support.waiting import wait_still_async, wait_until_async
+from tests.support.waiting import give_turns, wait_still_async, wait_until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.jail]
 
@@ -170,6 +170,22 @@ async def test_one_that_is_killed_ends_its_connections_and_another_comes(tmp_pat
         assert await home.works()
         assert not request.is_answered
         assert killed.pid not in [process.pid for process in processes()]
+
+
+async def test_an_agent_that_it_had_not_taken_goes_to_the_next(tmp_path: Path) -> None:
+    """It is stopped, is given an agent, and is killed: the agent waits, and notices nothing."""
+    async with served(tmp_path) as home:
+        assert await home.works()
+        _, stopped = processes()
+        stopped.suspend()
+        async with anyio.create_task_group() as tasks:
+
+            async def agent() -> None:
+                assert await home.works()
+
+            tasks.start_soon(agent)
+            await give_turns()
+            stopped.kill()
 
 
 async def test_one_that_cannot_be_started_is_tried_again(

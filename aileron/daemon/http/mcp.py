@@ -166,26 +166,16 @@ class AgentProtocol:
 
     async def _hand_over(self, message: Connection | Request, given: socket.socket) -> socket.socket:
         """Give the process what an agent has to do with, and keep our end of its channel. Where it turns out to have just gone,
-        the next one gets it. TimeoutError, OSError: then nobody has it.
+        before it had taken anything, the next one gets it. TimeoutError, OSError: then nobody has it.
         """
-        gone: OSError | None = None
-        for _ in range(_TRIES):
-            process = await self._ready()
-            ours, theirs = socket.socketpair()
-            with theirs:
-                try:
-                    await process.hand_over(message, [given, theirs])
-                except ConnectionError as error:
-                    ours.close()
-                    gone = error
-                    if self._process is process:
-                        self._go_down()
-                except BaseException:
-                    ours.close()
-                    raise
-                else:
-                    return ours
-        raise gone or OSError("no process takes it")
+        with anyio.fail_after(WAIT_S):
+            for _ in range(_TRIES):
+                process = await self._ready()
+                if (channel := await process.maybe_take(message, given)) is not None:
+                    return channel
+                if self._process is process:
+                    self._go_down()
+        raise ConnectionError("the process that speaks with agents went away each time")
 
     async def _answer(self, channel: socket.socket, agent: Asker) -> None:
         """Answer what is asked for this agent until either side ends the channel."""
@@ -291,14 +281,13 @@ class AgentProtocol:
         return is_done
 
     async def _ready(self) -> ProtocolProcess:
-        """The process, once it serves. TimeoutError."""
+        """The process, once it serves."""
         self._waiting += 1
         try:
-            with anyio.fail_after(WAIT_S):
-                while (process := self._process) is None:
-                    self._wanted.set()
-                    await self._up.wait()
-                return process
+            while (process := self._process) is None:
+                self._wanted.set()
+                await self._up.wait()
+            return process
         finally:
             self._waiting -= 1
 

@@ -6,6 +6,7 @@ the daemon keeps no copy of an agent's connection.
 Rules
 - Nothing is said before the process has hidden: what it is started with may be somebody else's as well (hidden/process.py).
 - Each call on the control socket says itself that it does not wait: O_NONBLOCK is the process's, too.
+- An agent is the process's once that says so, on the agent's channel, before it reads a byte. Until then another can have it.
 - It is let go of once it says that it rests and has taken everything that was handed over, so that nobody is lost on the way.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md; unix(7). Not here: when it is started, and for whom (mcp.py), the other end
@@ -27,11 +28,14 @@ import anyio
 import anyio.lowlevel
 
 from aileron.hidden.start import control_of, ended, execute_program, received, started
+from aileron.mcp.channel import is_taken
 from aileron.mcp.messages import (
     MAX_PACKET,
+    Connection,
     Message,
     MessageError,
     Ready,
+    Request,
     Resting,
     Start,
     decode_from_process,
@@ -56,11 +60,25 @@ class ProtocolProcess:
         self.modern: Final = ready.modern
         """The versions of the protocol that it speaks, by how they begin."""
 
-    async def hand_over(self, message: Message, sockets: Sequence[socket.socket]) -> None:
-        """Give it an agent: these sockets, which are also the caller's still. OSError where it has gone."""
-        async with self._handing:  # one waits for the socket, and the others for that one
-            await self._send(message, sockets)
-            self._handed += 1
+    async def maybe_take(self, message: Connection | Request, given: socket.socket) -> socket.socket | None:
+        """Hand an agent over, by a connection or an exchange that stays open here as well, and return our end of its channel.
+        None where the process has gone, and has seen nothing of the agent. OSError.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                async with self._handing:  # one waits for the socket, and the others for that one
+                    await self._send(message, [given, theirs])
+                    self._handed += 1
+            if await is_taken(ours):
+                return ours
+        except ConnectionError:
+            pass  # it has gone
+        except BaseException:
+            ours.close()
+            raise
+        ours.close()
+        return None
 
     async def tell(self, message: Message) -> None:
         """Say something that no agent comes with. OSError where it has gone."""
