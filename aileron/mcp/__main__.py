@@ -5,6 +5,8 @@ Source: aileron/hidden/process.py, which does both. Not here: serving (process.p
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 
 from aileron.hidden.process import work_hidden
@@ -18,6 +20,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(control: int) -> int:
+    gc.disable()  # what is imported is no garbage, and to look for some is a fifth of the start; on again in process.py
+    atexit.register(gc.freeze)  # no last search either
     from aileron.mcp.sdk import import_little  # not before: what is imported is done in the memory that it stays in
 
     import_little()

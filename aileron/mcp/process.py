@@ -75,8 +75,8 @@ def serve_control(descriptor: int) -> int:
         raise MessageError("the first order is not to start")
     server = McpServer(start.version)
     confine(compiled(_calls, "no agent is served"), data_bytes=DATA_BYTES, file_bytes=LOG_BYTES)
-    gc.collect()
     gc.freeze()  # what was imported stays: it is not looked through again and again
+    gc.enable()
     control.setblocking(False)
     anyio.run(_Process(control, start, server).run)
     return 0
