@@ -7,7 +7,7 @@ restart the daemon. What was imported before goes on.
 Rules
 - A package is known by the file of its `__init__.py`: who installs replaces all files of a package, and that one with them. An
   inode's change time is not compared: installing the same files elsewhere by hard links changes it.
-- Ours is looked at for every import; one of others for its own modules.
+- A package of others is looked at for its own modules, and ours for ours.
 - Nothing here is for an attacker: whoever can write there is the user.
 
 Source: importlib.abc.MetaPathFinder of Python's documentation; docs/adr/0072-rooms-imported-when-first-used.md.
@@ -21,13 +21,11 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Final
 
 from aileron.model.failure import AileronError, FailureClass
 
 __all__ = ["keep_to_one_installation"]
 
-_OURS: Final = "aileron"
 _log = logging.getLogger(__name__)
 
 
@@ -48,10 +46,8 @@ class _OneInstallation:
     ) -> ModuleSpec | None:
         """AileronError(internal_error) if it would be of another installation; else None."""
         root = fullname.partition(".")[0]
-        if root not in sys.stdlib_module_names:
-            self._check(_OURS)
-            if root in sys.modules:
-                self._check(root)
+        if root in sys.modules and root not in sys.stdlib_module_names:
+            self._check(root)
         return None
 
     def _check(self, root: str) -> None:

@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from anyio.abc import TaskStatus
 
 from aileron import __version__, files
 from aileron.audit.log import Audit
@@ -105,20 +106,20 @@ class _Daemon:
         """Be ready, and leave the rest to the rooms as soon as there is somebody to answer. Why they could not be built."""
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
-            background.start_soon(_stop_on_signal, stopping)
+            await background.start(_stop_on_signal, stopping)
             # Listening before "ready": a client that connects in between waits in the backlog.
             _log.info("ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers))
             tell("ready")
-            await _somebody(stopping, [*sockets, *self._loopback, *self._listening_elsewhere()])
-            if not stopping.is_set():
-                try:
-                    rooms = await self._built(audit, ledger, stopping, sockets)
-                except Exception as error:  # noqa: BLE001 - told to whoever waits, and raised
-                    _log.error("nothing can be answered: %s", error)
-                    background.cancel_scope.cancel()
-                    return error
-                gc.freeze()  # all that was imported stays, and is not looked at again: 0.1 s each time
-                gc.enable()
+            try:
+                await _somebody(stopping, [*sockets, *self._loopback, *self._listening_elsewhere()])
+                rooms = None if stopping.is_set() else await self._built(audit, ledger, stopping, sockets)
+            except Exception as error:  # noqa: BLE001 - told to whoever waits, and raised
+                _log.error("nothing can be answered: %s", error)
+                background.cancel_scope.cancel()
+                return error
+            gc.freeze()  # all that was imported stays, and is not looked at again: 0.1 s each time
+            gc.enable()
+            if rooms is not None:
                 await rooms.serve()
             background.cancel_scope.cancel()
         await audit.daemon_stopped(__version__)
@@ -165,8 +166,9 @@ async def _somebody(stopping: anyio.Event, listeners: Sequence[socket.socket]) -
                 waiting.start_soon(wait, functools.partial(anyio.wait_readable, listener))
 
 
-async def _stop_on_signal(stopping: anyio.Event) -> None:
+async def _stop_on_signal(stopping: anyio.Event, *, task_status: TaskStatus[None]) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for number in signals:
             _log.info("told to stop by %s", signal.Signals(number).name)
             stopping.set()
