@@ -18,14 +18,13 @@ import base64
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, final
 
 import msgspec
 
 from aileron.api.approvals import Decision, PreviewRequest, SealedPreview
 from aileron.approver.box import Recipient
 from aileron.approver.keyfile import ApproverKey
-from aileron.approver.security_key import SecurityKeys
 from aileron.model.decision import (
     DecisionStatement,
     HeadStatement,
@@ -36,6 +35,9 @@ from aileron.model.decision import (
     moment,
 )
 from aileron.model.preview import Preview, shown_digest
+
+if TYPE_CHECKING:  # the daemon signs on the page, and has nothing to do with devices
+    from aileron.approver.security_key import SecurityKeys
 
 __all__ = ["PREVIEW_S", "PreviewAsked", "ReadingKey", "signed_decision"]
 
@@ -107,10 +109,10 @@ def signed_decision(
 
 def _signed(by: ApproverKey | SecurityKeys | ReadingKey, about: Callable[[str], _S]) -> tuple[_S, str]:
     """The statement that names whoever signs it, and their signature."""
-    if isinstance(by, SecurityKeys):
-        return by.sign(about)
-    statement = about(by.key_id)
-    return statement, by.sign(statement)
+    if isinstance(by, ApproverKey | ReadingKey):
+        statement = about(by.key_id)
+        return statement, by.sign(statement)
+    return by.sign(about)
 
 
 @final

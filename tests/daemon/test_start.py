@@ -291,6 +291,17 @@ FIRST_USED_LATER = {
     *("aileron.daemon.notify", "aileron.daemon.packages", "aileron.daemon.rooms", "aileron.daemon.secrets"),
 }
 """Packages and modules that no start of a daemon imports."""
+USED_SELDOM = {
+    *(
+        "aileron.approver.isolation",
+        "aileron.approver.security_key",
+        "aileron.importing",
+        "aileron.mcp.server",
+        "asyncssh",
+    ),
+    *("fido2", "jinja2", "jsonschema", "nacl", "rich", "tomlkit", "typer"),
+}
+"""Packages and modules that the rooms do without, too."""
 MOST_IMPORTED = 325
 """Modules, Python's own included: there were 900."""
 
@@ -317,6 +328,7 @@ def test_a_start_imports_no_room(bare_home: DaemonHome, tmp_path: Path) -> None:
     assert [name for name in at_start if _is_one_of(name, FIRST_USED_LATER)] == []
     assert len(at_start) <= MOST_IMPORTED
     assert {"aileron.daemon.rooms", "starlette", "cryptography"} <= set(later)
+    assert [name for name in later if _is_one_of(name, USED_SELDOM)] == []
 
 
 def _imported(path: Path) -> list[str]:
