@@ -8,7 +8,6 @@ import json
 import os
 import select
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -24,6 +23,7 @@ from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT, memory_file, program
 from tests.sandbox.processes import AHEAD, below
 from tests.sandbox.seen import Seen
+from tests.support.waiting import wait_still
 
 pytestmark = pytest.mark.jail
 Jailed = Callable[..., Seen]
@@ -270,41 +270,40 @@ def test_a_wait_that_is_over_leaves_it_running(template: Template) -> None:
         child.wait(5)
 
 
-def _left_before_its_end(template: Template, child: Child) -> bool:
-    """Follow it to its end; whether it had left before that. No frame comes after it has."""
-    was_early = False
-    while child.ending is None:
-        assert select.select([template], [], [], 10)[0]
+def _has_left(template: Template, child: Child) -> bool:
+    if select.select([template], [], [], 0)[0]:
         template.pump()
-        if child.has_left and child.ending is None:
-            was_early = True
-    assert child.has_left
-    return was_early
+    return child.has_left
 
 
 @pytest.mark.skipif(not TELLS_WHO_LEFT, reason="Linux before 6.11: a listener hangs up when the last process is reaped")
 def test_one_that_can_do_nothing_any_more_is_known_before_its_end(template: Template) -> None:
-    """300 MiB take some 50 ms to be taken down, and the last system call comes before that."""
-    with _child(template, "hold_and_leave", 300, policy=Policy(memory_bytes=512 << 20)) as child:
-        assert _left_before_its_end(template, child)
+    """300 MiB take some 50 ms to be taken down, and the last system call comes before that. A busy machine may look too late."""
+    for _ in range(5):
+        with _child(template, "hold_and_leave", 300, policy=Policy(memory_bytes=512 << 20)) as child:
+            while not child.has_left:
+                assert select.select([template], [], [], 10)[0]
+                template.pump()
+            was_early = child.ending is None
 
-        assert isinstance(child.ending, Exited)
-        assert json.loads(os.read(child.frames_out, 1 << 16)) == {"loot": "said"}
+            assert isinstance(child.wait(10), Exited)
+            assert json.loads(os.read(child.frames_out, 1 << 16)) == {"loot": "said"}
+        if was_early:
+            break
+    assert was_early
 
 
 def test_whose_first_thread_has_ended_has_not_left(template: Template) -> None:
     """The process looks as if it were gone, and another thread of it can still do anything."""
-    with _child(template, "leave_a_thread", 0.3) as child:
+    with _child(template, "leave_a_thread") as child:
         assert json.loads(_heard(child)) == {"loot": "said"}
-        until = time.monotonic() + 0.2
-        while (left_s := until - time.monotonic()) > 0:
-            if select.select([template], [], [], left_s)[0]:
-                template.pump()
-            assert not child.has_left
-        _left_before_its_end(template, child)
+        assert not wait_still(lambda: _has_left(template, child), "it leaves or stays", for_s=0.2)
+        os.write(child.frames_in, b"x")
+        ending = child.wait(10)
 
-        assert isinstance(child.ending, Exited)
-        assert child.ending.code == 7
+        assert isinstance(ending, Exited)
+        assert ending.code == 7
+        assert child.has_left
 
 
 def test_a_confinement_that_fails_runs_nothing(template: Template, tmp_path: Path) -> None:
