@@ -73,10 +73,10 @@ def test_a_cell_is_the_process_that_was_started_for_it(tmp_path: Path) -> None:
         assert stub.process.returncode is not None
 
 
-@pytest.fixture
-def etc(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def etc(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A directory with more that is closed to others than a datagram holds, one of them with a name that is no text."""
-    made = tmp_path / "etc"
+    made = tmp_path_factory.mktemp("stub") / "etc"
     for number in range(400):
         folder = made / f"{number:03}-{'x' * 60}"
         folder.mkdir(parents=True)
@@ -121,12 +121,15 @@ def test_what_was_found_long_ago_is_looked_for_again(etc: str, monkeypatch: pyte
     with Stub.start([etc]) as at_once, Stub.start([etc]) as later:
         for stub in (at_once, later):
             select.select([stub.control], [], [], DEADLINE_S)
-        (Path(etc) / "another").touch(mode=0o600)
+        another = Path(etc) / "another"
+        another.touch(mode=0o600)
         before = at_once.closed
         monkeypatch.setattr("aileron_sandbox.cell.stub.FRESH_S", 0.0)
+        after = later.closed
+        another.unlink()
 
-        assert f"{etc}/another" not in before[0]
-        assert f"{etc}/another" in later.closed[0]
+        assert str(another) not in before[0]
+        assert str(another) in after[0]
 
 
 def test_who_does_not_say_what_it_found_hides_nothing(etc: str, tmp_path: Path) -> None:

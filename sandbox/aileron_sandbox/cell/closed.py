@@ -30,13 +30,13 @@ _MAX_OF_ONE: Final = 64
 """Masks in one directory: above that, all of it is masked. Each mask is a mount of the cell."""
 
 
-def closed_below(tops: Iterable[str]) -> Closed:
-    """What of these directories is. A top that is no directory, or a link, has nothing."""
+def closed_below(tops: Iterable[str], most: int = _MAX_ENTRIES) -> Closed:
+    """Return what of these directories is; `most` entries of each are looked at. What is no directory, or a link, has nothing."""
     closed: list[str] = []
     unseen: list[str] = []
     for top in tops:
         if os.path.isdir(top) and not os.path.islink(top):
-            found, left_out = _closed_of_one(top)
+            found, left_out = _closed_of_one(top, most)
             closed += _gathered(found)
             unseen += left_out
     return tuple(closed), tuple(unseen)
@@ -53,13 +53,12 @@ def decode_closed(data: bytes) -> Closed:
     return closed, unseen
 
 
-def _closed_of_one(top: str) -> tuple[list[str], list[str]]:
+def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
     """Links are passed over: they lead to what is looked at by itself, or is not there. A directory that we cannot read either,
     nobody in the cell can.
     """
     found: list[str] = []
     directories = [top]
-    left = _MAX_ENTRIES
     for number, directory in enumerate(directories):  # grows meanwhile
         try:
             entries = os.scandir(directory)
