@@ -768,7 +768,7 @@ _PASSIVE: Final = (
     )),
 )  # fmt: skip
 """Hidden files known to run nothing: patterns, marks, results. Files of .git that git obeys have their own rows."""
-_LIKE_SETTINGS: Final = re.compile(
+_LIKE_SETTINGS: Final = (
     r"(?:.*/)?(?:"
     r"\.(?:[^/]+/)*[^/]+"  # hidden, or in a hidden folder
     r"|[A-Za-z_-]{2,}rc"
@@ -776,15 +776,14 @@ _LIKE_SETTINGS: Final = re.compile(
     r"|[A-Z][a-z]+file|(?!(?:README|LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|AUTHORS|CONTRIBUTORS|MAINTAINERS|CHANGELOG|CHANGES|NEWS"
     r"|HISTORY|TODO|INSTALL|HACKING|THANKS|CREDITS|PATENTS|VERSION|CONTRIBUTING|CODEOWNERS|OWNERS|HEAD)$)[A-Z]{3,}"
     r")"
-    r"|[^/]+\.(?:toml|ini|cfg|cnf|json[c5]?|ya?ml|xml|properties|plist|kdl|hcl|ron|lock|nix|neon|edn|exs|rake)",  # at the top
-    re.DOTALL,
+    r"|[^/]+\.(?:toml|ini|cfg|cnf|json[c5]?|ya?ml|xml|properties|plist|kdl|hcl|ron|lock|nix|neon|edn|exs|rake)"  # at the top
 )
 """Names by which tools find what they obey. At the top of a project, the formats that they are written in count as well."""
 
 
 def _is_like_settings(path: str) -> bool:
     """Return whether a file that no row matches looks like settings that some tool obeys."""
-    return _LIKE_SETTINGS.fullmatch(path) is not None and _passive().fullmatch(path) is None
+    return re.fullmatch(_LIKE_SETTINGS, path, re.DOTALL) is not None and _passive().fullmatch(path) is None
 
 
 @functools.cache
@@ -813,12 +812,13 @@ def matching(globs: Iterable[str]) -> re.Pattern[str]:
 
 
 _ORDER: Final = {kind: number for number, kind in enumerate(KINDS)}
-_SAMPLE: Final = re.compile(r"(?:.*/)?\.git/(?:.*/)?hooks/[^/]+\.sample", re.DOTALL)
+_SAMPLE: Final = r"(?:.*/)?\.git/(?:.*/)?hooks/[^/]+\.sample"
 
 
 def _is_sample(one: Candidate) -> bool:
     """A hook that `git init` leaves: git runs none of this ending, githooks(5), and a dozen would hide those that it runs."""
-    return _SAMPLE.fullmatch(one.path) is not None or (one.git_kind == "git hook" and one.path.endswith(".sample"))
+    is_sample = re.fullmatch(_SAMPLE, one.path, re.DOTALL) is not None
+    return is_sample or (one.git_kind == "git hook" and one.path.endswith(".sample"))
 
 
 @functools.cache

@@ -15,7 +15,6 @@ Source: the file as Claude Code 2.1.332 writes it. Not here: which files there a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -69,6 +68,8 @@ def obeyed_at(name: str, parent: int, contents: Bytes) -> str | None:
     if isinstance(projects, dict):
         kept["projects"] = {path: _without(one, _REMEMBERED_OF_PROJECT) for path, one in projects.items()}
     text = f"{permissions:o} {json.dumps(kept)}"
+    import hashlib  # 2 ms, most of it for OpenSSL, and most agents have no such file
+
     return hashlib.sha256(text.encode()).hexdigest()
 
 
