@@ -96,7 +96,7 @@ class Soaked:
 def soak(invocations: int) -> Soaked:
     """Run so many.
 
-    For a process of its own with one thread: it leaves the user namespace that it was in.
+    For a process of its own with one thread: it leaves the user and the mount namespace that it was in.
     """
     _bound_namespaces()
     with contextlib.ExitStack() as stack:
@@ -134,10 +134,12 @@ def _together(template: Template, programs: list[int]) -> None:
 
 def _bound_namespaces() -> None:
     uid, gid = os.getuid(), os.getgid()
-    kernel.unshare(kernel.CLONE_NEWUSER)
+    # Its mounts are its own from here on: what others mount meanwhile is none of those that are counted.
+    kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
     Path("/proc/self/uid_map").write_text(f"1000 {uid} 1", encoding="ascii")
     Path("/proc/self/gid_map").write_text(f"1000 {gid} 1", encoding="ascii")
+    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     for kind in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
         Path(f"/proc/sys/user/max_{kind}_namespaces").write_text(str(MOST_NAMESPACES), encoding="ascii")
 
