@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aileron.egress import Meter, Reason
+from aileron.egress.decode import PIECE_BYTES
 from aileron.egress.refusal import BadAnswerError
 from aileron.egress.scrub import Needles
 from aileron.egress.tcp import StreamRequest
@@ -312,6 +313,20 @@ def test_a_body_that_is_compressed_and_does_not_say_so_is_searched(how: str, siz
             assert KEY[:8] not in opened.decompress(out) if "two members" not in how else True
         else:
             assert out == packed
+
+
+def test_a_secret_at_the_border_of_a_piece_is_found() -> None:
+    """Zlib takes its last input before it has given out its last output, which is the end of a secret in a body that is cut."""
+    end, tried = KEY[8:], 0
+    for over in range(1, len(end)):
+        packed = zlib.compress(end + b" " * (PIECE_BYTES - len(KEY) - len(end) + over) + KEY, 9)
+        for cut in range(4, 9):
+            if KEY in zlib.decompressobj().decompress(packed[:-cut]):
+                tried += 1
+                body = Unlabelled(Needles([KEY]))
+                with pytest.raises(BadAnswerError):
+                    b"".join([feed(body, packed[:-cut]), *body.finish()])
+    assert tried > len(end)
 
 
 @pytest.mark.parametrize(
