@@ -190,6 +190,12 @@ WRONG = [
         "login needs postgres or mysql logins in [capabilities.credential] logins, and no others",
     ),
     (
+        DATABASE.replace('["bound-at-build"]', '["a.b:1"]').replace('kind = "login"', 'kind = "api_key"'),
+        'logins = ["postgres://bound-at-build"]\n',
+        "",
+        "login needs postgres or mysql logins in [capabilities.credential] logins, and no others",
+    ),
+    (
         DATABASE.replace('["bound-at-build"]', '["a.b:1", "a.b:2"]').replace(
             '"postgres://bound-at-build"', '"postgres://a.b:1", "mysql://a.b:2"'
         ),
