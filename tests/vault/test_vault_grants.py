@@ -310,7 +310,18 @@ def test_signed_in_anew_while_tokens_are_renewed_is_never_half_of_each(vault: Va
 
 
 def test_what_a_provider_gave_overwrites_no_secret_and_is_not_kept_where_it_cannot_be_bound(vault: Vault):
-    """A name that something else has, or a binding that is there: all of it or nothing."""
+    """A name that something else has, or a binding that is there: all of it or nothing.
+
+    A secret that was bound as it is stays, too, where the sign-in would take the place of its binding.
+    """
+    by_hand = msgspec.structs.replace(
+        SIGNED_IN, name=BindingName.parse("oauth2/mail/by-hand"), grant=None, secret="own"
+    )
+    vault.set_secret("own", Secret(OTHER))
+    vault.bind(by_hand)
+    with refused(FailureClass.INVALID_REQUEST):
+        vault.bind_sign_in(msgspec.structs.replace(by_hand, grant=GRANT), tokens().sealed(), replace=True)
+    assert lent(vault, by_hand) == OTHER
     with refused(FailureClass.INVALID_REQUEST) as taken:
         vault.bind_sign_in(msgspec.structs.replace(SIGNED_IN, secret=API_KEY.secret), tokens().sealed())
     assert "stored already" in taken.message
