@@ -234,6 +234,7 @@ class Jails:
         self._starting: Starting | None = starting or Template.begin(runtime, mode=mode)
         self._asked_at = clock()
         self._is_waited_for = anyio.Lock()
+        self._waiting: anyio.CancelScope | None = None
         self._retired: set[_Warm] = set()
         self._started: OrderedDict[_Kind, _Warm] = OrderedDict()  # the one that was used last is last
         self._tasks: TaskGroup | None = None
@@ -261,13 +262,14 @@ class Jails:
             return
         self._start_ahead()
         async with self._is_waited_for:
-            if self._starting is None:  # it is there by now, or cannot be
+            starting = self._starting
+            if starting is None:  # it is there by now, or cannot be
                 return
-            with anyio.move_on_after(_START_S) as waiting:
-                await anyio.wait_readable(self._starting)
-            if waiting.cancelled_caught:
-                self._starting.close()
+            with anyio.move_on_after(_START_S) as self._waiting:
+                await anyio.wait_readable(starting)
+            if self._waiting.cancelled_caught and self._starting is starting:
                 self._starting = None
+                starting.close()
                 raise _no_jail(TimeoutError(f"no answer within {_START_S:.0f} s"), may_pass=True)
             self._warm(policy, runtime)
 
@@ -291,7 +293,7 @@ class Jails:
         return jailed._warm is self._python and jailed._warm is self._warm(Policy(), None)
 
     async def serve(self) -> None:
-        """Wake those who wait. Ends only by cancellation."""
+        """Wake those who wait, and end templates that nobody uses. Ends only by cancellation."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 if self._python is not None:
@@ -432,6 +434,8 @@ class Jails:
 
     def _use(self, starting: Starting) -> _Warm:
         """Whoever is opened from now on is opened in this one. JailUnavailable."""
+        if self._waiting is not None:
+            self._waiting.cancel()  # the answer is read here, and nobody else hears of it
         self._python = python = _Warm(starting.finish(), self._clock())
         if self._tasks is not None:
             self._tasks.start_soon(self._serve_python, python)

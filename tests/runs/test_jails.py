@@ -141,11 +141,14 @@ async def test_one_that_cannot_be_replaced_now_is_replaced_by_the_next_run(pytho
                 filled.callback(os.close, os.open("/dev/null", os.O_RDONLY))
         os.kill(template, signal.SIGKILL)
 
-        async def is_unavailable() -> bool:
-            return await _why_not(jails, python_program) == FailureClass.SANDBOX_UNAVAILABLE
+        def is_noticed() -> bool:
+            try:
+                return not jails.layers
+            except AileronError:
+                return True
 
-        await wait_until_async(is_unavailable, "there is no jail")
-        assert await is_unavailable()
+        await wait_until_async(is_noticed, "the end of the template is noticed")
+        assert await _why_not(jails, python_program) == FailureClass.SANDBOX_UNAVAILABLE
         await filled.aclose()
 
         assert await _why_not(jails, python_program) is None
@@ -381,6 +384,20 @@ async def test_who_gives_up_waiting_for_a_template_leaves_it_to_the_next(python_
         await _until_gone(_templates() - others)
 
         assert len(started) == 1
+
+
+async def test_who_waits_for_a_template_hears_that_another_has_found_it_ready(python_program: int) -> None:
+    """A caller that cannot leave the loop reads the answer; then nothing comes any more that the first could wait for."""
+    clock, others = _Clock(), _templates()
+    async with _served(clock=clock) as jails:
+        clock.now += IDLE_S
+        jails.end_unused()
+        await _until_gone(_templates() - others)
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(_ran_python, jails, python_program)
+            await anyio.wait_all_tasks_blocked()
+            assert jails.layers
+        assert len(_templates() - others) == 1
 
 
 async def _ended(jails: Jails, jailed: Jailed, ended: list[Jailed]) -> None:
