@@ -180,9 +180,14 @@ class Supervisor:
 
     def maybe_fetch(self, kind: type[_T], path: str) -> _T | None:
         """The same for a look at a daemon that may not be there: None, and none is started."""
+        answer = self.maybe_look(path)
+        return None if answer is None else read(kind, answer.body)
+
+    def maybe_look(self, path: str) -> Answer | None:
+        """The answer of a daemon that may not be there, as it came: None, and none is started. Problem for a failure."""
         self._check_here(self._client)
         try:
-            return read(kind, checked(self._client.ask("GET", path)).body)
+            return checked(self._client.ask("GET", path))
         except (FileNotFoundError, ConnectionRefusedError):
             return None
         except (DaemonUnreachable, OSError, ValueError) as error:

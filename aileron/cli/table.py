@@ -24,6 +24,7 @@ __all__ = [
     "Group",
     "Single",
     "check_in_cell",
+    "import_msgspec",
     "imported",
 ]
 
@@ -137,17 +138,22 @@ COMMANDS: Final[dict[str, Single | Group]] = {
 }
 
 
+_LOOK_FIRST: Final = frozenset({"daemon"})
+"""Modules of commands that look whether a daemon runs, and read nothing of one that does not: they call `import_msgspec`."""
+
+
 def imported(function: str) -> Command:
     """The function of MODULE.NAME."""
     import importlib
 
-    _import_msgspec()
     module, _, name = function.partition(".")
+    if module not in _LOOK_FIRST:
+        import_msgspec()
     found: Command = getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
     return found
 
 
-def _import_msgspec() -> None:
+def import_msgspec() -> None:
     """Import msgspec without typing_extensions, and inspect with it: 6 ms. What it takes from there, `typing` has since 3.11."""
     import sys
 

@@ -462,6 +462,11 @@ def test_a_run_imports_nothing_dear(fake: FakeDaemon, home: Path, answer: tuple[
     assert imported(home, "run", "act", "text=x", "--json") & DEAR == set()
 
 
+def test_a_look_for_a_daemon_that_does_not_run_imports_nothing_dear(tmp_path: Path):
+    """`daemon start` looks first, and has nothing to read in the home that it starts a daemon for."""
+    assert imported(tmp_path / "none", "daemon", "status") & DEAR == set()
+
+
 def test_what_is_dear_is_seen_where_it_is_used(fake: FakeDaemon, home: Path):
     """The control of the test above: wrong words need typer."""
     assert {"typer", "inspect"} <= imported(home, "status", "--no-such")

@@ -8,17 +8,19 @@ import select
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-from aileron.api.daemon import Status, Stopping
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Option
 from aileron.cli.problem import FAILED, UNREACHABLE, Problem
-from aileron.cli.supervisor import Supervisor
+from aileron.cli.supervisor import Supervisor, read
+from aileron.cli.table import import_msgspec
 from aileron.client import START_DEADLINE_S, Client, DaemonUnreachable, home_directory
 from aileron.model.visible import visible_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aileron.api.daemon import Status
 
 __all__ = ["install", "logs", "restart", "start", "status", "stop", "uninstall"]
 
@@ -32,18 +34,17 @@ _LOOK_AGAIN_S = 0.1
 def start() -> None:
     """Start the daemon, unless it is already running."""
     supervisor = Supervisor()
-    running = supervisor.maybe_fetch(Status, "/v1/status")
-    if running is None:
-        client = Client(supervisor.home)
-        try:
-            client.start()
-        except (DaemonUnreachable, OSError) as error:
-            raise Problem.unreachable(str(error)) from None
-        # Asked for its status, it would build the rooms, for which nobody waits yet.
-        pid = client.announced_pid() or supervisor.fetch(Status, "GET", "/v1/status").pid
-        output.note(f"started, pid {pid}")
-    else:
+    if (running := _maybe_status(supervisor)) is not None:
         output.note(f"already running, pid {running.pid}")
+        return
+    client = Client(supervisor.home)
+    try:
+        client.start()
+    except (DaemonUnreachable, OSError) as error:
+        raise Problem.unreachable(str(error)) from None
+    # Asked for its status, it would build the rooms, for which nobody waits yet.
+    pid = client.announced_pid() or _status(supervisor).pid
+    output.note(f"started, pid {pid}")
 
 
 def stop() -> None:
@@ -54,7 +55,7 @@ def stop() -> None:
     supervisor = Supervisor()
     ended: int | None = None
     try:
-        running = supervisor.maybe_fetch(Status, "/v1/status")
+        running = _maybe_status(supervisor)
     except Problem as problem:  # it runs, and cannot say how: with a vault's file that is damaged, for instance
         if problem.exit_code == UNREACHABLE:
             raise
@@ -63,6 +64,8 @@ def stop() -> None:
             output.note("no daemon is running")
             return
         ended = _watch(running.pid)
+    from aileron.api.daemon import Stopping
+
     try:
         supervisor.fetch(Stopping, "POST", "/v1/stop", look="aileron daemon status")
         if ended is not None and not select.select([ended], [], [], _STOP_S)[0]:
@@ -88,7 +91,7 @@ def restart() -> None:
         output.note(f"started by systemd, pid {_wait_started(supervisor).pid}")
     else:
         start()
-    if is_vault_locked(supervisor.fetch(Status, "GET", "/v1/status")):
+    if is_vault_locked(_status(supervisor)):
         output.note("the vault is locked: aileron vault unlock")
 
 
@@ -97,7 +100,7 @@ def status(as_json: AsJson = False) -> None:
 
     Exit code 69 means that it is not.
     """
-    running = Supervisor().maybe_fetch(Status, "/v1/status")
+    running = _maybe_status(Supervisor())
     if running is None:
         raise not_running()
     if as_json:
@@ -134,7 +137,7 @@ def install() -> None:
 
     supervisor, service = Supervisor(), Service()
     service.check_systemd()
-    running = supervisor.maybe_fetch(Status, "/v1/status")
+    running = _maybe_status(supervisor)
     service.write(supervisor.home)
     output.note(f"written: {service.path}")
     if not service.has_manager():
@@ -195,11 +198,29 @@ def not_running() -> Problem:
     )
 
 
+def _status(supervisor: Supervisor) -> Status:
+    return supervisor.fetch(_type_of_status(), "GET", "/v1/status")
+
+
+def _maybe_status(supervisor: Supervisor) -> Status | None:
+    """The status of a daemon that may not run."""
+    answer = supervisor.maybe_look("/v1/status")
+    return None if answer is None else read(_type_of_status(), answer.body)
+
+
+def _type_of_status() -> type[Status]:
+    """Imported for a daemon that runs: whoever starts one waits for half as much without."""
+    import_msgspec()
+    from aileron.api.daemon import Status
+
+    return Status
+
+
 def _wait_started(supervisor: Supervisor) -> Status:
     """What it says of itself, once the service has it ready. Problem where that takes too long."""
     until = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < until:
-        if (running := supervisor.maybe_fetch(Status, "/v1/status")) is not None:
+        if (running := _maybe_status(supervisor)) is not None:
             return running
         time.sleep(_LOOK_AGAIN_S)
     raise Problem.unreachable(
