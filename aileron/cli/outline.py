@@ -93,7 +93,7 @@ class _Outlines:
     def _import(
         self, name: str, _: Any = None, __: Any = None, names: Sequence[str] | None = None, level: int = 0
     ) -> Any:
-        """What `import` calls in an outline; there are no relative imports."""
+        """Do what `import` asks for in an outline; there are no relative imports."""
         if name in self.as_they_are:
             return __import__(name, None, None, names or (), level)
         if name.startswith(f"{PACKAGE}."):
