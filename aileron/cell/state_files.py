@@ -15,6 +15,8 @@ Source: the file as Claude Code 2.1.332 writes it. Not here: which files there a
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import stat
@@ -68,9 +70,17 @@ def obeyed_at(name: str, parent: int, contents: Bytes) -> str | None:
     if isinstance(projects, dict):
         kept["projects"] = {path: _without(one, _REMEMBERED_OF_PROJECT) for path, one in projects.items()}
     text = f"{permissions:o} {json.dumps(kept)}"
-    import hashlib  # 2 ms, most of it for OpenSSL, and most agents have no such file
+    return _sha256(text.encode())
 
-    return hashlib.sha256(text.encode()).hexdigest()
+
+def _sha256(data: bytes) -> str:
+    """Hash with CPython's own code: hashlib loads OpenSSL for the same answer, for 2 ms that an agent waits before it begins."""
+    for name in ("_sha2", "_sha256"):  # as of Python 3.12, and before
+        with contextlib.suppress(ImportError):
+            return str(importlib.import_module(name).sha256(data).hexdigest())
+    import hashlib  # another interpreter
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def _without(value: Any, keys: Collection[str]) -> Any:

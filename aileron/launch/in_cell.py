@@ -14,7 +14,6 @@ Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what it sees (sights.py)
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import time
@@ -54,12 +53,14 @@ class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
     open_session: Callable[[], LaunchSession]
 
 
-@dataclasses.dataclass(frozen=True)
-class LaunchSession:
-    """What is known of the session of a launch, when it is open."""
+class LaunchSession(msgspec.Struct, frozen=True):
+    """What is known of the session of a launch, when it is open. The token is a secret, which no repr has."""
 
     id: str
-    token: str = dataclasses.field(repr=False)
+    token: str
+
+    def __repr__(self) -> str:
+        return f"LaunchSession(id={self.id!r})"
 
 
 def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> int:

@@ -19,7 +19,6 @@ Source: docs/adr/0062-the-agent-in-a-cell.md, docs/reference/cli.md. Not here: h
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import os
@@ -144,8 +143,7 @@ class Missing(msgspec.Struct, frozen=True):
     is_directory: bool
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sights:
+class Sights(msgspec.Struct, frozen=True, kw_only=True):
     """One cell: how it is made, what is executed in it, and what is to be said about it.
 
     `executes` are files that it can write and that run something outside, later. `project` is the folder as it is outside.
@@ -154,11 +152,15 @@ class Sights:
     policy: CellPolicy
     program: str
     arguments: tuple[str, ...]
-    environment: Mapping[str, str] = dataclasses.field(repr=False)
+    environment: Mapping[str, str]
+    """It can hold credentials, and no repr has it."""
     project: str
     missing: tuple[Missing, ...] = ()
     executes: tuple[Executes, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Sights(program={self.program!r}, project={self.project!r}, policy={self.policy!r})"
 
     @property
     def readable(self) -> tuple[str, ...]:

@@ -340,7 +340,7 @@ LATE = {"aileron.cell.compare", "aileron.cell.executes"}
 """Modules that read what has changed."""
 NEEDLESS = {
     *("aileron.cell.git_config", "aileron.cell.terminal_filter", "aileron.cell.overlay", "aileron_sandbox.jail"),
-    *("secrets", "random", "asyncio", "tempfile"),
+    *("secrets", "random", "asyncio", "tempfile", "hashlib", "_hashlib"),
 }
 """Modules that an agent without a terminal and an overlay, which changes nothing, does not need."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from aileron.cell.executes import matching
 from aileron.launch.agents import AGENTS
+from aileron.launch.in_cell import LaunchSession
 from aileron.launch.places import SECRET_IN_HOME
 from aileron.launch.sights import CellOptions, CellRefused
 from aileron.launch.ways import resolved_below
@@ -1046,3 +1047,12 @@ def test_names_of_one_folder_are_resolved_as_each_by_itself(tmp_path: Path) -> N
     ]
 
     assert list(resolved_below(str(home), names)) == [os.path.realpath(home / name) for name in names]
+
+
+def test_no_repr_has_what_may_be_a_secret(place: Place) -> None:
+    """The environment of a cell, and the token of its session, which are there to be used."""
+    cell, session = place.cell(LANG="canary-value"), LaunchSession("ses-1", "ail_canary")
+
+    assert (cell.environment["LANG"], session.token) == ("canary-value", "ail_canary")
+    assert "canary" not in f"{cell} {cell!r} {session} {session!r}"
+    assert str(place.project) in repr(cell)
