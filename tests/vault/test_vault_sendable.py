@@ -74,9 +74,11 @@ def test_what_is_bound_for_a_host_could_be_sent_there_and_nothing_else(opened: V
 
 
 def test_a_binding_of_which_nobody_kept_what_it_reaches_could_be_sent_anywhere(opened: Vault):
-    """While it is locked too: then nothing is asked at all."""
+    """While it is locked too: then nothing is asked at all. So it could before it was bound anew for one host."""
     assert API_KEY.reach is None
     opened.bind(API_KEY)
+    assert (sent(opened, ELSEWHERE), opened.may_be_bound(ELSEWHERE)) == ([OTHER], True)
+    opened.bind(msgspec.structs.replace(API_KEY, reach=BOUND.reach), replace=True)
     assert (sent(opened, ELSEWHERE), opened.may_be_bound(ELSEWHERE)) == ([OTHER], True)
     opened.lock()
     with refused(FailureClass.VAULT_LOCKED):
