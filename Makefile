@@ -15,9 +15,9 @@ JAIL_TESTS := tests/sandbox tests/daemon tests/runs tests/cli tests/launch tests
 COUNTED_TESTS := tests/attacks
 # Of the repository's files: the same whatever Python reads them.
 FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
-# Of the console, the longest: every question in every state. `make check` has the others.
-SCREEN_TESTS := $(addprefix tests/tui/test_,console.py contrast.py malformed_answers.py plain.py plain_several.py safety_rules.py \
-    ten_screens.py)
+# The longest of those that need no jail, a third of what they compute: `make check` has the others.
+LONG_TESTS := tests/tui tests/audit/test_audit_verify.py tests/ci/test_shards.py tests/gateway/test_inject.py \
+    tests/importing/test_hostile_documents.py tests/review/test_long_values.py
 # What depends on the version of Python, with the reasons.
 NEWER_TESTS = $(shell $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("tests/newer.toml", "rb"))["run"])')
 # At servers of Debian's, which are not in the root with a newer Python.
@@ -86,7 +86,7 @@ counted-tests: $(VENV)/.dev
 	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(COUNTED_TESTS)
 
 check: MARKED := -m "not jail"
-check: LEFT_OUT := $(SCREEN_TESTS)
+check: LEFT_OUT := $(LONG_TESTS)
 check: lint fast-tests
 
 lint: $(VENV)/.dev
