@@ -29,8 +29,8 @@ import pytest
 __all__ = ["pytest_addoption", "pytest_runtestloop"]
 
 _NUMBER: Final = struct.Struct("=I")
-_SILENT_S: Final = 600.0
-"""Without a word from any shard. A test has 120 s for each of its phases, and may be tried twice."""
+_SILENT_S: Final = 2_000.0
+"""Without a word from any shard: no test has more than half an hour, and most have two minutes."""
 _END_S: Final = 60.0
 """For a shard to end once it has said that it does: threads of the interpreter's own end with it."""
 
