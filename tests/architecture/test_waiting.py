@@ -26,7 +26,7 @@ SLEEPS: Final = {
         3,
         "two are there until they are ended, one meets a process at many moments of its birth",
     ),
-    "tests/sandbox/probes/attempts.py": (5, "is there until it is ended"),
+    "tests/sandbox/probes/attempts.py": (4, "is there until it is ended"),
     "tests/support/attended_agents.py": (1, "is there until it is ended"),
     "tests/support/connectors/kept_frames/kept_frames.py": (1, "sees nothing of ours but a file, in its jail"),
     "tests/support/connectors/mail_login/connector.py": (1, "is there until it is ended"),
