@@ -54,7 +54,7 @@ class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchSession(msgspec.Struct, frozen=True):
-    """What is known of the session of a launch, when it is open. The token is a secret, which no repr has."""
+    """The open session of a launch. Its token is a secret, and not in its repr."""
 
     id: str
     token: str

@@ -153,7 +153,7 @@ class Sights(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
-    """It can hold credentials, and no repr has it."""
+    """Variables, which can hold credentials: not in the repr."""
     project: str
     missing: tuple[Missing, ...] = ()
     executes: tuple[Executes, ...] = ()
