@@ -1,4 +1,4 @@
-"""What `.ci/run` prints at its end: seconds and processor time of targets and of files of tests."""
+"""Seconds and processor time of targets and of files of tests, which `.ci/run` prints at its end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ran(*command: str, expect: int = 0) -> str:
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
-    """All lines that are in the folder."""
+    """Read the lines that are in the folder."""
     return [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
 
 

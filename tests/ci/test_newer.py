@@ -1,4 +1,4 @@
-"""What runs with a newer Python: a list, with a reason for each, that no room drops out of."""
+"""The list of what runs with a newer Python: a reason for each, and no room drops out of it."""
 
 from __future__ import annotations
 

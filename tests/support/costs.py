@@ -34,7 +34,7 @@ _SUBSYSTEM: Final = "cpuacct"
 
 
 class _Meter:
-    """What this process and all that it starts have used, from now on."""
+    """A meter of the processor time of this process and of all that it starts, from now on."""
 
     def __init__(self) -> None:
         self._group: Path | None = None

@@ -49,7 +49,7 @@ class Tree:
     root: Path
 
     def table(self) -> dict[str, Any]:
-        """What is written down by hand: `shared`, and `rooms` by group."""
+        """The table that is written by hand: `shared`, and `rooms` by group."""
         return tomllib.loads((self.root / _TABLE).read_text(encoding="utf-8"))
 
     def modules(self, group: str) -> set[Path]:
@@ -100,7 +100,7 @@ class Tree:
 
 @dataclasses.dataclass(frozen=True)
 class _Module:
-    """What a module of tests imports and names."""
+    """The modules that a module of tests imports, and the files and folders that it names."""
 
     imported: list[Path]
     named: set[Path]

@@ -145,11 +145,11 @@ class _Shard:
         self.status: int | None = None
 
     def handles(self) -> list[Any]:
-        """All that becomes readable when there is something to see of it."""
+        """Return the handles that become readable when there is something to see of it."""
         return [self._pidfd] if self.heard.closed else [self._pidfd, self.heard]
 
     def reports(self) -> Iterator[dict[str, Any]]:
-        """All that it reports of tests that it has not yet."""
+        """Take the reports of tests that it has sent since the last call."""
         try:
             while not self.heard.closed and self.heard.poll():
                 kind, told = self.heard.recv()
