@@ -14,6 +14,7 @@ Not here: golden screens (tests/support/screens.py), what the real daemon says (
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -37,10 +38,11 @@ from tests.cli.person import APPROVER
 from tests.cli.questions import Approver, plan, question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
 from tests.support.screens import text_of
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import Late, wait_until_async
 
 __all__ = ["Clock", "Shown", "World", "named"]
 
+_LOADS_S: Final = 5.0
 _ASKED_AT: Final = "2026-11-21T04:00:00Z"
 _ROUTE: Final = "/v1/action-approvals"
 
@@ -295,10 +297,16 @@ class Shown:
         await self.until(lambda: unwanted not in self.text)
 
     async def settled(self) -> None:
-        """As when what has come up last stands there long enough."""
-        for _refresh in range(2):  # what comes up with the next refresh has come up
+        """Move the clock until what has come up last has stood there long enough; what is on its way comes up first."""
+        with contextlib.suppress(Late):  # a test may hold an answer back
+            await wait_until_async(lambda: self._why_dead() != "still loading", "it is loaded", within_s=_LOADS_S)
+        for _refresh in range(2):  # what comes up with the next refresh
             await self.pilot.pause()
         self.clock.now += guard.SETTLED_S * 1.1
+
+    def _why_dead(self) -> str | None:
+        """Return why a no is refused however long everything has stood there."""
+        return self.app.guard.refusal(now=math.inf, is_approval=False)
 
     def rested(self) -> None:
         """As if no key was pressed for so long after a prompt was broken off that they count again."""
