@@ -26,7 +26,7 @@ from aileron.egress import Egress
 from aileron.vault.vault import Vault
 from tests.daemon.asking import PAGE, Asking, Watch
 from tests.support.hostile_text import assert_harmless, hostile
-from tests.support.waiting import wait_text_async, wait_until_async
+from tests.support.waiting import give_turns, wait_text_async, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -133,7 +133,7 @@ class Desk:
             ),
             "each notify-send has ended",
         )
-        await anyio.wait_all_tasks_blocked()
+        await give_turns()  # to read the ends of what it said
 
 
 @pytest.fixture
