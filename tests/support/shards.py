@@ -47,14 +47,19 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if number < 2 or session.config.option.collectonly or session.testsfailed:
         return None
     queue = _queue(len(files))
+    temporary = (
+        session.config._tmp_path_factory.getbasetemp()
+    )  # locked by this process, so that no other run removes it
     shards: list[_Shard] = []
-    for _ in range(number):
+    for index in range(number):
         heard, told = Pipe(duplex=False)
         sys.stdout.flush()
         pid = os.fork()
         if not pid:
             for connection in (heard, *(shard.heard for shard in shards)):
                 connection.close()
+            session.config._tmp_path_factory._basetemp = temporary / str(index)
+            (temporary / str(index)).mkdir(mode=0o700)
             return _Reporter(session, told).run(files, queue)
         told.close()
         shards.append(_Shard(pid, heard))
