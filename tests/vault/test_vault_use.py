@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -373,7 +372,7 @@ def test_the_lists_and_the_file_have_an_end(vault: Vault, monkeypatch: pytest.Mo
 
 def test_values_of_the_package_are_frozen(standing: Vault):
     """A loan and a binding cannot be turned into another one on the way."""
-    with VaultLender(standing).lend(use(BASIC)) as loan, pytest.raises(dataclasses.FrozenInstanceError):
+    with VaultLender(standing).lend(use(BASIC)) as loan, pytest.raises(AttributeError):
         loan.username = "mallory"  # type: ignore[misc]
     with pytest.raises(AttributeError):
         BASIC.connector = "github://mallory/x"  # type: ignore[misc]
