@@ -65,9 +65,9 @@ help:
 
 setup: $(VENV)/.dev
 
-# Any target, with a line of what it took in the folder that AILERON_TEST_COSTS names.
+# Any target, with a line of what it took in the folder that AILERON_TEST_COSTS names. Not $(MAKE), whose output is not kept together.
 measured/%:
-	@$(PYTHON) -m tests.support.costs measure $* $(MAKE) --no-print-directory $*
+	@MAKEFLAGS= $(PYTHON) -m tests.support.costs measure $* make --no-print-directory $*
 
 demo: $(VENV)/.demo
 	@$(BIN)/aileron demo

@@ -13,24 +13,26 @@ Source: ip(7), socket(7). A server that takes port 0, or a listening socket, nee
 from __future__ import annotations
 
 import collections
+import os
 import socket
 from typing import Final
 
 __all__ = ["reserve_ports"]
 
-_held: Final[collections.deque[socket.socket]] = collections.deque()
+_held: Final[collections.deque[int]] = collections.deque()
 _MAX_HELD: Final = 64
 """Descriptors. By the time the oldest is let go its server listens, or has ended."""
 
 
 def reserve_ports(count: int, address: str = "127.0.0.1") -> list[int]:
     """Return so many ports of an address of this machine that nobody else is given, all different."""
+    ports = []
     for _port in range(count):
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address, 0))
-        _held.append(sock)
-    ports = [sock.getsockname()[1] for sock in list(_held)[-count:]]
+        ports.append(sock.getsockname()[1])
+        _held.append(sock.detach())  # a descriptor: an open socket would be a warning when this process ends
     while len(_held) > _MAX_HELD:
-        _held.popleft().close()
+        os.close(_held.popleft())
     return ports
