@@ -172,23 +172,23 @@ async def test_both_loopback_addresses_are_ours() -> None:
 
 
 async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It listens at ::1 alone, and waits for us to take the same port at 127.0.0.1: another is taken."""
+    """It takes ::1 once we listen at the same port of 127.0.0.1: another port is taken."""
     if len(_loopbacks()) == 1:
         pytest.skip("this machine has no ::1")
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
-        taken = other.getsockname()[1]
-        asked = iter([taken])
-        real = callback.listening_socket
-        monkeypatch.setattr(
-            callback,
-            "listening_socket",
-            lambda family, address, port: real(family, address, next(asked, 0) if family == socket.AF_INET else port),
-        )
-        made = Callback.opened()
-    try:
-        assert made.port != taken
-    finally:
-        made.close()
+    real, others = callback.listening_socket, contextlib.ExitStack()
+    taken: list[int] = []
+
+    def beside_another(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+        made = real(family, address, port)
+        if not taken:
+            taken.append(made.getsockname()[1])
+            with contextlib.suppress(OSError):  # somebody else has it already, which is as good
+                others.enter_context(socket.create_server(("::1", taken[0]), family=socket.AF_INET6))
+        return made
+
+    monkeypatch.setattr(callback, "listening_socket", beside_another)
+    with others, contextlib.closing(Callback.opened()) as made:
+        assert made.port != taken[0]
 
 
 async def test_without_a_port_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
