@@ -30,6 +30,7 @@ class Foundation(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     home: Home
+    started_at: float
     settings: Settings
     wanted: Settings
     port: int

@@ -67,11 +67,14 @@ _Task = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon's start made, which the rooms are built of. `read` is the stamp of config.toml as it was read; `elsewhere`
-    is what `daemon.listen` asks for: a listening socket, and the names it is asked for by.
+    """Values that the start of the daemon made, and that the rooms are built of.
+
+    `started_at` is in seconds since the epoch, and `read` the stamp of config.toml as it was read. `elsewhere` is what
+    `daemon.listen` asks for: a listening socket, and the names it is asked for by.
     """
 
     home: Home
+    started_at: float
     settings: Settings
     wanted: Settings
     read: files.Stamp | None
@@ -212,6 +215,7 @@ class Rooms:
             home=home,
             settings=start.settings,
             wanted=start.wanted,
+            started_at=start.started_at,
             port=start.port,
             review=review_base(start.port),
             layers=self._jails.layers,

@@ -24,6 +24,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -73,6 +74,7 @@ class _Daemon:
         self, home: Home, wanted: Settings, settings: Settings, read: files.Stamp | None, jails: Jails
     ) -> None:
         self._home = home
+        self._started_at = time.time()
         self._read = read
         self._jails = jails
         self._port, self._loopback = listen_on_loopback(wanted.daemon_port)
@@ -132,6 +134,7 @@ class _Daemon:
         rooms = Rooms(
             Start(
                 home=self._home,
+                started_at=self._started_at,
                 settings=self._settings,
                 wanted=self._wanted,
                 read=self._read,

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ import aileron
 import aileron_sandbox
 from aileron.client import Client, DaemonUnreachable
 from aileron.home import Home
+from aileron.model.timestamp import utc
 from tests.support.home import DaemonHome
 
 pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]
@@ -51,6 +53,14 @@ def test_only_the_user_reaches_the_sockets_and_nobody_attaches(bare_home: Daemon
     assert os.stat(f"/proc/{bare_home.daemon_pid}/environ").st_uid == 0
     limits = Path(f"/proc/{bare_home.daemon_pid}/limits").read_text().splitlines()
     assert next(line for line in limits if "core file" in line).split()[4] == "0"
+
+
+def test_it_started_before_it_was_ready(bare_home: DaemonHome) -> None:
+    """The first request, for which the rooms are built, is later."""
+    Client(bare_home.path).start()
+    ready = utc(time.time())
+
+    assert bare_home.must("GET", "/v1/status")["started_at"] <= ready
 
 
 def test_after_a_kill_the_next_request_starts_another(bare_home: DaemonHome) -> None:

@@ -97,6 +97,7 @@ def build_http(
         in_force=consenting.in_force,
         settings=base.settings,
         layers=base.layers,
+        started_at=base.started_at,
         web=base.review,
     )
     agents = AgentService(

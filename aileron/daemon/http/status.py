@@ -6,7 +6,6 @@ Runs in the daemon. Source: docs/reference/http-api.md.
 from __future__ import annotations
 
 import os
-import time
 
 import anyio.to_thread
 
@@ -46,6 +45,7 @@ class DaemonStatus:
         in_force: SettingsInForce,
         settings: Settings,
         layers: tuple[str, ...],
+        started_at: float,
         web: str,
     ) -> None:
         self._home = home
@@ -59,7 +59,7 @@ class DaemonStatus:
         self._settings = settings
         self._layers = layers
         self._web = web
-        self._started_at = time.time()
+        self._started_at = started_at
 
     def adopt(self, settings: Settings) -> None:
         """These are in force from now on."""
