@@ -72,6 +72,20 @@ def test_files_run_side_by_side_and_tests_of_a_file_in_one_process(run: Run) -> 
     assert (status, "4 passed" in said) == (0, True), said
 
 
+def test_shards_leave_the_temporary_directories_of_other_runs_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Theirs are elsewhere, and gone when they have ended."""
+    root = tmp_path / "root"
+    root.mkdir()
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", str(root))
+    test = "def test_is_elsewhere(tmp_path): assert tmp_path.is_dir() and {root!r} not in str(tmp_path)"
+    status, said = run(dict.fromkeys(("test_a.py", "test_b.py"), test.format(root=str(root))), "--shards=2")
+
+    assert (status, "2 passed" in said) == (0, True), said
+    assert list(root.iterdir()) == []
+
+
 SCOPES = """
 import pytest
 @pytest.fixture(scope="session")

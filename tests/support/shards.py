@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import signal
 import struct
 import sys
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -47,9 +49,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if number < 2 or session.config.option.collectonly or session.testsfailed:
         return None
     queue = _queue(len(files))
-    temporary = (
-        session.config._tmp_path_factory.getbasetemp()
-    )  # locked by this process, so that no other run removes it
+    temporary = Path(tempfile.mkdtemp(prefix="ail-tests-"))
     shards: list[_Shard] = []
     for index in range(number):
         heard, told = Pipe(duplex=False)
@@ -58,12 +58,14 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         if not pid:
             for connection in (heard, *(shard.heard for shard in shards)):
                 connection.close()
-            session.config._tmp_path_factory._basetemp = temporary / str(index)
-            (temporary / str(index)).mkdir(mode=0o700)
+            _own_directory(session.config, temporary / str(index))
             return _Reporter(session, told).run(files, queue)
         told.close()
         shards.append(_Shard(pid, heard))
-    _Watch(session, shards, queue).run()
+    try:
+        _Watch(session, shards, queue).run()
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return True
 
 
@@ -121,6 +123,16 @@ class _Reporter:
         self._told.send(("begins", "the end of the session"))
         yield
         self._told.send(("ended", ""))
+
+
+def _own_directory(config: pytest.Config, directory: Path) -> None:
+    """Have the temporary directories of a shard below one that its parent removes.
+
+    By itself pytest would remove those of earlier runs when it ends, and each shard would do that at the same time as the others.
+    """
+    directory.mkdir(mode=0o700)
+    factory = config._tmp_path_factory  # type: ignore[attr-defined]
+    factory._given_basetemp = factory._basetemp = directory
 
 
 def _own_streams(config: pytest.Config) -> None:
