@@ -20,10 +20,11 @@ import pytest
 
 from tests.browser.desk import desk
 from tests.browser.person import MIRA
-from tests.browser.test_renewal import end_token, in_background, until
+from tests.browser.test_renewal import end_token, in_background
 from tests.faults.test_full_disk import ROOT, _empty, _fill, _ways_to_mount
 from tests.support.browser import Browser, needs_browser
 from tests.support.provider import Provider
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.jail]
 
@@ -74,7 +75,7 @@ def _scenario(disk: Path) -> dict[str, Any]:
             _empty(disk)
             provider.fault(hold=True)
             thread, _came = in_background(at_desk)
-            until(provider.held, "the provider has answered")
+            wait_until(provider.held, "the provider has answered")
             _fill(disk)
             provider.release()
             thread.join(60)

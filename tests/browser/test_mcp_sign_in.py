@@ -17,7 +17,6 @@ import pytest
 
 from tests.browser.conftest import Known
 from tests.browser.person import MIRA, NOOR, agrees, signs_in
-from tests.browser.test_renewal import until
 from tests.cli.command import Command
 from tests.support.browser import Browser
 from tests.support.canary import scan
@@ -25,6 +24,7 @@ from tests.support.home import daemon_home
 from tests.support.mcp_server import Guarded, app_of, serving
 from tests.support.memories import descendants_of, memory_of
 from tests.support.provider import Provider
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.jail]
 CONNECTOR: Final = "github://mira/connector-notes"
@@ -117,7 +117,7 @@ def test_a_server_is_imported_by_who_signs_in_and_used_by_who_binds_it(
         waiting = home.asked("notes-wait-for-ever")
         notes.app.tokens.clear()
         home.decide(waiting, "approve")
-        until(lambda: len(notes.app.tokens) == 2, "the tool is listed and called")
+        wait_until(lambda: len(notes.app.tokens) == 2, "the tool is listed and called")
         jails = [memory_of(pid) for pid in descendants_of(home.daemon_pid)]
         leaks = scan([home.path.parent, sources], *(token.encode() for token in provider.tokens()))
 

@@ -14,10 +14,10 @@ import pytest
 
 from tests.browser.desk import MINE, SCOPES, WORK, Desk, desk
 from tests.browser.person import MIRA, NOOR, agrees, signs_in, types_a_code
-from tests.browser.test_renewal import until
 from tests.support.browser import Browser, BrowserError
 from tests.support.provider import CONFIDENTIAL, Provider
 from tests.support.upstream import Upstream, answer
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.jail]
 DONE = "You are signed in."
@@ -90,7 +90,7 @@ def test_no_token_is_in_the_memory_of_a_jail(at_desk: Desk, browser: Browser) ->
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(at_desk.whoami)
         try:
-            until(lambda: at_desk.mail.requests, "the service is asked")
+            wait_until(lambda: at_desk.mail.requests, "the service is asked")
             daemon = psutil.Process(at_desk.home.daemon_pid)
             found = {one.pid: _is_in(one, *tokens) for one in daemon.children(recursive=True)}
             control = _is_in(daemon, *tokens)
