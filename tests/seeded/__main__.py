@@ -122,9 +122,9 @@ def _caught_by(clone: _Clone, fault: Fault) -> str:
         failed = clone.failures(fault.caught_by, "-x")
     finally:
         clone.take_out()
-    caught = next((one["test"] for one in failed if one["asserts"]), None)
+    caught = next((verdict["test"] for verdict in failed if verdict["asserts"]), None)
     if caught is None:
-        how = ", ".join(f"{one['test']} {one['how']}" for one in failed) or "its tests pass"
+        how = ", ".join(f"{verdict['test']} {verdict['how']}" for verdict in failed) or "its tests pass"
         raise ValueError(f"NOT CAUGHT: {how}")
     return str(caught)
 
@@ -133,7 +133,7 @@ def _check_control(clone: _Clone, chosen: Sequence[Fault]) -> list[str]:
     """Return what is wrong with the tests themselves: without a fault, each has to pass."""
     tests = dict.fromkeys(test for fault in chosen for test in fault.caught_by)
     try:
-        return [f"without a fault: {one['test']} {one['how']}" for one in clone.failures(tests)]
+        return [f"without a fault: {verdict['test']} {verdict['how']}" for verdict in clone.failures(tests)]
     except ValueError as error:
         return [f"without a fault: {error}"]
 
