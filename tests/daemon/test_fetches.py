@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import json
 import os
 import random
@@ -838,14 +837,11 @@ def test_an_update_of_many_lines_does_not_hold_the_daemon_up(own: DaemonHome, pu
     publisher.action("say", "1.1.0", [pin], body=sides[1])
 
     begun = own.must("POST", "/v1/fetches", {"what": "update", "name": "say"})
-    answered = itertools.count()
 
-    def is_over() -> bool:
-        next(answered)
-        return bool(own.must("GET", f"/v1/fetches/{begun['fetch']}?wait=0", wait_s=300)["status"] != "running")
-
-    wait_until(is_over, "the update ends")
-    assert next(answered) > 5, "others are answered while it goes on"
+    # Held up for as long as the comparison would take, it answers none of these before their deadline.
+    wait_until(
+        lambda: own.must("GET", f"/v1/fetches/{begun['fetch']}?wait=0")["status"] != "running", "the update ends"
+    )
 
 
 def hard_lines(blocks: int, mark: str) -> str:
