@@ -8,13 +8,14 @@ Source: docs/adr/0031-ingress.md. Not here: when it is started again (daemon/htt
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -89,11 +90,13 @@ async def received(sock: socket.socket, size: int) -> bytes:
             await anyio.wait_readable(sock)
 
 
-async def send(sock: socket.socket, packet: bytes) -> None:
-    """One packet, whole. OSError."""
+async def send(sock: socket.socket, packet: bytes, passed: Sequence[socket.socket] = ()) -> None:
+    """Send one packet, whole, and sockets along with it. OSError."""
+    rights = array.array("i", [given.fileno() for given in passed])
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if passed else []
     while True:
         try:
-            sock.send(packet, socket.MSG_DONTWAIT)
+            sock.sendmsg([packet], ancillary, socket.MSG_DONTWAIT)
         except BlockingIOError:
             await anyio.wait_writable(sock)
         else:

@@ -15,19 +15,18 @@ Source: docs/adr/0075-mcp-in-a-process-of-its-own.md; unix(7). Not here: when it
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
 import logging
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Final
 
 import anyio
 import anyio.lowlevel
 
-from aileron.hidden.start import control_of, ended, execute_program, received, started
+from aileron.hidden.start import control_of, ended, execute_program, received, send, started
 from aileron.mcp.channel import is_taken
 from aileron.mcp.messages import (
     MAX_PACKET,
@@ -68,7 +67,7 @@ class ProtocolProcess:
         try:
             with theirs:
                 async with self._handing:  # one waits for the socket, and the others for that one
-                    await self._send(message, [given, theirs])
+                    await send(self._control, encode(message), [given, theirs])
                     self._handed += 1
             if await is_taken(ours):
                 return ours
@@ -83,7 +82,7 @@ class ProtocolProcess:
     async def tell(self, message: Message) -> None:
         """Say something that no agent comes with. OSError where it has gone."""
         async with self._handing:
-            await self._send(message, ())
+            await send(self._control, encode(message))
 
     async def wait_over(self) -> bool:
         """Return whether nobody needs it any more, once that is so, or once it has gone or said what it cannot say."""
@@ -98,17 +97,6 @@ class ProtocolProcess:
         except (OSError, MessageError) as error:
             _log.error("the process that speaks with agents ended, or said what is none of its messages: %s", error)
         return False
-
-    async def _send(self, message: Message, sockets: Sequence[socket.socket]) -> None:
-        descriptors = array.array("i", [sock.fileno() for sock in sockets])
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if sockets else []
-        while True:
-            try:
-                self._control.sendmsg([encode(message)], ancillary, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                await anyio.wait_writable(self._control)
-            else:
-                return
 
 
 @contextlib.asynccontextmanager
