@@ -12,10 +12,9 @@ import pytest
 
 from tests.support.home import DaemonHome, daemon_home, word
 from tests.support.impatient_daemon import impatient_daemon
-from tests.support.waiting import wait_text
+from tests.support.waiting import wait_gone, wait_text
 
 pytestmark = pytest.mark.jail
-_DEADLINE_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +43,11 @@ def _has(process: psutil.Process, word: str) -> bool:
     return False
 
 
-def _wait_gone(home: DaemonHome, word: str) -> None:
-    _, left = psutil.wait_procs(_below(home, word), timeout=_DEADLINE_S)
-    assert left == []
-
-
 def test_a_run_after_the_template_ended_works_and_is_recorded_as_any_other(home: DaemonHome) -> None:
     """Twice: it starts again as often as it ends. Before, the daemon alone is left, which is what an idle user pays for."""
     for _ in range(2):
         before = home.run("give-back", {"text": "x"})
-        _wait_gone(home, "aileron_sandbox")
+        wait_gone(*(process.pid for process in _below(home, "aileron_sandbox")))
         assert psutil.Process(home.daemon_pid).children(recursive=True) == []
         after = home.run("give-back", {"text": "y"})
 
