@@ -53,7 +53,7 @@ _IN_A_CELL: Final = frozenset(
         "connector new", "connector check-manifest",
     }
 )  # fmt: skip
-"""What an agent in a cell can ask of the daemon, or what needs neither it nor the home nor a jail."""
+"""Commands that an agent in a cell can ask of the daemon, or that need neither it nor the home nor a jail."""
 
 
 class Single(NamedTuple):

@@ -1,4 +1,4 @@
-"""The same commands in typer: it reads the words that parsing.py does not, says what is wrong with them, and completes them.
+"""Commands as typer has them: it reads the words that parsing.py does not, says what is wrong with them, and completes them.
 
 Typer's parameters are made from the declarations of each command's function, and what typer calls returns the call, so that a
 command is carried out in one place, whoever has read its words.

@@ -75,14 +75,14 @@ def add(
 
 
 class _Together:
-    """What several actions have in common is said once: what they need, and why they cannot be installed."""
+    """Tell once for several actions what they need, or why they cannot be installed."""
 
     def __init__(self) -> None:
         self._needs: dict[str, None] = {}
         self._problems: set[tuple[str, str | None]] = set()
 
     def tell(self, result: Any) -> None:
-        """The name of one that is there."""
+        """Print the name of an installed action, and keep what it needs for the end."""
         if not isinstance(result, AddedAction):
             tell_done(result)
             return
@@ -90,14 +90,14 @@ class _Together:
         self._needs |= dict.fromkeys(result.needs or [])
 
     def is_known(self, problem: Problem) -> bool:
-        """Whether one like it was told."""
+        """Return whether one like it was told."""
         key = (problem.what.partition(":")[2] or problem.what, problem.why)
         known = key in self._problems
         self._problems.add(key)
         return known
 
     def finish(self, done: int, of: int) -> None:
-        """How many, and what is missing."""
+        """Print how many were installed, and what they still need."""
         output.note(f"{done} of {of} installed")
         for need in self._needs:
             output.note(f"needed before they can run: {visible(need)}")
@@ -250,7 +250,7 @@ def _tell_unchanged(job: Fetch, name: str, version: str | None) -> None:
 
 
 def _edited(job: Fetch, name: str) -> str:
-    """What the person makes of the text. Problem where marks of a conflict are left in it."""
+    """Return the text as the person edited it. Problem where marks of a conflict are left in it."""
     if job.conflicts:
         places = "1 conflict" if job.conflicts == 1 else f"{job.conflicts} conflicts"
         output.note(f"{places} between your edits and the publisher's: resolve in the editor")
@@ -264,7 +264,7 @@ def _edited(job: Fetch, name: str) -> str:
 
 
 def print_difference(job: Fetch, stream: str) -> None:
-    """What would change, line by line; on a terminal each is marked as not ours, and what comes and goes by more than colour."""
+    """Print each changed line; on a terminal it is marked as not ours, and by more than colour as added or removed."""
     bar = output.BAR if output.is_terminal(stream) else ""
     if job.unmerged:
         output.note(visible(job.unmerged))

@@ -255,7 +255,7 @@ def _weaker(form: Literal["md5", "cleartext", "scram"] | None) -> PasswordForm |
 
 
 def _warn(details: LoginDetails) -> None:
-    """Of what the user allows here, what it means."""
+    """Print the warning for the password form that the user allows."""
     if details.password_words is not None:
         output.note(f"password: {details.password_words}")
 

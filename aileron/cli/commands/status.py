@@ -64,7 +64,7 @@ def signed_by(running: Status) -> str:
 
 
 def kept_back(running: Status) -> str | None:
-    """What of config.toml is not in force, and what it takes."""
+    """Say which keys of config.toml are not in force, and why; None if all are."""
     if running.settings_problem:
         return f"config.toml is not in effect: {running.settings_problem}"
     found = [
