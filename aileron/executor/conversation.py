@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from typing import Any, Final, Protocol
 
 import anyio
@@ -32,7 +33,7 @@ from aileron.executor.jails import Jailed
 from aileron.model.failure import AileronError
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Grant, Step
-from aileron_sandbox.ending import NetworkAttempt
+from aileron_sandbox.ending import NetworkAttempt, Signalled
 from aileron_sandbox.frames.codec import Frame, FrameError, FrameTooLargeError
 from aileron_sandbox.frames.messages import (
     PROTOCOL_VERSION,
@@ -62,7 +63,11 @@ MAX_CLAIMS: Final = 256
 """Audit events of one step, over all of its tries: as many as it may send requests; each is up to 16 KiB on disk for ever."""
 
 _LEAVE_S: Final = 1.0
-"""From its last word until the connector must be gone; the interpreter needs a millisecond."""
+"""From its last word, or the end of its stream, until a connector that is still there is killed; the interpreter needs a
+millisecond."""
+_KILLED_S: Final = 10.0
+"""From SIGKILL until how it ended is known: a millisecond. A machine that lets nobody run for a while delays it, and what is said
+then must be true all the same."""
 _LOG_BYTES: Final = 64 << 10
 """Kept of one try's log: some hundred lines, enough for a traceback, and 64 jails hold 4 MiB."""
 _LOG_LINES: Final = 500
@@ -101,7 +106,7 @@ class Claims:
 
 
 class HostConversation:
-    """One try. `run` once. `was_ready` of a connector that said so before it was anybody's."""
+    """One try. `run` once. `was_ready` of a connector that said so before it was anybody's; `leave_s` as _LEAVE_S."""
 
     def __init__(
         self,
@@ -114,6 +119,7 @@ class HostConversation:
         run_id: str,
         *,
         was_ready: bool = False,
+        leave_s: float = _LEAVE_S,
     ) -> None:
         child = jailed.child
         self._jailed = jailed
@@ -123,6 +129,7 @@ class HostConversation:
         self._claims = claims
         self._journal = journal
         self._run_id = run_id
+        self._leave_s: Final = leave_s
         self._channel = FrameChannel(child.frames_in, child.frames_out)
         self._session = HostSession()
         self._said_ready = was_ready
@@ -287,14 +294,14 @@ class HostConversation:
     async def _nothing_follows(self, tasks: TaskGroup) -> None:
         """Wait until it has left, and end it where it stays. FrameError for a further frame."""
         frame = None
-        with anyio.move_on_after(_LEAVE_S) as waiting:
+        with anyio.move_on_after(self._leave_s) as waiting:
             tasks.start_soon(self._cancel_when_left, waiting)
             frame = await self._channel.receive()
             if frame is None:
                 await self._jailed.wait_left()
         if frame is None and not self._jailed.has_left:  # now, and not with the jail, so that what it tried is heard of
             self._jailed.child.kill()
-            with anyio.move_on_after(_LEAVE_S):
+            with anyio.move_on_after(_KILLED_S):
                 await self._jailed.wait_left()
         if frame is None:
             frame = self._channel.rest()
@@ -319,10 +326,19 @@ class HostConversation:
         self._decide(endings.reached_for_a_network(attempt, self._name, granted))
 
     async def _ended_early(self) -> None:
-        """The stream ended without a last word: either the connector is gone, or it closed its end and hides."""
-        with anyio.move_on_after(_LEAVE_S) as scope:
-            ending = await self._jailed.wait_ended()
-        if scope.cancelled_caught:
+        """The stream ended without a last word: either the connector is gone, or it closed its end and hides.
+
+        Its end tells which, and not how long that takes to be heard of: a kill changes nothing of one that is gone.
+        """
+        with anyio.move_on_after(self._leave_s):
+            await self._jailed.wait_ended()
+        is_killed = self._jailed.ending is None
+        if is_killed:
+            self._jailed.child.kill()
+            with anyio.move_on_after(_KILLED_S):
+                await self._jailed.wait_ended()
+        ending = self._jailed.ending
+        if ending is None or (is_killed and isinstance(ending, Signalled) and ending.signal is signal.SIGKILL):
             self._decide(endings.broke_the_protocol(self._name, "it closed its connection but kept running"))
             return
         self._read_rest_of_log()

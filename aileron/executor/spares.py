@@ -232,10 +232,10 @@ class Spares:
         if early == "exit":  # it is about to be heard of, and where it wanted to go with it
             with anyio.move_on_after(_LAST_WORDS_S):
                 await spare.jailed.wait_ended()
-        ending = spare.jailed.ending
         await self._jails.end(spare.jailed)
         if early is None:
             return
+        ending = spare.jailed.ending  # now: it may have been slow to be heard of
         destination = None
         if isinstance(ending, NetworkAttempt):
             early, destination = "network", ending.destination.removeprefix("network:")

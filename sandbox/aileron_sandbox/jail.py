@@ -517,8 +517,11 @@ class Child:
         return max(0, int(fields["Pid"]))  # -1 once it is reaped, pidfd_open(2)
 
     def kill(self) -> None:
-        """SIGKILL the child's pid 1, and so everything in its namespace. Returns at once; `ending` follows."""
-        self._kill_wanted = True
+        """SIGKILL the child's pid 1, and so everything in its namespace. Returns at once; `ending` follows.
+
+        One that has ended by itself, and is only not reaped yet, has the `ending` that it would have had.
+        """
+        self._kill_wanted = self._kill_wanted or not self._is_zombie
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -624,6 +627,14 @@ class Child:
             )
             self._template._send(spawn, [program, child_in, child_out, child_log])
             self._is_asked_for = True
+
+    @property
+    def _is_zombie(self) -> bool:
+        if self._pidfd < 0:
+            return False
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)  # pidfd_open(2)
+        return bool(ended.poll(0))
 
     @property
     def _cpu_limit_ms(self) -> float:

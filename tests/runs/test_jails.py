@@ -13,13 +13,20 @@ import zipfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import psutil
 import pytest
 
+from aileron.egress.journal import Unrecorded
+from aileron.egress.meter import Meter
+from aileron.executor.conversation import Claims, HostConversation
 from aileron.executor.jails import IDLE_S, Jailed, Jails
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import LimitsSpec
+from aileron.model.plan import ConnectorPin, Grant, Step
+from aileron.trial.stub import Stub
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Exited, Signalled
 from aileron_sandbox.policy import Policy
@@ -27,7 +34,7 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT
 from tests.support.elf_programs import compiled
-from tests.support.waiting import wait_still_async, wait_until_async
+from tests.support.waiting import give_turns, wait_still_async, wait_until_async
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 ELF = Policy(profile="elf")
@@ -54,13 +61,17 @@ def program() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def python_program() -> Iterator[int]:
     """Stays until its input ends."""
+    with _zipped("import os\nos.read(3, 1)\n") as file:
+        yield file.fileno()
+
+
+def _zipped(source: str) -> io.FileIO:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", "import os\nos.read(3, 1)\n")
-    fd = os.memfd_create("program", os.MFD_CLOEXEC)
-    os.write(fd, data.getvalue())
-    yield fd
-    os.close(fd)
+        archive.writestr("__main__.py", source)
+    file = io.FileIO(os.memfd_create("program", os.MFD_CLOEXEC), "w")
+    file.write(data.getvalue())
+    return file
 
 
 @asynccontextmanager
@@ -437,3 +448,58 @@ async def test_who_has_left_is_reaped_behind_its_caller_but_never_many(python_pr
         )
         assert all(isinstance(jailed.ending, Exited) for jailed in left)
         assert jails.running == 0
+
+
+_TOLD_TO_END = "import os, socket\nprobe = socket.socket()\nos.write(2, b'ready')\nos.read(3, 1)\n"
+"""Somebody answers its calls from here on; and its end is up to the test."""
+_STEP = Step(
+    id="step",
+    connector=ConnectorPin("github://acme/probe", "1.0.0", "sha256:" + "ab" * 32),
+    op="end",
+    args={},
+    idempotent=False,
+    grant=Grant(),
+    limits=LimitsSpec(),
+)
+
+
+class _Unwritten(Unrecorded):
+    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+        """None comes."""
+
+    def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
+        """None comes."""
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("probe.connect(('93.184.216.34', 443))", "tried to connect to 93.184.216.34:443 directly"),
+        ("os._exit(3)", "exited with status 3"),
+        ("os.close(4)\nwhile True: os.read(3, 100)", "kept running"),
+    ],
+)
+async def test_an_end_that_is_heard_of_late_is_still_told_by_its_reason(end: str, words: str) -> None:
+    """The template, which reaps it, is stopped for longer than one that closed its end has time to leave."""
+    with _zipped(_TOLD_TO_END + end) as file:
+        async with _served() as jails, jails.open(file.fileno(), Policy(), None) as jailed:
+            await anyio.wait_readable(jailed.child.log)
+            await wait_until_async(lambda: jailed.child.is_born, "it is known which process it is")
+            template = psutil.Process(jailed.child.pid).parents()[0]
+            template.suspend()
+            try:
+                os.write(jailed.child.frames_in, b"x")
+                await anyio.wait_readable(jailed.child.frames_out)  # its end
+                meter, journal = Meter(_STEP.grant.budget), _Unwritten()
+                talk = HostConversation(jailed, Stub((), None), _STEP, meter, Claims(), journal, "run", leave_s=0)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_resume_later, template)
+                    with pytest.raises(AileronError, match=words):
+                        await talk.run(anyio.current_time() + _DEADLINE_S)
+            finally:
+                template.resume()
+
+
+async def _resume_later(stopped: psutil.Process) -> None:
+    await give_turns()
+    stopped.resume()

@@ -23,7 +23,7 @@ from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.support.elf_programs import compiled
-from tests.support.waiting import wait_still_async, wait_until_async
+from tests.support.waiting import give_turns, unread, wait_ended, wait_still_async, wait_until_async
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 _DEADLINE_S = 20.0
@@ -292,6 +292,37 @@ async def test_one_that_acts_early_is_ended_and_on_record(tmp_path: Path, name: 
         assert await room.is_made(control)
         assert room.spares.maybe_take(pin, Policy()) is None
         assert room.noted == [(pin, what, destination)]
+
+
+_SPEAKS_AND_CONNECTS = """
+import os, socket
+probe = socket.socket()
+os.read(3, 1)
+os.read(3, 1)
+os.write(4, b"x")
+probe.connect(("93.184.216.34", 443))
+"""
+
+
+async def test_where_one_wanted_to_go_is_on_record_though_its_end_is_heard_of_late(tmp_path: Path) -> None:
+    """The template, which tells that it has ended, is stopped while the spare is found to have spoken."""
+    async with _room(tmp_path, Bounds(look_s=_DEADLINE_S)) as room:
+        room.spares.want(pin := room.installed(_SPEAKS_AND_CONNECTS), Policy(), was_spare=False)
+        await room.until_waiting(1)
+        child = room.spares.waiting[0].child
+        os.write(child.frames_in, b"1")
+        await wait_until_async(lambda: not unread(child.frames_in), "it has its socket")
+        template = psutil.Process(child.pid).parents()[0]
+        template.suspend()
+        try:
+            os.write(child.frames_in, b"2")
+            await anyio.to_thread.run_sync(wait_ended, child.pid)
+            assert room.spares.maybe_take(pin, Policy()) is None
+            await give_turns()
+        finally:
+            template.resume()
+        await room.until_noted()
+        assert room.noted == [(pin, "network", "93.184.216.34:443")]
 
 
 async def test_how_long_none_is_made_doubles_and_then_one_is(tmp_path: Path) -> None:

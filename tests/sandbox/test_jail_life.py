@@ -23,7 +23,7 @@ from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT, memory_file, program
 from tests.sandbox.processes import AHEAD, below
 from tests.sandbox.seen import Seen
-from tests.support.waiting import wait_still
+from tests.support.waiting import wait_ended, wait_still
 
 pytestmark = pytest.mark.jail
 Jailed = Callable[..., Seen]
@@ -217,13 +217,24 @@ def test_memory_made_read_only_is_still_counted(jailed: Jailed, template: Templa
     assert jailed("hold_read_only", 16).report == {"loot": 16}
 
 
-def test_processor_time_over_the_limit_ends_it_by_its_name(jailed: Jailed) -> None:
-    """One second is granted to a loop without end."""
-    seen = jailed("spin", policy=Policy(cpu_s=1))
+def test_processor_time_over_the_limit_ends_it_by_its_name(template: Template) -> None:
+    """One second is granted to a loop without end. A kill after its end, before that is heard of, changes nothing."""
+    with _child(template, "spin", policy=Policy(cpu_s=1)) as child:
+        while not child.is_born:
+            assert select.select([template], [], [], 10)[0]
+            template.pump()
+        stopped = psutil.Process(child.pid).parents()[0]
+        stopped.suspend()
+        try:
+            wait_ended(child.pid)
+            child.kill()
+        finally:
+            stopped.resume()
+        ending = child.wait(10)
 
-    assert isinstance(seen.ending, OverLimit)
-    assert seen.ending.limit == "cpu"
-    assert 750 <= seen.ending.usage.cpu_ms <= 3000
+    assert isinstance(ending, OverLimit)
+    assert ending.limit == "cpu"
+    assert 750 <= ending.usage.cpu_ms <= 3000
 
 
 def test_a_policy_outside_its_range_is_refused_when_made() -> None:

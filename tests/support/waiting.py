@@ -215,9 +215,9 @@ def _listens(port: int) -> bool:
     return True
 
 
-def unread(sock: socket.socket) -> int:
-    """Return how many bytes have come that nobody has read yet; FIONREAD of ioctl_tty(2)."""
-    return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
+def unread(stream: socket.socket | int) -> int:
+    """Return how many bytes nobody has read yet, of a socket's or of either end of a pipe; FIONREAD of ioctl_tty(2)."""
+    return int.from_bytes(fcntl.ioctl(stream, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def try_lock(file: IO[bytes]) -> bool:
