@@ -16,11 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
-from aileron_sandbox.ending import Exited, Signalled
+from aileron_sandbox.ending import Exited, NetworkAttempt, Signalled
 from aileron_sandbox.jail import MAX_CHILDREN, Child, Template
 from aileron_sandbox.policy import Policy
 from tests.sandbox.conftest import memory_file, program
 from tests.sandbox.processes import AHEAD, below, end_forked_ahead, status_of, wait_forked_ahead
+from tests.support.waiting import unread, wait_ended, wait_until
 
 pytestmark = pytest.mark.jail
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,10 +49,7 @@ def _report(template: Template, name: str, *arguments: object, policy: Policy | 
 def _asleep(template: Template) -> Iterator[int]:
     """A child that has come to its own code, by its pid as the host counts."""
     with _child(template, "sleep_with_scratch", 3600) as child:
-        assert select.select([child.frames_out], [], [], DEADLINE_S)[0], "nothing came"
-        while not child.is_born:
-            assert select.select([template], [], [], DEADLINE_S)[0]
-            template.pump()
+        _wait_for_word(template, child)
         yield child.pid
         child.kill()
         child.wait(DEADLINE_S)
@@ -71,6 +69,14 @@ def alone(packed: Callable[..., Template]) -> Iterator[Template]:
         yield template
 
 
+def _wait_for_word(template: Template, child: Child) -> None:
+    """Wait until it has said something, and it is known which process it is."""
+    assert select.select([child.frames_out], [], [], DEADLINE_S)[0], "nothing came"
+    while not child.is_born:
+        assert select.select([template], [], [], DEADLINE_S)[0]
+        template.pump()
+
+
 # Whose it is
 
 
@@ -83,6 +89,27 @@ def test_those_that_wait_are_the_next_children_and_are_used_once(alone: Template
 
     assert left == []
     assert set(wait_forked_ahead(alone)).isdisjoint(waiting)
+
+
+@pytest.mark.parametrize("how", ["looks", "connects"])
+def test_one_that_asks_while_others_end_is_answered(alone: Template, how: str) -> None:
+    """The template hears of all of them at once. What it opens to answer the one has the number of what the others had."""
+    with _asleep(alone) as one, _asleep(alone) as other, _child(alone, "ask_when_told", how) as asking:
+        _wait_for_word(alone, asking)
+        wait_forked_ahead(alone)
+        first = psutil.Process(alone.pid).children()[0]
+        first.suspend()
+        try:
+            for pid in (one, other):
+                os.kill(pid, signal.SIGKILL)
+                wait_ended(pid)
+            os.write(asking.frames_in, b"x")
+            wait_until(lambda: not unread(asking.frames_in) and status_of(asking.pid)["State"][0] == "S", "it asks")
+        finally:
+            first.resume()
+        ending = asking.wait(DEADLINE_S)
+
+    assert isinstance(ending, Exited if how == "looks" else NetworkAttempt), ending
 
 
 def test_no_more_wait_than_there_should(alone: Template) -> None:

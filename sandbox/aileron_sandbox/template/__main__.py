@@ -349,18 +349,24 @@ class _Template:
             ready = dict(self._poll.poll(self._idle_ms()))
             if not ready:
                 self._fork_ahead()
+            # Who is meant, before any descriptor is closed: the next that is opened has its number.
+            asking = [(self._listeners[fd], events) for fd, events in ready.items() if fd in self._listeners]
+            answered = [self._answering[fd] for fd in ready if fd in self._answering]
+            ended = [self._children[fd] for fd in ready if fd in self._children]
+            handing_over = [self._doors[fd] for fd in ready if fd in self._doors]
             # Before any end is told, so that "could not start" always comes first.
             if self._status_read in ready:
                 self._pass_on_failures()
-            for fd in [fd for fd in ready if fd in self._listeners]:
-                self._let_answer(self._listeners[fd], is_asked=bool(ready[fd] & select.POLLIN))
-            for fd in [fd for fd in ready if fd in self._answering]:
-                self._end_answering(self._answering[fd])
-            for fd in [fd for fd in ready if fd in self._children]:
+            for forked, events in asking:
+                self._let_answer(forked, is_asked=bool(events & select.POLLIN))
+            for forked in answered:
+                self._end_answering(forked)
+            for forked in ended:
                 self._pass_on_failures()
-                self._reap(self._children.pop(fd))
-            for fd in [fd for fd in ready if fd in self._doors]:
-                self._take_listener(self._doors.pop(fd))
+                self._reap(forked)
+            for forked in handing_over:
+                if self._doors.pop(forked.door.fileno(), None) is forked:  # not reaped just now
+                    self._take_listener(forked)
             if self._control.fileno() in ready and not self._take_request():
                 return
 
@@ -464,6 +470,7 @@ class _Template:
                     socket.send_fds(self._control, [Listening(forked.number).encode()], [forked.watched.listener])
 
     def _reap(self, forked: _Forked) -> None:
+        del self._children[forked.pidfd]
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
         _, status, usage = os.wait4(forked.pid, 0)
         # What it tried is told before its end, as the host takes no word of it afterwards.

@@ -176,6 +176,15 @@ def leave_while(what):
     os._exit(0)
 
 
+def ask_when_told(how):
+    """Report, wait for a word, and look whether there is a network, or reach for it."""
+    os.write(4, json.dumps({"loot": "said"}).encode() + b"\n")
+    os.read(3, 1)
+    probe = socket.socket()
+    if how == "connects":
+        probe.connect(("93.184.216.34", 443))
+
+
 def leave_a_thread():
     """Report, and end the first thread of the process alone, without a word to the interpreter; another one ends it when told."""
 
