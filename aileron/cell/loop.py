@@ -57,6 +57,8 @@ class Loop:
         self._epoll = select.epoll()
         self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._files: set[int] = set()
+        self._let_go: set[int] = set()
+        """Descriptors of this turn that mean nobody any more: the next that is opened has the number of one that was closed."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
 
@@ -78,6 +80,7 @@ class Loop:
             self._epoll.modify(descriptor, events)
 
     def _forget(self, descriptor: int) -> None:
+        self._let_go.add(descriptor)
         if descriptor in self._files:
             self._files.discard(descriptor)
         else:
@@ -96,10 +99,11 @@ class Loop:
             left = max(0.0, self._timers[0][0] - time.monotonic())
             timeout = left if timeout < 0 else min(timeout, left)
         ready = self._epoll.poll(0 if self._files else timeout)
+        self._let_go.clear()
         for descriptor, events in (*ready, *((file, _READ | _WRITE) for file in self._files)):
             wanted, callback = self._watched.get(descriptor, (0, None))
             happened = wanted if events & _GONE else events & wanted
-            if happened and callback is not None:
+            if happened and callback is not None and descriptor not in self._let_go:
                 callback(happened)
         while self._timers and self._timers[0][0] <= time.monotonic():
             heapq.heappop(self._timers)[2].fire()

@@ -104,6 +104,32 @@ def everything(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
+def test_what_happened_to_a_descriptor_is_not_told_of_the_next_with_its_number() -> None:
+    """In one turn the first of two closes both, and opens one, which gets the number of the second."""
+    loop, told = Loop(), list[int]()
+    with contextlib.ExitStack() as stack:
+        pairs = [stack.enter_context(end) for _ in range(3) for end in socket.socketpair()]
+        watched, first, second = [pair.fileno() for pair in pairs[::2]]
+
+        def replace(_: int) -> None:
+            for end in pairs[2::2]:
+                loop.watch(end.fileno(), 0, told.append)
+                end.close()
+            opened = [stack.enter_context(end) for end in socket.socketpair()]
+            assert {end.fileno() for end in opened} == {first, second}
+            for end in opened:
+                loop.watch(end.fileno(), 1, told.append)
+
+        loop.watch(watched, 1, replace)
+        for descriptor in (first, second):
+            loop.watch(descriptor, 1, told.append)
+        for end in pairs[1::2]:
+            end.send(b"x")
+        loop.turn()
+        assert told == []
+        loop.close()
+
+
 @pytest.fixture(params=["tcp", "unix"])
 def door(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> tuple[socket.socket, socket.socket]:
     """(the cell's listener, the target's), with a door between them, and the loop turns."""
