@@ -41,6 +41,7 @@ SECOND_TRIES: Final = {
     "tests/daemon/test_cells.py": "a number of a process was another's later",
     "tests/daemon/test_host_questions.py": "24 < took_s < 29",
     "tests/daemon/test_injected_on_record.py": "the ledger was not empty",
+    "tests/daemon/test_runs.py": "a connector that asked was killed when another one ended",
     "tests/daemon/test_spares.py": "what was loaded before the lock had not been loaded yet",
     "tests/e2e/test_caldav_in_the_jail.py": "a log was asked before it was written",
     "tests/e2e/test_demo_from_the_wheel.py": "a daemon was left behind",
