@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
-import time
 from pathlib import Path
 
 import psutil
@@ -12,7 +12,7 @@ import psutil
 from aileron_sandbox.ending import Ending
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
-from tests.support.waiting import wait_until
+from tests.support.waiting import unread, wait_until
 
 __all__ = [
     "AHEAD",
@@ -75,19 +75,32 @@ def status_of(pid: int) -> dict[str, list[str]]:
 
 
 def end_beside_a_stopped_template(template: Template, program: bytes, policy: Policy) -> Ending:
-    """Run a program whose last second passes while the template, which would look at what it tries, is stopped."""
+    """Run a program that tries at one word, and ends at another, while the template, which would look at that, is stopped."""
     fd = os.memfd_create("program", os.MFD_CLOEXEC)
     try:
         os.write(fd, program)
         with Child.open(template, fd, policy) as child:
             assert select.select([child.frames_out], [], [], _DEADLINE_S)[0], "nothing came"
+            while not child.is_born:
+                assert select.select([template], [], [], _DEADLINE_S)[0]
+                template.pump()
             (first,) = psutil.Process(template.pid).children()
             first.suspend()
             try:
-                os.write(child.frames_in, b"x")
-                time.sleep(0.5)
+                for word in (b"1", b"2"):
+                    os.write(child.frames_in, word)
+                    wait_until(functools.partial(_has_done, child), "it waits for the template, or for the next word")
             finally:
                 first.resume()
             return child.wait(_DEADLINE_S)
     finally:
         os.close(fd)
+
+
+def _has_done(child: Child) -> bool:
+    """Return whether a child has taken its word, and none of its threads and processes does anything now."""
+    if unread(child.frames_in):
+        return False
+    first = psutil.Process(child.pid)
+    tasks = [task for process in (first, *first.children()) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    return all((task / "stat").read_text("utf-8").rpartition(")")[2].split()[0] == "S" for task in tasks)
