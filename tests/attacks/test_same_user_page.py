@@ -24,7 +24,14 @@ from tests.support.paged import PageClient
 pytestmark = [pytest.mark.jail, only_as_an_ordinary_user]
 
 _HIDES: Final = "import ctypes; assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0"
-_SHARES: Final = "import os, time\nif os.fork() == 0:\n    time.sleep(5)\n    os._exit(0)"
+_SHARES: Final = """
+import os
+ended, its_end = os.pipe()
+if os.fork() == 0:
+    os.close(its_end)
+    os.read(ended, 1)
+    os._exit(0)
+"""
 _ASKS: Final = """
 import http.client, json, sys
 port, cookie, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]

@@ -309,17 +309,19 @@ print(answer.status, "An agent started this browser" in answer.read().decode())
 
 
 _ORPHAN = """
-import http.client, os, sys, time
+import http.client, os, sys
 port, passphrase, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 read, write = os.pipe()
 if os.fork():
     os.close(write)
     print(os.fdopen(read).read(), end="")
     sys.exit()
+between = os.getpid()
 if os.fork():
     os._exit(0)
 os.setsid()
-time.sleep(0.2)
+while os.getppid() == between:
+    os.sched_yield()
 assert os.getppid() != int(sys.argv[4])
 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
 headers = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}", "Content-Type": kind}
