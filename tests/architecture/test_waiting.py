@@ -33,7 +33,6 @@ SLEEPS: Final = {
     "tests/support/connectors/probe/connector.py": (4, "is slow, or there until it is ended"),
     "tests/support/connectors/websockets/connector.py": (1, "computes, and reads nothing meanwhile"),
     # Servers and clients of a test that are slow on purpose.
-    "tests/cli/test_waiting.py": (2, "a daemon that takes long enough for a line that says so"),
     "tests/egress/test_egress_budget.py": (1, "an upload that drips"),
     "tests/egress/test_egress_hostile.py": (1, "work that does not give way"),
     "tests/egress/test_egress_tcp.py": (1, "a service that is slow to answer"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from aileron.cli.status_line import line_of
 from aileron.model.text import hidden_at
 from aileron.model.text_width import text_width
-from tests.cli.command import Command
+from tests.cli.command import Answer, Command
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen
 from tests.support.hostile_text import EVERYTHING
 from tests.support.tmux import Tmux
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 RUN = "/v1/actions/act/run"
 GOES_ON = (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 50})
@@ -49,6 +49,24 @@ def slow(fake: FakeDaemon, end: Any, **report: Any) -> Callable[[], None]:
     return is_over.set
 
 
+def until_painted(fake: FakeDaemon, reply: Reply, *, within_s: float = DEADLINE_S) -> Answer:
+    """A run of `act` that is answered so once its line is on the terminal, to which the returned function types an empty one."""
+    is_painted = threading.Event()
+
+    def answered(seen: Seen) -> Reply:
+        is_painted.wait(within_s)
+        return reply
+
+    def note() -> str:
+        is_painted.set()
+        return ""
+
+    fake.add_action("act")
+    fake.script("POST", RUN, answered)
+    return "act  ", note
+
+
+_LINE = re.compile(r"act  \d+ s")
 ROWS_ABOVE = ["sh", "-c", 'echo first; echo second; exec "$@"', "sh"]
 """tmux scrolls a row away when the program ends."""
 
@@ -90,16 +108,11 @@ def test_where_it_does_not_belong_nothing_is_painted(
     fake: FakeDaemon, aileron: Command, words: tuple[str, ...], more: dict[str, str]
 ):
     """As a pair: with the same daemon the line is there without them."""
+    painted = until_painted(fake, (200, {"audit_id": "run-1", "result": 7}))
 
-    def long(seen: Seen) -> Reply:
-        time.sleep(0.8)
-        return 200, {"audit_id": "run-1", "result": 7}
-
-    fake.add_action("act")
-    fake.script("POST", RUN, long)
-
-    assert "act  0 s" in aileron.at_terminal("run", "act").out
-    assert "act  0 s" not in aileron.at_terminal("run", "act", *words, **more).out
+    assert _LINE.search(aileron.at_terminal("run", "act", answers=[painted]).out)
+    until_painted(fake, (200, {"audit_id": "run-1", "result": 7}), within_s=0.8)
+    assert not _LINE.search(aileron.at_terminal("run", "act", *words, **more).out)
 
 
 def test_an_interrupt_leaves_an_empty_line(fake: FakeDaemon, home: Path):
@@ -131,19 +144,12 @@ def test_a_terminal_that_is_paused_keeps_nobody_waiting(fake: FakeDaemon, home: 
 
 def test_a_run_that_turns_into_a_question_leaves_an_empty_line(fake: FakeDaemon, aileron: Command):
     """Painted, wiped, and then the words about the question."""
-
-    def asks(seen: Seen) -> Reply:
-        time.sleep(0.8)
-        return 202, PENDING
-
-    fake.add_action("act")
-    fake.script("POST", RUN, asks)
-    shown = aileron.at_terminal("run", "act").out
+    shown = aileron.at_terminal("run", "act", answers=[until_painted(fake, (202, PENDING))]).out
 
     painted, wiped, rest = shown.rpartition("\r\x1b[K")
-    assert "act  0 s" in painted
+    assert _LINE.search(painted)
     assert wiped
-    assert "act  0 s" not in rest
+    assert not _LINE.search(rest)
     assert "act-1234" in rest
 
 
