@@ -45,7 +45,6 @@ SLEEPS: Final = {
     "tests/support/client_certificates.py": (1, "a certificate expires, by the clock of TLS"),
     "tests/support/early.py": (1, "a connector that was asked too early is used up"),
     "tests/support/tmux.py": (1, "a key of the console is dead when something has come up"),
-    "tests/web/test_deciding_here.py": (2, "a daemon waits for a lock of SQLite's"),
 }
 """Calls that sleep, by file, and why they do. No file comes to it but for a reason of these kinds, and each number only falls."""
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless_page
 from tests.support.paged import PageClient, Reply
 from tests.support.upstream_http import CountingServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_still, wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -303,9 +303,9 @@ def test_a_page_that_is_locked_in_the_middle_of_a_decision_says_what_became_of_i
     with contextlib.closing(ledger) as disk, ThreadPoolExecutor(2) as both:
         disk.execute("BEGIN IMMEDIATE")
         deciding = both.submit(tabs[0].post, deny.action, deny.fields)
-        time.sleep(0.5)
+        _wait_idle(home)
         locking = both.submit(tabs[1].post, lock.action, lock.fields)
-        time.sleep(0.5)
+        _wait_idle(home)
         assert not deciding.done()
         disk.execute("ROLLBACK")
         said, locked = deciding.result(30), locking.result(30)
@@ -313,6 +313,12 @@ def test_a_page_that_is_locked_in_the_middle_of_a_decision_says_what_became_of_i
     assert locked.status == 303
     assert "The request is decided. On record: denied." in said.words
     assert home.result(asked)["status"] == "denied"
+
+
+def _wait_idle(home: DaemonHome) -> None:
+    """Wait until the daemon computes no more: what it was asked is done, or waits."""
+    daemon = psutil.Process(home.daemon_pid)
+    wait_still(lambda: daemon.cpu_times()[:2], "the daemon computes no more", for_s=0.5)
 
 
 # Hostile text
