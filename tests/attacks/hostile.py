@@ -27,10 +27,16 @@ class HostileHome:
     """A daemon with the actions `hostile` (source) and `honest` (the probe connector, text comes back)."""
 
     home: DaemonHome
+    action: str = "hostile"
 
     def attack(self, source: str) -> Answer:
         """Run this source as the hostile connector."""
-        return self.home.run("hostile", {"source": source})
+        return self.home.run(self.action, {"source": source})
+
+    def hurried(self, port: int, timeout_s: int) -> HostileHome:
+        """Install the connector once more, for so many seconds: the same home, whose attacks it makes."""
+        _install(self.home, "hurried", port, timeout_s)
+        return HostileHome(self.home, "hurried")
 
     def honest(self, text: str = "x") -> object:
         """What an honest run, of another connector, answers now."""
@@ -43,19 +49,25 @@ def hostile_home(port: int = 1, timeout_s: int = 3) -> Iterator[HostileHome]:
     """A home of its own; the hostile connector is granted http://localhost:`port`, for which nothing is bound, and so many
     seconds.
     """
-    with daemon_home() as home, tempfile.TemporaryDirectory() as folder:
+    with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
         home.install_probe()
         home.unlock()
         home.bind_probe()
         home.add_probe_action("give_back", "text:string", name="honest")
-        source = Path(shutil.copytree(_SOURCE, Path(folder, "hostile")))
-        manifest = (source / "manifest.toml").read_text(encoding="utf-8")
+        _install(home, "hostile", port, timeout_s)
+        yield HostileHome(home)
+
+
+def _install(home: DaemonHome, name: str, port: int, timeout_s: int) -> None:
+    connector = HOSTILE.replace("hostile", name)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(shutil.copytree(_SOURCE, Path(folder, name)))
+        manifest = (source / "manifest.toml").read_text(encoding="utf-8").replace(HOSTILE, connector)
         (source / "manifest.toml").write_text(f"{manifest}\n[limits]\ntimeout_s = {timeout_s}\n", encoding="utf-8")
         home.install(source, f"localhost:{port}")
-        text = probe_action("go", "source:string", name="hostile").replace(PROBE, HOSTILE)
-        home.must("POST", "/v1/actions", {"text": text, "file": "a test"})
-        yield HostileHome(home)
+    text = probe_action("go", "source:string", name=name).replace(PROBE, connector)
+    home.must("POST", "/v1/actions", {"text": text, "file": "a test"})
 
 
 def kind_of(answer: Answer) -> Any:

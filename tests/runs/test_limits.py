@@ -45,8 +45,8 @@ def upstream() -> Iterator[CountingServer]:
 
 @pytest.fixture(scope="module")
 def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
-    """A daemon with the hostile connector, which has a second for a run, and both gluttons."""
-    with hostile_home(upstream.port, timeout_s=1) as opened, tempfile.TemporaryDirectory() as folder:
+    """A daemon with the hostile connector, which has as long as a busy machine needs, and both gluttons."""
+    with hostile_home(upstream.port, timeout_s=20) as opened, tempfile.TemporaryDirectory() as folder:
         opened.home.install(_SOURCE)
         family = Path(shutil.copytree(_SOURCE, Path(folder, "family")))
         manifest = (family / "manifest.toml").read_text(encoding="utf-8").replace(GLUTTON, FAMILY)
@@ -58,6 +58,12 @@ def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
             for op in ("forks", "programs", "memory"):
                 _add(opened.home, op, FAMILY, f"family_{op}")
         yield opened
+
+
+@pytest.fixture(scope="module")
+def hurried(hostile: HostileHome, upstream: CountingServer) -> HostileHome:
+    """The same daemon, and a hostile connector that has a second for a run."""
+    return hostile.hurried(upstream.port, timeout_s=1)
 
 
 @pytest.fixture(scope="module")
@@ -189,10 +195,10 @@ _STAYS: Final = {
 
 
 @pytest.mark.parametrize("name", _STAYS)
-def test_nothing_stretches_the_wall_clock(hostile: HostileHome, name: str) -> None:
+def test_nothing_stretches_the_wall_clock(hurried: HostileHome, name: str) -> None:
     """One second for the whole step, whatever comes or goes meanwhile; what is done in time is a result."""
-    assert _limit(hostile.attack(_STAYS[name])) == "wall"
-    assert _limit(hostile.attack("time.sleep(0.1); result(1)")) == "ok"
+    assert _limit(hurried.attack(_STAYS[name])) == "wall"
+    assert _limit(hurried.attack("time.sleep(0.1); result(1)")) == "ok"
 
 
 def test_a_deadline_is_of_a_clock_that_nobody_can_set() -> None:
@@ -234,21 +240,21 @@ def _asks_the_time_of_day(path: Path) -> bool:
 
 
 def test_a_flood_of_log_is_cut_and_the_run_goes_on(hostile: HostileHome) -> None:
-    """As much as it can print in half a second, some hundred MiB: 64 KiB are kept, with a mark, and the daemon does not grow."""
+    """Of 16 MiB that it prints 64 KiB are kept, with a mark, and the daemon does not grow."""
     daemon = psutil.Process(hostile.home.daemon_pid)
     assert _limit(hostile.attack('os.write(2, b"seen in the log\\n"); result(1)')) == "ok"
     hostile.home.has_all_it_needs()
     before = daemon.memory_info().rss
 
     flood = (
-        'piece, written, until = b"x" * 65536, 0, time.monotonic() + 0.5\n'
-        "while time.monotonic() < until:\n    written += os.write(1, piece)\n"
+        'piece, written = b"x" * 65536, 0\n'
+        "while written < 16 << 20:\n    written += os.write(1, piece)\n"
         "result(written)"
     )
     answer = hostile.attack(flood)
 
     logs = "".join(path.read_text(encoding="utf-8") for path in (hostile.home.path / "logs").iterdir())
-    assert answer.body["result"] > 32 << 20
+    assert answer.body["result"] >= 16 << 20
     assert daemon.memory_info().rss - before < 8 << 20
     assert "seen in the log" in logs
     assert "truncated at 65536 bytes" in logs
