@@ -21,7 +21,7 @@ from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere
 from aileron.vault import Binding, Vault
 from tests.elsewhere.conftest import fetching, program
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import DEADLINE_S, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -198,15 +198,25 @@ async def test_a_request_without_a_credential_waits_too(world: World) -> None:
     assert world.elsewhere.is_ready(None, THERE)
 
 
-async def test_all_that_a_request_needs_is_fetched_at_once(world: World, tmp_path: Path) -> None:
-    """As far as there is room."""
+async def test_all_that_a_request_needs_is_fetched_at_once(world: World) -> None:
+    """As far as there is room: with each that ends, one more begins."""
     world.more(2 * MOST_AT_ONCE)
-    running = tmp_path / "running"
-    world.says(f"echo 1 >> {running}", "sleep 0.3", f"echo -1 >> {running}", f"printf {VALUE}")
-    assert await world.wait() == "ok"
-    assert world.record.begun == 2 * MOST_AT_ONCE + 1
-    steps = [int(line) for line in running.read_text().split()]
-    assert max(sum(steps[:count]) for count in range(len(steps) + 1)) == MOST_AT_ONCE
+    world.is_held(f"printf {VALUE}")
+    got: list[str] = []
+
+    async def request() -> None:
+        got.append(await world.wait(DEADLINE_S))
+
+    with world.gate() as gate:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(request)
+            for number in range(MOST_AT_ONCE, 2 * MOST_AT_ONCE + 2):
+                await world.begins(number)
+                assert world.record.begun == number
+                gate.open()
+            for _ in range(MOST_AT_ONCE - 1):
+                gate.open()
+    assert (got, world.record.begun) == (["ok"], 2 * MOST_AT_ONCE + 1)
     assert world.elsewhere.is_ready(None, THERE)
 
 
@@ -214,7 +224,7 @@ async def test_one_that_cannot_be_fetched_ends_the_rest(world: World) -> None:
     """Whose values would be for nothing; they are fetched when it can be."""
     world.more(2)
     world.says(f'[ "$3" = {REFERENCE} ] || sleep 60', "echo 'You are not currently signed in' >&2", "exit 1")
-    with anyio.fail_after(5):
+    with anyio.fail_after(DEADLINE_S):
         assert await world.wait() == "binding_failed locked"
     world.says(f"printf {VALUE}")
     assert await world.wait() == "ok"
@@ -232,7 +242,7 @@ async def test_a_person_who_stores_it_waits_no_longer(world: World, monkeypatch:
 
     monkeypatch.setattr("aileron.daemon.secrets.elsewhere.FETCH_S", 0.5)
     elsewhere = SecretsElsewhere(world.vault, Hanging(), world.record)  # type: ignore[arg-type]
-    with anyio.fail_after(5), pytest.raises(AileronError) as caught:
+    with anyio.fail_after(DEADLINE_S), pytest.raises(AileronError) as caught:
         await elsewhere.found("other", Elsewhere(REFERENCE, program="/usr/bin/op"))
     assert caught.value.failure.details["code"] == "timed_out"
     assert events.SecretFetchFailed(name="other", code="timed_out") in [event for event, _ in world.record.notes]
@@ -276,7 +286,7 @@ async def test_who_is_cancelled_holds_nobody_up(world: World) -> None:
 async def test_what_takes_too_long_is_told_in_time(world: World) -> None:
     """And put down; whoever waits behind it is told as well."""
     world.says("sleep 60")
-    with anyio.fail_after(5):
+    with anyio.fail_after(DEADLINE_S):
         assert set(await world.all_of(3, within_s=1.0)) <= {"binding_failed timed_out"}
     assert events.SecretFetchFailed(name="mail", code="timed_out") in [event for event, _ in world.record.notes]
 

@@ -130,7 +130,7 @@ async def test_who_has_gone_owes_no_bytes() -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(100):
                 tasks.start_soon(admission.upload, 1 << 20)
-    with anyio.fail_after(2 * (1 << 20) / BYTES_PER_S + 1):
+    with anyio.fail_after(50 * (1 << 20) / BYTES_PER_S):  # half of what they would owe
         await admission.upload(1)
 
 

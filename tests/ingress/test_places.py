@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -73,15 +74,26 @@ class Clients:
         return [await self.ask(first) for _ in range(count)]
 
 
-async def is_ended(client: SocketStream) -> bool:
-    """Whether the server has ended it."""
+async def until_ended(client: SocketStream) -> None:
+    """Wait until the server has ended it."""
+    with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        while True:
+            await client.receive()
+
+
+async def are_left(*clients: SocketStream) -> bool:
+    """Return whether the server has ended none of them, once it has ended those that it does."""
+    ended = []
+
+    async def note(client: SocketStream) -> None:
+        await until_ended(client)
+        ended.append(client)
+
     with anyio.move_on_after(0.1):
-        try:
-            while True:
-                await client.receive()
-        except (anyio.EndOfStream, anyio.BrokenResourceError):
-            return True
-    return False
+        async with anyio.create_task_group() as tasks:
+            for client in clients:
+                tasks.start_soon(note, client)
+    return not ended
 
 
 async def is_answered(client: SocketStream, rest: bytes = b"") -> bool:
@@ -112,7 +124,9 @@ async def test_the_oldest_stranger_that_is_waited_for_goes(serving: Serving, cap
         with caplog.at_level(logging.WARNING, places.__name__):
             for _ in range(2):
                 assert await is_answered(await clients.ask(_ASKING % b"known"))
-        assert [await is_ended(one) for one in strangers] == [True] * 2 + [False] * (ROOM - 2)
+        for one in strangers[:2]:
+            await until_ended(one)
+        assert await are_left(*strangers[2:])
         assert [record.message for record in caplog.records] == [
             "12 connections over TCP are open: for each more, the oldest without an open session ends"
         ]
@@ -131,7 +145,7 @@ async def test_who_shows_a_session_is_never_ended(serving: Serving, caplog: pyte
         assert await is_answered(known[1], _ASKING % b"known")
         await clients.fill(_DRIPPING % b"known", ROOM - 2)
         with caplog.at_level(logging.WARNING, places.__name__):
-            assert await is_ended(await clients.ask(b""))
+            await until_ended(await clients.ask(b""))
 
     await at_a_door(serving, test)
 
@@ -144,7 +158,7 @@ async def test_who_shows_none_afterwards_is_a_stranger_again(serving: Serving) -
         assert await is_answered(first)
         await first.send(_DRIPPING % b"")
         await clients.fill(_DRIPPING % b"")
-        assert await is_ended(first)
+        await until_ended(first)
 
     await at_a_door(serving, test)
 
@@ -155,10 +169,10 @@ async def test_who_is_answered_goes_after_those_that_are_waited_for(serving: Ser
     async def test(clients: Clients) -> None:
         answered = await clients.fill(_DRIPPING % b"answered", 1)
         waited_for = await clients.fill(_DRIPPING % b"")
-        assert not await is_ended(answered[0])
-        assert await is_ended(waited_for[0])
+        await until_ended(waited_for[0])
+        assert await are_left(answered[0])
         answered += await clients.fill(_DRIPPING % b"answered", ROOM)
-        assert await is_ended(answered[0])
+        await until_ended(answered[0])
 
     await at_a_door(serving, test)
 
@@ -189,7 +203,8 @@ async def test_of_those_that_ask_nothing_few_stay(serving: Serving) -> None:
 
     async def test(clients: Clients) -> None:
         silent = await clients.fill(b"", SILENT + 1)
-        assert [await is_ended(one) for one in silent] == [True] + [False] * SILENT
+        await until_ended(silent[0])
+        assert await are_left(*silent[1:])
         assert await is_answered(await clients.ask(_ASKING % b""))
 
     await at_a_door(serving, test)

@@ -79,14 +79,11 @@ class _Room:
         found: Spare = await wait_until_async(lambda: self.spares.maybe_take(pin, policy), f"a spare of {pin}")
         return found
 
-    async def is_made(self, pin: ConnectorPin, *, wanted: bool = False) -> bool:
-        """Whether one is there soon, if it is `wanted` now or was before; it is ended."""
+    async def until_made(self, pin: ConnectorPin, *, wanted: bool = False) -> None:
+        """Wait until one is there, if it is `wanted` now or was before; it is ended."""
         if wanted:
             self.spares.want(pin, Policy(), was_spare=False)
-        with anyio.move_on_after(5):
-            await self.jails.end((await self.take(pin)).jailed)
-            return True
-        return False
+        await self.jails.end((await self.take(pin)).jailed)
 
     async def until_noted(self, count: int = 1) -> None:
         """Until so many early acts are on record."""
@@ -178,7 +175,7 @@ async def test_another_program_or_other_limits_are_another_jail(tmp_path: Path) 
         await room.until_waiting(1)
         assert room.spares.maybe_take(other, Policy()) is None
         assert room.spares.maybe_take(pin, Policy(cpu_s=5)) is None
-        assert await room.is_made(pin)
+        await room.until_made(pin)
 
 
 def _touched(room: _Room, pin: ConnectorPin) -> None:
@@ -213,7 +210,7 @@ async def test_what_it_depends_on_is_as_it_was_or_it_is_ended(
             for jailed in set(waiting) - set(room.spares.waiting):
                 await jailed.wait_ended()
         if change in (_touched, _removed):
-            assert await room.is_made(control)
+            await room.until_made(control)
         assert not room.noted
 
 
@@ -232,7 +229,7 @@ async def test_another_template_has_its_own(tmp_path: Path) -> None:
             for jailed in old:
                 await jailed.wait_ended()
             await wait_until_async(lambda: not before & room.templates(), "the old one ends")
-        assert await room.is_made(pin, wanted=True)
+        await room.until_made(pin, wanted=True)
         assert not room.noted
 
 
@@ -289,7 +286,7 @@ async def test_one_that_acts_early_is_ended_and_on_record(tmp_path: Path, name: 
         await room.until_noted()
         room.spares.want(pin, Policy(), was_spare=True)
         room.spares.want(control, Policy(), was_spare=False)
-        assert await room.is_made(control)
+        await room.until_made(control)
         assert room.spares.maybe_take(pin, Policy()) is None
         assert room.noted == [(pin, what, destination)]
 

@@ -11,6 +11,7 @@ import anyio
 import httpx
 import pytest
 
+from aileron.web.questions import NEWS_S
 from tests.web.daemon_port import ASKED, Browser, ToldDesk, asking, browser_of, previewed
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +113,7 @@ async def test_a_page_that_waits_for_news_hears_at_once_that_it_is_locked() -> N
             answer = await browser.get(f"/approvals/news?known={known}")
             assert (answer.status_code, answer.json()) == (401, {"locked": True})
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(NEWS_S - 5):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
                 await anyio.wait_all_tasks_blocked()
@@ -128,7 +129,7 @@ async def test_a_page_that_waits_for_news_is_answered_when_the_daemon_stops() ->
         async def ask() -> None:
             answers.append(await browser.get(f"/approvals/news?known={known}"))
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(NEWS_S - 5):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
                 await anyio.wait_all_tasks_blocked()
