@@ -161,8 +161,8 @@ def test_timeouts_and_refusals_of_an_asynchronous_client_are_its_own() -> None:
         release.wait(10)
         return Reply()
 
-    async def failure(path: str) -> str:
-        async with httpx.AsyncClient(timeout=0.1) as client:
+    async def failure(path: str, timeout_s: float) -> str:
+        async with httpx.AsyncClient(timeout=timeout_s) as client:
             try:
                 await client.get(ORIGIN + path)
             except httpx.HTTPError as error:
@@ -171,7 +171,7 @@ def test_timeouts_and_refusals_of_an_asynchronous_client_are_its_own() -> None:
 
     @op
     def x() -> list[str]:
-        found = [asyncio.run(failure("/down")), asyncio.run(failure("/mute"))]
+        found = [asyncio.run(failure("/down", 10)), asyncio.run(failure("/mute", 0.1))]
         release.set()
         return found
 

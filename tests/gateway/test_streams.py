@@ -12,7 +12,7 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from tests.gateway.conftest import Line, Provider, ScriptedKeys, gateway, refusal
+from tests.gateway.conftest import DEADLINE_S, Line, Provider, ScriptedKeys, gateway, refusal
 
 GET = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -106,9 +106,9 @@ def test_no_piece_waits_for_an_acknowledgement(provider: Provider, port: int) ->
 # Back-pressure
 
 
-def write_until_stuck(line: Line, pieces: int) -> int:
-    """How many pieces went before nothing more was taken."""
-    line.sock.settimeout(1.0)
+def write_until_stuck(line: Line, pieces: int, *, within_s: float) -> int:
+    """How many pieces went before nothing more was taken, for so long."""
+    line.sock.settimeout(within_s)
     for number in range(pieces):
         try:
             line.say(in_chunk(PIECE))
@@ -128,7 +128,7 @@ def test_a_slow_reader_slows_the_provider_down(provider: Provider, port: int) ->
                 reader = threading.Thread(target=take, args=(client, ENDLESS * len(PIECE)))
                 if reads:
                     reader.start()
-                written = write_until_stuck(upstream, ENDLESS)
+                written = write_until_stuck(upstream, ENDLESS, within_s=DEADLINE_S if reads else 1.0)
                 client.reset() if not reads else reader.join()
         assert (written == ENDLESS) if reads else (written < ENDLESS // 8), written
 
@@ -142,7 +142,7 @@ def test_a_slow_provider_slows_the_client_down(provider: Provider, port: int) ->
                 reader = threading.Thread(target=take, args=(upstream, ENDLESS * len(PIECE)))
                 if reads:
                     reader.start()
-                written = write_until_stuck(client, ENDLESS)
+                written = write_until_stuck(client, ENDLESS, within_s=DEADLINE_S if reads else 1.0)
                 client.reset() if not reads else reader.join()
         assert (written == ENDLESS) if reads else (written < ENDLESS // 8), written
 
