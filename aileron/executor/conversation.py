@@ -63,11 +63,11 @@ MAX_CLAIMS: Final = 256
 """Audit events of one step, over all of its tries: as many as it may send requests; each is up to 16 KiB on disk for ever."""
 
 _LEAVE_S: Final = 1.0
-"""From its last word, or the end of its stream, until a connector that is still there is killed; the interpreter needs a
+"""Time to leave, after its last word or the end of its stream, for a connector that is killed then; an interpreter needs a
 millisecond."""
 _KILLED_S: Final = 10.0
-"""From SIGKILL until how it ended is known: a millisecond. A machine that lets nobody run for a while delays it, and what is said
-then must be true all the same."""
+"""Time from SIGKILL until its end is heard of: a millisecond, or as long as a machine lets nobody run; what is said then must be
+true all the same."""
 _LOG_BYTES: Final = 64 << 10
 """Kept of one try's log: some hundred lines, enough for a traceback, and 64 jails hold 4 MiB."""
 _LOG_LINES: Final = 500
@@ -106,7 +106,10 @@ class Claims:
 
 
 class HostConversation:
-    """One try. `run` once. `was_ready` of a connector that said so before it was anybody's; `leave_s` as _LEAVE_S."""
+    """The conversation of one try. `run` once.
+
+    `was_ready` of a connector that said so before it was anybody's; `leave_s` as _LEAVE_S.
+    """
 
     def __init__(
         self,

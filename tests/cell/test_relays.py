@@ -105,7 +105,7 @@ def everything(connection: socket.socket) -> bytes:
 
 
 def test_what_happened_to_a_descriptor_is_not_told_of_the_next_with_its_number() -> None:
-    """In one turn the first of two closes both, and opens one, which gets the number of the second."""
+    """The first of two closes both in its turn, and opens others, which get their numbers."""
     loop, told = Loop(), list[int]()
     with contextlib.ExitStack() as stack:
         pairs = [stack.enter_context(end) for _ in range(3) for end in socket.socketpair()]

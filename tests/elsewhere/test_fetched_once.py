@@ -199,7 +199,7 @@ async def test_a_request_without_a_credential_waits_too(world: World) -> None:
 
 
 async def test_all_that_a_request_needs_is_fetched_at_once(world: World) -> None:
-    """As far as there is room: with each that ends, one more begins."""
+    """There is room for some: with each that ends, one more begins."""
     world.more(2 * MOST_AT_ONCE)
     world.is_held(f"printf {VALUE}")
     got: list[str] = []

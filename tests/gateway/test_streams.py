@@ -107,7 +107,7 @@ def test_no_piece_waits_for_an_acknowledgement(provider: Provider, port: int) ->
 
 
 def write_until_stuck(line: Line, pieces: int, *, within_s: float) -> int:
-    """How many pieces went before nothing more was taken, for so long."""
+    """Return the number of pieces that went before nothing more was taken, for so long."""
     line.sock.settimeout(within_s)
     for number in range(pieces):
         try:

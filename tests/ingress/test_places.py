@@ -124,8 +124,8 @@ async def test_the_oldest_stranger_that_is_waited_for_goes(serving: Serving, cap
         with caplog.at_level(logging.WARNING, places.__name__):
             for _ in range(2):
                 assert await is_answered(await clients.ask(_ASKING % b"known"))
-        for one in strangers[:2]:
-            await until_ended(one)
+        for stranger in strangers[:2]:
+            await until_ended(stranger)
         assert await are_left(*strangers[2:])
         assert [record.message for record in caplog.records] == [
             "12 connections over TCP are open: for each more, the oldest without an open session ends"

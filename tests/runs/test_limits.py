@@ -62,7 +62,7 @@ def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
 
 @pytest.fixture(scope="module")
 def hurried(hostile: HostileHome, upstream: CountingServer) -> HostileHome:
-    """The same daemon, and a hostile connector that has a second for a run."""
+    """A hostile connector that has a second for a run, in the daemon of the others."""
     return hostile.hurried(upstream.port, timeout_s=1)
 
 
@@ -240,7 +240,7 @@ def _asks_the_time_of_day(path: Path) -> bool:
 
 
 def test_a_flood_of_log_is_cut_and_the_run_goes_on(hostile: HostileHome) -> None:
-    """Of 16 MiB that it prints 64 KiB are kept, with a mark, and the daemon does not grow."""
+    """A connector prints 16 MiB: 64 KiB are kept, with a mark, and the daemon does not grow."""
     daemon = psutil.Process(hostile.home.daemon_pid)
     assert _limit(hostile.attack('os.write(2, b"seen in the log\\n"); result(1)')) == "ok"
     hostile.home.has_all_it_needs()

@@ -218,7 +218,7 @@ def test_memory_made_read_only_is_still_counted(jailed: Jailed, template: Templa
 
 
 def test_processor_time_over_the_limit_ends_it_by_its_name(template: Template) -> None:
-    """One second is granted to a loop without end. A kill after its end, before that is heard of, changes nothing."""
+    """A loop without end has one second. A kill after its end, before that is heard of, changes nothing."""
     with _child(template, "spin", policy=Policy(cpu_s=1)) as child:
         while not child.is_born:
             assert select.select([template], [], [], 10)[0]
