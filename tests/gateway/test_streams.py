@@ -341,11 +341,15 @@ def test_a_provider_that_stays_silent_is_given_up(provider: Provider, monkeypatc
             assert (status, kind) == (502, "network_error")
             assert message == "the provider said or took nothing for 0 s"
             assert upstream.is_at_end()
+        monkeypatch.setattr("aileron.gateway.sides.IDLE_S", DEADLINE_S)
         client.say(GET)
         with provider.answering() as upstream:
             upstream.head()
             upstream.say(STREAM)
             assert client.head().status == 200
+            monkeypatch.setattr("aileron.gateway.sides.IDLE_S", 0.3)
+            upstream.say(in_chunk(b"one"))
+            assert client.chunk() == b"one"
             with pytest.raises((EOFError, ConnectionError)):
                 client.chunk()
             assert upstream.is_at_end()
