@@ -104,9 +104,17 @@ async def test_of_several_that_are_alike_each_takes_its_own_touch(
     """One look, and each is signed over its own digest. What is not touched ends it, and the rest still waits."""
     asked = [mail(number) for number in (1, 2, 3)]
     world.ask(*asked)
-    monkeypatch.setattr(security_key, "TOUCH_S", 0.5)
-    touches = iter([True, True])
-    desk.key.touch = lambda: next(touches, False)
+    left = [True, True]
+
+    def touch() -> bool:
+        if not left:
+            return False
+        left.pop()
+        if not left:
+            monkeypatch.setattr(security_key, "TOUCH_S", 0.5)  # for the one that nobody touches
+        return True
+
+    desk.key.touch = touch
     async with world.console((100, 40), not_kept=TMUX) as shown:
         await shown.until("3 waiting")
         await shown.settled()
