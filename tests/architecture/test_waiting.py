@@ -35,7 +35,6 @@ SLEEPS: Final = {
     # Servers and clients of a test that are slow on purpose.
     "tests/egress/test_egress_budget.py": (1, "an upload that drips"),
     "tests/egress/test_egress_hostile.py": (1, "work that does not give way"),
-    "tests/egress/test_egress_tcp.py": (1, "a service that is slow to answer"),
     "tests/faults/kills.py": (1, "a moment at random, which is what is tested"),
     "tests/faults/test_killed_while_the_service_works.py": (1, "a moment in the middle of what others do"),
     # A time that another process measures, and tells nobody of.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -194,8 +193,11 @@ async def test_a_stream_whose_ledger_fails_does_not_begin(world: World) -> None:
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
 
 
-async def said_by(world: World, *pieces: bytes, closes: bool = False, after_s: float = 0.0) -> AileronError:
-    """The error of a stream with TLS to a service that says this, in plain text, and then waits, or closes."""
+async def said_by(world: World, *pieces: bytes, closes: bool = False, answers: bool = True) -> AileronError:
+    """The error of a stream with TLS to a service that says this, in plain text, and then waits, or closes.
+
+    It `answers` what the client said first, or speaks first itself.
+    """
     with listener() as listening:
         port = listening.getsockname()[1]
 
@@ -203,7 +205,8 @@ async def said_by(world: World, *pieces: bytes, closes: bool = False, after_s: f
             taken, _address = listening.accept()
             with taken:
                 taken.settimeout(10)
-                time.sleep(after_s)
+                if answers:
+                    taken.recv(4096)
                 for piece in pieces:
                     taken.sendall(piece)
                 with contextlib.suppress(OSError):
@@ -230,7 +233,7 @@ async def test_a_service_that_speaks_no_tls_is_told_and_what_to_write(
 ) -> None:
     """Not that it took too long; what the service said is not quoted."""
     world.timeout_s = 1.0 if not pieces and not closes else 10.0
-    failure = (await said_by(world, *pieces, closes=closes, after_s=0.1)).failure
+    failure = (await said_by(world, *pieces, closes=closes)).failure
 
     assert failure.failure_class is FailureClass.NETWORK_ERROR
     assert failure.details == {"phase": "connect"}
@@ -243,7 +246,7 @@ async def test_a_service_that_speaks_no_tls_is_told_and_what_to_write(
 async def test_a_service_that_speaks_before_tls_begins_is_told_whenever_it_does(world: World) -> None:
     """What comes between our look and OpenSSL's is known to be no TLS, if not what it is."""
     for _ in range(20):
-        failure = (await said_by(world, b"220 mail.example ESMTP\r\n")).failure
+        failure = (await said_by(world, b"220 mail.example ESMTP\r\n", answers=False)).failure
 
         assert "the server does not use TLS on this port" in failure.message
         assert not failure.retriable
@@ -252,7 +255,7 @@ async def test_a_service_that_speaks_before_tls_begins_is_told_whenever_it_does(
 async def test_a_service_that_begins_tls_and_does_not_go_on_is_only_slow(world: World) -> None:
     """The control: it does speak TLS, so nobody is told to do without. It answers as a server does, after the client spoke."""
     world.timeout_s = 1.0
-    failure = (await said_by(world, b"\x16\x03\x03", after_s=0.1)).failure
+    failure = (await said_by(world, b"\x16\x03\x03")).failure
 
     assert "did not finish the handshake in time" in failure.message
     assert "tls=False" not in failure.message
