@@ -34,7 +34,7 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT
 from tests.support.elf_programs import compiled
-from tests.support.waiting import give_turns, wait_still_async, wait_until_async
+from tests.support.waiting import give_turns, wait_still_async, wait_until, wait_until_async
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 ELF = Policy(profile="elf")
@@ -106,8 +106,9 @@ def _templates() -> set[int]:
 
 
 def _words(process: psutil.Process) -> list[str]:
+    """Return the arguments of a process. One that was begun just now has none yet: vfork(2) returns before it has them."""
     try:
-        return process.cmdline()
+        return wait_until(process.cmdline, f"process {process.pid} has its arguments")
     except psutil.NoSuchProcess:
         return []
 
