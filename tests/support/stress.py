@@ -62,7 +62,7 @@ SECOND_TRIES: Final = {
     "tests/sandbox/test_cell_stub.py": "descriptors were counted while it imported",
     "tests/sandbox/test_jail_host.py": "a template had room again sooner than expected",
     "tests/sandbox/test_jail_limits.py": "an attempt at the end was made sooner or later than the template looked",
-    "tests/tui/test_safety_rules.py": "four seconds were over before a word was typed",
+    "tests/tui/test_safety_surroundings.py": "four seconds were over before a word was typed",
     "tests/web/test_deciding_several_here.py": "a digest that was changed was the same in one of sixteen runs",
 }
 """Files that ever needed a second try, and what they assumed: by `git log -i --grep` for race, wait, late, once, port, order and

@@ -40,7 +40,7 @@ from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
 from tests.support.screens import text_of
 from tests.support.waiting import Late, wait_until_async
 
-__all__ = ["Clock", "Shown", "World", "named"]
+__all__ = ["Clock", "Shown", "World", "named", "reversible"]
 
 _LOADS_S: Final = 5.0
 _ASKED_AT: Final = "2026-11-21T04:00:00Z"
@@ -339,3 +339,8 @@ def named(
     rule = ApprovalRule(required=True, irreversible=not reversible)
     of = plan(args, action=name, approval=rule, action_text=text)
     return question(of, **{"approval_id": f"act-20261121T040000-{name}", "audit_id": f"run-{name}", **more})
+
+
+def reversible(**more: Any) -> dict[str, Any]:
+    """A run that its action says can be undone."""
+    return question(plan(approval=ApprovalRule(required=True, irreversible=False)), **more)
