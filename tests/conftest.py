@@ -132,7 +132,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """From here on garbage is looked for, among what the tests themselves leave."""
+    """Make the folder that all processes share, and look for garbage again, among what the tests themselves leave."""
+    derived.folder()
     gc.freeze()
     gc.enable()
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support import forks
+from tests.support import derived, forks
 from tests.support.waiting import wait_until
 
 __all__ = ["Answer", "Answers", "Command", "Said"]
@@ -36,8 +36,6 @@ Answers = Sequence[Answer]
 
 DEADLINE_S = 30.0
 _MODULE: Final = "aileron.__main__"
-_started: Final[set[tuple[str, ...]]] = set()
-"""The commands that were started for real, by their words up to the first option."""
 _AT_TERMINAL = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execvp(sys.argv[1], sys.argv[1:])"
@@ -160,8 +158,7 @@ class Command:
     def _can_fork(self, words: Sequence[str], environment: dict[str, str]) -> bool:
         """Not the first time, nor another program, nor where the interpreter would be set up otherwise."""
         command = tuple(itertools.takewhile(lambda word: word.isidentifier() or "-" in word[1:], words))[:2]
-        is_first = command not in _started
-        _started.add(command)
+        is_first = derived.is_first(_MODULE, *command)
         return self._is_ours and not is_first and forks.can_fork(environment)
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:

@@ -5,16 +5,17 @@ passphrase, salt and cost is derived for real the first time, and all keys that 
 that what two tests seal under the same passphrase is one derivation. Everything around it is the product's: the bounds of the
 cost, the sealing, what each key is bound to.
 
-`remember` is for processes of tests: the one that runs them, and the server of forked ones (forks.py), from which they inherit
-it. Interpreters that are really started derive each time, and so do the tests of derivation itself, of its memory and its time,
-and all attacks (`real_derivation` in tests/conftest.py). What is remembered lies in a folder of this user, 0700, by the SHA-256
-of what it was made of: wrapping keys of passphrases that are in the tests.
+`remember` is for processes of tests: those that run them side by side, and the server of forked ones (forks.py), from which they
+inherit it. Interpreters that are really started derive each time, and so do the tests of derivation itself, of its memory and its
+time, and all attacks (`real_derivation` in tests/conftest.py). What is remembered lies in a folder of this user, 0700, by the
+SHA-256 of what it was made of: wrapping keys of passphrases that are in the tests.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import hashlib
 import os
 import secrets
@@ -26,22 +27,30 @@ import aileron.passphrase
 from aileron.model.secret import Secret
 from aileron.passphrase import KEY_BYTES, SALT_BYTES, Cost
 
-__all__ = ["NEW_SALT", "STRETCH", "folder", "remember"]
+__all__ = ["NEW_SALT", "STRETCH", "folder", "is_first", "remember"]
 
 STRETCH = aileron.passphrase.stretch
 NEW_SALT = aileron.passphrase.new_salt
 _SALT = "salt"
-_made: dict[int, Path] = {}
 
 
+@functools.cache
 def folder() -> Path:
-    """This process's, made with its salt when it is first asked for, and deleted at the end."""
-    if os.getpid() not in _made:
-        path = Path(tempfile.mkdtemp(prefix="ail-derived-"))
-        (path / _SALT).write_bytes(os.urandom(SALT_BYTES))
-        _made[os.getpid()] = path
-        atexit.register(_remove, os.getpid(), path)
-    return _made[os.getpid()]
+    """The folder of this run: made with its salt for the process that first asks, and its forks, and removed when that ends."""
+    path = Path(tempfile.mkdtemp(prefix="ail-derived-"))
+    (path / _SALT).write_bytes(os.urandom(SALT_BYTES))
+    atexit.register(_remove, os.getpid(), path)
+    return path
+
+
+def is_first(*what: str) -> bool:
+    """Return whether nobody has asked this of `what` in this run: for what is done for real once."""
+    noted = folder() / hashlib.sha256("\0".join(what).encode()).hexdigest()
+    try:
+        noted.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def remember(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,3 +72,15 @@ def test_salts_of_the_product_are_its_own() -> None:
     """What is remembered has one salt; without that each key has another."""
     assert len({aileron.passphrase.new_salt() for _ in range(100)}) == 100
     assert {len(aileron.passphrase.new_salt())} == {16}
+
+
+def test_processes_of_one_run_remember_together() -> None:
+    """A fork, as each shard is, has the folder of this process, and is not the first to ask what was asked here."""
+    mine = derived.folder()
+    assert derived.is_first("tests", "remember")
+    child = os.fork()
+    if child == 0:
+        os._exit(derived.folder() != mine or derived.is_first("tests", "remember") or not derived.is_first("another"))
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert mine.is_dir()
