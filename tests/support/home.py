@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -145,15 +146,18 @@ class DaemonHome:
 
     def install(self, source: Path, *hosts: str) -> dict[str, Any]:
         """Build a connector and install it."""
+        return self._install(build(source, [HostPort.parse(host) for host in hosts]).archive)
+
+    def _install(self, built: bytes) -> dict[str, Any]:
         archive = self.path / "built.tar.gz"
-        archive.write_bytes(build(source, [HostPort.parse(host) for host in hosts]).archive)
+        archive.write_bytes(built)
         installed: dict[str, Any] = self.must("POST", "/v1/connectors", {"path": str(archive)})
         return installed
 
     def install_probe(self, host: str = "localhost:1") -> None:
         """The probe connector of tests/support/connectors, granted one host."""
         self.ask("GET", "/healthz")  # makes the home
-        self.install(_PROBE_SOURCE, host)
+        self._install(other_probe(host))
 
     def add_probe_action(
         self,
@@ -240,8 +244,9 @@ def asking_home() -> Iterator[DaemonHome]:
         yield home
 
 
+@functools.cache
 def other_probe(host: str) -> bytes:
-    """An archive of the probe connector granted another host: the same version, other bytes."""
+    """An archive of the probe connector granted another host: the same version, other bytes. Built once for each."""
     return build(_PROBE_SOURCE, [HostPort.parse(host)]).archive
 
 
