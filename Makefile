@@ -31,11 +31,12 @@ FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TEST
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
 PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
-# A file at a time to a process for each core, and to one more where most of what they do is to wait for others.
+# A file at a time to a process for each core; to more where what they do is to wait for disks, deadlines and other processes.
 CORES := $(shell nproc)
 BY_FILE := --shards $(CORES)
 ONE_MORE := $(shell expr $(CORES) + 1)
-BY_FILE_OF_MOST := --shards $(ONE_MORE)
+BY_FILE_OF_FAST := --shards $(ONE_MORE)
+BY_FILE_OF_MOST := --shards $(shell expr $(CORES) + 2)
 
 # Debian 13 has Python 3.13. Not sid: another Python every year, and whatever else arrived this morning.
 NEWER := trixie
@@ -95,10 +96,11 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 fast-tests: $(VENV)/.dev
-	$(PYTEST) $(BY_FILE_OF_MOST) $(MARKED) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(SERVER_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
+	$(PYTEST) $(BY_FILE_OF_FAST) $(MARKED) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(SERVER_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
 
+# Beside most-tests, which take longer: no process more than there are cores.
 newer-tests: $(VENV)/.dev
-	$(PYTEST) $(BY_FILE_OF_MOST) $(NEWER_TESTS) $(foreach path,$(SERVER_TESTS),--ignore=$(path))
+	$(PYTEST) $(BY_FILE) $(NEWER_TESTS) $(foreach path,$(SERVER_TESTS),--ignore=$(path))
 
 test-newer:
 	.ci/on-debian $(NEWER) sh -c 'make demo && HYPOTHESIS_PROFILE=few make newer-tests'

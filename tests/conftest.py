@@ -115,7 +115,21 @@ def anyio_backend() -> str:
 
 _SMALL: Final = ("frames", "model", "egress", "actions", "registry", "ledger", "audit", "vault", "architecture")
 """Rooms whose tests start little: when something there is broken, all else is."""
-_LONG: Final = ("tui", "e2e", "faults", "daemon", "cli", "mcp", "web", "trial", "runs", "launch")
+_LONG: Final = (
+    "tui",
+    "e2e",
+    "faults",
+    "daemon",
+    "cli",
+    "mcp",
+    "web",
+    "trial",
+    "runs",
+    "launch",
+    "logins",
+    "sandbox",
+    "cell",
+)
 """Rooms whose files take long, the longest first: what is begun last should be over soon."""
 
 
