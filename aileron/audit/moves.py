@@ -13,7 +13,7 @@ Not here: the verbs (log.py, questions.py), which transitions are legal (runs/st
 from __future__ import annotations
 
 import datetime
-import secrets
+import os
 from typing import Any, Final
 
 import msgspec
@@ -138,7 +138,7 @@ def mark_interrupted(tx: Transaction, run_id: str, why: str) -> None:
 def new_id(prefix: str, now_us: int) -> str:
     """`run-20261121T035800-…`: sorts by time, and 80 random bits, so that knowing one does not give another."""
     moment = datetime.datetime.fromtimestamp(now_us // 1_000_000, datetime.UTC)
-    return f"{prefix}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(10)}"
+    return f"{prefix}-{moment:%Y%m%dT%H%M%S}-{os.urandom(10).hex()}"
 
 
 def storable(outcome: Outcome) -> tuple[Outcome, bytes]:

@@ -15,8 +15,6 @@ Source: the file as Claude Code 2.1.332 writes it. Not here: which files there a
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import os
 import stat
@@ -24,6 +22,7 @@ from collections.abc import Collection
 from typing import Any, Final, NoReturn
 
 from aileron.cell.tree import Bytes
+from aileron.model.sha256 import sha256
 
 __all__ = ["STATE_FILES", "obeyed_at"]
 
@@ -70,17 +69,7 @@ def obeyed_at(name: str, parent: int, contents: Bytes) -> str | None:
     if isinstance(projects, dict):
         kept["projects"] = {path: _without(one, _REMEMBERED_OF_PROJECT) for path, one in projects.items()}
     text = f"{permissions:o} {json.dumps(kept)}"
-    return _sha256(text.encode())
-
-
-def _sha256(data: bytes) -> str:
-    """Hash with CPython's own code: hashlib loads OpenSSL for the same answer, for 2 ms that an agent waits before it begins."""
-    for name in ("_sha2", "_sha256"):  # as of Python 3.12, and before
-        with contextlib.suppress(ImportError):
-            return str(importlib.import_module(name).sha256(data).hexdigest())
-    import hashlib  # another interpreter
-
-    return hashlib.sha256(data).hexdigest()
+    return sha256(text.encode()).hex()
 
 
 def _without(value: Any, keys: Collection[str]) -> Any:

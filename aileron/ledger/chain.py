@@ -24,12 +24,12 @@ b'{"at_us":0,"seq":1,"type":"genesis"}'
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
 import msgspec
 
 from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.sha256 import sha256
 
 __all__ = [
     "FILTERED",
@@ -102,7 +102,7 @@ def make_record(seq: int, at_us: int, facts: dict[str, Any]) -> bytes:
 
 def link(previous: bytes, record: bytes) -> bytes:
     """The hash of a row, 32 bytes."""
-    return hashlib.sha256(previous + record).digest()
+    return sha256(previous + record)
 
 
 def columns_of(facts: dict[str, Any]) -> tuple[Any, ...]:

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
+from aileron.model.sha256 import sha256
+
 __all__ = ["canonical_json", "sha256_digest"]
 
 _LARGEST_INT: Final = 2**53 - 1  # RFC 8785, section 3.2.2.3, by way of I-JSON (RFC 7493, section 2.2)
@@ -44,9 +46,7 @@ def canonical_json(value: Any) -> bytes:
 
 def sha256_digest(data: bytes) -> str:
     """`sha256:` and 64 lower-case hex digits."""
-    import hashlib  # 2 ms, and most commands make no digest
-
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+    return "sha256:" + sha256(data).hex()
 
 
 def _is_plain(value: Any) -> bool:

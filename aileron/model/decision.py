@@ -24,6 +24,7 @@ import msgspec
 
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.sha256 import sha256
 
 __all__ = [
     "ApproverStatement",
@@ -176,9 +177,7 @@ def check_signature(public_key: bytes, statement: Statement, signature: str) -> 
 
 def key_id_of(public_key: bytes) -> str:
     """`ed25519:` and the first 16 bytes of the key's sha256, hex: what a person compares, and what a decision names."""
-    import hashlib  # 2 ms, and most commands make no digest
-
-    return f"ed25519:{hashlib.sha256(public_key).hexdigest()[:32]}"
+    return f"ed25519:{sha256(public_key).hex()[:32]}"
 
 
 def preview_digest(preview: Any) -> str:

@@ -16,6 +16,8 @@ import binascii
 import re
 from typing import Final
 
+from aileron.model.sha256 import sha256
+
 __all__ = ["HOST_KEY_TYPES", "check_host_key", "fingerprint", "shown_fingerprint"]
 
 HOST_KEY_TYPES: Final = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
@@ -32,10 +34,7 @@ def check_host_key(text: str) -> str:
 
 def fingerprint(text: str) -> str:
     """`SHA256:…`, as `ssh-keygen -l` prints it. ValueError as `check_host_key`."""
-    import hashlib  # 2 ms, and most commands make no digest
-
-    digest = hashlib.sha256(_blob(text)).digest()
-    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+    return f"SHA256:{base64.b64encode(sha256(_blob(text))).decode().rstrip('=')}"
 
 
 def shown_fingerprint(text: str) -> str:

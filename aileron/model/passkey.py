@@ -31,6 +31,7 @@ import msgspec
 
 from aileron.model.decision import Statement
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.sha256 import sha256
 
 if TYPE_CHECKING:
     from fido2.cose import CoseKey
@@ -175,7 +176,7 @@ def passkey_id(credential_id: bytes, public_key: bytes) -> str:
     the id, and the key in COSE. The id alone is no secret, and whoever knew it could give it to a key of their own. Source: Web
     Authentication, section 6.5.1 (attested credential data).
     """
-    return f"{_PREFIX}{_sha256(_named(credential_id, public_key)).hex()[:32]}"
+    return f"{_PREFIX}{sha256(_named(credential_id, public_key)).hex()[:32]}"
 
 
 def id_of(passkey: PasskeyKey) -> str:
@@ -185,12 +186,6 @@ def id_of(passkey: PasskeyKey) -> str:
 
 def _named(credential_id: bytes, public_key: bytes) -> bytes:
     return struct.pack(">H", len(credential_id)) + credential_id + public_key
-
-
-def _sha256(data: bytes) -> bytes:
-    import hashlib  # 2 ms, and most commands make no digest
-
-    return hashlib.sha256(data).digest()
 
 
 def is_passkey(key_id: str) -> bool:
@@ -216,7 +211,7 @@ def from_base64url(text: str) -> bytes:
 
 def challenge_of(statement: Statement) -> str:
     """What an authenticator signs for a statement: the sha256 of its bytes, in base64url."""
-    return base64url(_sha256(statement.signed_bytes()))
+    return base64url(sha256(statement.signed_bytes()))
 
 
 def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -> None:
@@ -229,7 +224,7 @@ def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -
     _check_client(client, "webauthn.get", challenge_of(statement), passkey.origin)  # 2, 3, 4
     _check_authenticator(authenticator, passkey.rp_id)  # 5, 6
     key = _key(_from_hex(passkey.public_key))  # 7
-    signed = assertion.authenticator_data + _sha256(assertion.client_data)
+    signed = assertion.authenticator_data + sha256(assertion.client_data)
     try:
         key.verify(signed, assertion.signature)
     except InvalidSignature:
@@ -318,7 +313,7 @@ def _check_client(client: _ClientData, kind: str, challenge: str, origin: str) -
 
 
 def _check_authenticator(data: AuthenticatorData, rp_id: str) -> None:
-    if data.rp_id_hash != _sha256(rp_id.encode()):  # 5
+    if data.rp_id_hash != sha256(rp_id.encode()):  # 5
         raise PasskeyError("rp", f"it is not for {rp_id}")
     if not data.is_user_present():  # 6
         raise PasskeyError("presence", "the device did not check that a person was present")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.model.canonical import canonical_json
+from aileron.model.canonical import canonical_json, sha256_digest
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 _KEYS = st.one_of(st.text(st.characters(codec="ascii"), max_size=8), _TEXT)
@@ -74,3 +75,11 @@ def test_nesting_without_end_is_refused() -> None:
 
     with pytest.raises(ValueError, match="nested too deeply"):
         canonical_json(value)
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 4096, (256 << 10) - 1, 256 << 10], ids=str)
+def test_a_digest_is_that_of_hashlib(length: int) -> None:
+    """Short data are hashed without it."""
+    data = bytes(range(256)) * (length // 256) + bytes(length % 256)
+
+    assert sha256_digest(data) == f"sha256:{hashlib.sha256(data).hexdigest()}"
