@@ -64,6 +64,8 @@ _NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)
 _NOT_OURS: Final = (NotADirectoryError, PermissionError)
 """Errors from connecting if the home is a file, or another user's."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+"""Characters that stand for themselves in a path (RFC 3986, section 2.3)."""
 
 
 class DaemonUnreachable(Exception):
@@ -343,9 +345,13 @@ def is_in_cell() -> bool:
 
 def path_of(*segments: str) -> str:
     """An absolute URL path; each segment is percent-encoded whole, so that a name cannot name another route."""
-    from urllib.parse import quote
+    return "".join("/" + (segment if _UNRESERVED.issuperset(segment) else _quoted(segment)) for segment in segments)
 
-    return "".join("/" + quote(segment, safe="") for segment in segments)
+
+def _quoted(segment: str) -> str:
+    from urllib.parse import quote  # 1 ms, and few names need it
+
+    return quote(segment, safe="")
 
 
 def _give_up(process: StartedDaemon) -> None:

@@ -110,14 +110,14 @@ SCHEMA: Final = {
         Kind.STRING,
         required=True,
         says="strict SemVer; a source file may say `0.0.0-dev`",
-        pattern=SEMVER.pattern,
+        pattern=SEMVER,
         bounds=range(5, MAX_VERSION + 1),
         example="1.2.0",
     ),
     "source": Field(
         Kind.STRING,
         says="`NAME@VERSION` it was copied from; never fetched again by itself",
-        pattern=f"{FQN.pattern}@{SEMVER.pattern}",
+        pattern=f"{FQN}@{SEMVER}",
         example="github://acme/mail/actions/send-email@1.2.0",
     ),
     "summary": Field(
@@ -152,14 +152,14 @@ SCHEMA: Final = {
                         Kind.STRING,
                         required=True,
                         says="the connector's full name",
-                        pattern=FQN.pattern,
+                        pattern=FQN,
                         example="github://acme/mail",
                     ),
                     "version": Field(
                         Kind.STRING,
                         required=True,
                         says="strict SemVer: one version, no range",
-                        pattern=SEMVER.pattern,
+                        pattern=SEMVER,
                         bounds=range(5, MAX_VERSION + 1),
                         example="1.2.0",
                     ),
@@ -275,7 +275,7 @@ SCHEMA: Final = {
                 Kind.STRING,
                 required=True,
                 says="one of `[[requires.connectors]]`",
-                pattern=FQN.pattern,
+                pattern=FQN,
                 example="github://acme/mail",
             ),
             "op": Field(
@@ -337,7 +337,7 @@ SCHEMA: Final = {
                     "connector": Field(
                         Kind.STRING,
                         says="one of `[[requires.connectors]]`; needed only if there are several",
-                        pattern=FQN.pattern,
+                        pattern=FQN,
                         example="github://acme/mail",
                     ),
                     "op": Field(

@@ -56,16 +56,17 @@ RESERVED_TOOLS: Final = frozenset(
 )
 """Tool names that are Aileron's own (docs/reference/mcp.md): an action may not take one."""
 
-SEMVER: Final = re.compile(
+SEMVER: Final = (
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
     r"(?:-(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
+"""An expression that is compiled when the first version is checked: 1 ms, and few commands check one."""
 MAX_VERSION: Final = 128
 _MAX_QUOTED: Final = 300  # characters of a name in a message: a host name has 253, and a port six
 """Characters: SemVer has no limit, published ones have under 40, and a number of thousands of digits cannot be compared."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,99})")
-FQN: Final = re.compile(rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})+")
+FQN: Final = rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})+"
 """The grammar of full names in one expression, for editors; `Fqn.parse` says what is wrong."""
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -172,7 +173,7 @@ def check_semver(text: str) -> str:
         raise ValueError(
             f"{text[:MAX_VERSION]!r}… is not a version: it has {len(text)} characters; at most {MAX_VERSION}"
         )
-    if not SEMVER.fullmatch(text):
+    if not re.fullmatch(SEMVER, text):
         raise ValueError(f"{_quoted(text)} is not a SemVer version (MAJOR.MINOR.PATCH, no leading v, no range)")
     return text
 

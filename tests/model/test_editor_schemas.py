@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -357,4 +358,4 @@ def test_the_grammar_of_full_names_is_the_parsers(text: str) -> None:
     except ValueError:
         is_name = False
 
-    assert (FQN.fullmatch(text) is not None) is is_name
+    assert (re.fullmatch(FQN, text) is not None) is is_name

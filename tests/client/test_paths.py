@@ -1,0 +1,18 @@
+"""Paths that a command asks for: a name stays one segment, whatever is in it."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aileron.client import path_of
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1, max_size=3))
+@example(["v1", "actions", "../status"])
+@example(["v1", "action-approvals", "act-20261128T174400-384504e518c1e74b852e"])
+def test_a_segment_is_encoded_whole(segments: list[str]) -> None:
+    """As the standard library does it, which plain names are not imported for."""
+    assert path_of(*segments) == "".join(f"/{quote(segment, safe='')}" for segment in segments)
