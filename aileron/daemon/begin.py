@@ -57,7 +57,7 @@ def begin(home: Home, tell: Callable[[str], None]) -> int:
             tell(word)
 
     try:
-        with hold(home, {"version": __version__, "started_at": time.time()}):
+        with hold(home, {"version": __version__}):
             _harden()
             kernel.keep_freed_memory()
             _log_to(home.logs / "daemon.log")
