@@ -12,7 +12,7 @@ Source: docs/adr (approval bound to a plan digest).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,8 +20,10 @@ from aileron.ledger import ApprovalRow, ApprovalState, CandidateRow
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.plan import Plan
-from aileron.model.preview import SeenEffects
+
+if TYPE_CHECKING:  # a verifier makes no plan of what it hashes
+    from aileron.model.plan import Plan
+    from aileron.model.preview import SeenEffects
 
 __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_frozen", "subject_of", "thaw"]
 
@@ -103,7 +105,7 @@ _DECISIONS: dict[ApprovalState, Literal["approve", "deny"]] = {
 
 def freeze(subject: Plan | dict[str, Any]) -> tuple[bytes, str]:
     """What is asked about as JSON, for `thaw` and `subject_of`, and its digest. ValueError if it has no canonical form."""
-    value = subject.to_json() if isinstance(subject, Plan) else subject
+    value = subject if isinstance(subject, dict) else subject.to_json()
     return msgspec.json.encode(value, order="sorted"), sha256_digest(canonical_json(value))
 
 
@@ -131,6 +133,8 @@ def is_frozen(stored: bytes, digest: str) -> bool:
 
 def thaw(stored: bytes, digest: str, approval_id: str) -> Plan:
     """The plan that was frozen. AileronError(hash_mismatch) if it is not the one of this digest, or may not run any more."""
+    from aileron.model.plan import Plan
+
     value = subject_of(stored, digest, approval_id)
     try:
         plan = Plan.from_json(value)

@@ -6,7 +6,7 @@ Not here: what a command does (commands/), how its words are read (parsing.py, t
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from aileron.cli.declared import Command
 from aileron.cli.problem import Problem
@@ -56,19 +56,25 @@ _IN_A_CELL: Final = frozenset(
 """Commands that an agent in a cell can ask of the daemon, or that need neither it nor the home nor a jail."""
 
 
-class Single(NamedTuple):
+class Single:
     """A command without a verb: the first line of its help, for the list of all, and MODULE.NAME of its function."""
 
-    summary: str
-    function: str
-    epilog: str | None = None
+    __slots__ = ("epilog", "function", "summary")
+
+    def __init__(self, summary: str, function: str, epilog: str | None = None) -> None:
+        self.summary = summary
+        self.function = function
+        self.epilog = epilog
 
 
-class Group(NamedTuple):
+class Group:
     """A noun: its help, and MODULE.NAME of each of its verbs."""
 
-    summary: str
-    functions: str
+    __slots__ = ("functions", "summary")
+
+    def __init__(self, summary: str, functions: str) -> None:
+        self.summary = summary
+        self.functions = functions
 
     @property
     def verbs(self) -> dict[str, str]:
@@ -126,7 +132,8 @@ COMMANDS: Final[dict[str, Single | Group]] = {
     ),
     "config": Group("Read and change settings.", "config.get config.set_ config.add config.remove config.edit"),
     "audit": Group(
-        "Inspect, export and verify the audit trail.", "audit.list_ audit.show audit.tail audit.verify audit.export"
+        "Inspect, export and verify the audit trail.",
+        "audit.list_ audit.show audit.tail audit_verify.verify audit.export",
     ),
     "status": Single("Show what is running, and what waits for approval.", "status.status"),
     "doctor": Single("Check this machine, or an agent's connection to your actions.", "doctor.doctor"),

@@ -1,6 +1,6 @@
 """`aileron audit`: what happened.
 
-`verify` reads the ledger's file itself and asks no daemon: who checks a record should not have to trust what wrote it.
+Not here: `verify`, which asks no daemon (audit_verify.py).
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import datetime
 import enum
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import msgspec
@@ -25,14 +24,11 @@ from aileron.cli.commands.completion import run_ids
 from aileron.cli.commands.options import AsJson
 from aileron.cli.declared import Argument, Option
 from aileron.cli.ids import run_meant, session_meant
-from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
+from aileron.cli.problem import FAILED, UNREACHABLE, Problem
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.model.visible import as_fact, visible, visible_json
+from aileron.model.visible import as_fact, visible_json
 
-if TYPE_CHECKING:
-    from aileron.audit.verify import Report
-
-__all__ = ["export", "list_", "show", "tail", "verify"]
+__all__ = ["export", "list_", "show", "tail"]
 
 _PAGE = 1000
 """Events in one answer, the most there can be."""
@@ -255,69 +251,6 @@ def show(
         output.write("")
         output.print_facts([("result", None if outcome["result"] is None else "")])
         output.print_result(outcome["result"])
-
-
-def verify(
-    file: Annotated[
-        Path | None, Option("--file", metavar="LEDGER", help="Verify a copy instead of the ledger in the home.")
-    ] = None,
-    head: Annotated[
-        str | None, Option("--head", metavar="SEQ:HASH", help="Head that you keep elsewhere; it must be in the chain.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Verify the whole audit chain, without the daemon.
-
-    The output also says what this cannot prove. Exit code 9 means that the chain is broken.
-    """
-    from aileron.audit.verify import verify as verified
-    from aileron.home import Home
-
-    home = Home.from_environment()
-    path = file or home.ledger
-    if not os.path.isfile(path):  # and not Path.is_file, which raises where a directory above may not be searched
-        raise Problem.missing(f"no ledger at {path}")
-    known_head = _head(head)
-    with local_work():
-        report = verified(path, known_head=known_head, expected_home=home.path if file is None else None)
-    if as_json:
-        found = report.to_json()
-        problem = found.pop("finding")
-        output.print_json({"ok": found.pop("whole"), **found, "problem": problem})
-    else:
-        output.print_facts([("ledger", str(path)), *_found(report)])
-    finding = report.finding
-    if finding is not None:
-        raise Problem(
-            f"the audit chain is broken: {finding.message}",
-            exit_code=INTEGRITY,
-            name="hash_mismatch",
-            why=f"the {report.rows} rows before it are valid",
-        )
-    if not as_json:
-        output.note("every row is unchanged. This does not prove:")
-        for words in report.cannot_prove:
-            first, *rest = output.folded(visible(words), 4)
-            output.note("\n".join([f"  - {first}", *(f"    {line}" for line in rest)]))
-
-
-def _found(report: Report) -> list[tuple[str, Any]]:
-    """What was checked, as far as it was."""
-    counts = msgspec.structs.asdict(report.decisions)
-    decisions = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
-    facts = [("rows", report.rows), ("head", report.head), ("decisions", decisions)]
-    return [*facts, ("signed head", report.signed_head)] if report.signed_head else facts
-
-
-def _head(text: str | None) -> Any:
-    if text is None:
-        return None
-    from aileron.audit.verify import Head
-
-    try:
-        return Head.parse(text)
-    except ValueError as error:
-        raise Problem.usage(f"--head {error}") from None
 
 
 def _outcome(supervisor: Supervisor, run: str) -> dict[str, Any]:
