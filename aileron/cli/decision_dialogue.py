@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -37,8 +37,6 @@ from aileron.api.approvals import ApprovalList, ConsentAnswer, ConsentsAnswer, D
 from aileron.api.body import Body
 from aileron.api.runs import RunState
 from aileron.cli import output
-from aileron.cli.card import show_card
-from aileron.cli.commands.done import result_of
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, USAGE, Problem, report
 from aileron.cli.prompts import NO, YES, ask_now, can_ask, choose
@@ -55,8 +53,9 @@ from aileron.cli.signing import (
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
-from aileron.review.changes import change_lines
-from aileron.review.decision_flow import Review, UnsignedDecision, already_words, is_withdrawal, review_of
+
+if TYPE_CHECKING:  # each comes with the step that needs it: a no has no plan, and a yes in a script no card
+    from aileron.review.decision_flow import Review, UnsignedDecision
 
 __all__ = [
     "UNDER_WAY",
@@ -200,6 +199,8 @@ class Dialogue:
         if is_shown:
             _show(review, self._more(signer))
         elif review.edited:
+            from aileron.review.changes import change_lines
+
             output.print_facts([("changes", change_lines(review.edited))], "stderr", column=COLUMN)
             output.note("")
         note_unsigned(self._standing)
@@ -279,6 +280,8 @@ class Dialogue:
         return OK if review.is_run else _DENIED
 
     def _was_second(self, decided: AlreadyDecided) -> int:
+        from aileron.review.decision_flow import already_words
+
         output.note(already_words(decided.status))
         self.other = decided
         return OK
@@ -287,11 +290,15 @@ class Dialogue:
         review = self._with_preview(self._review(signer), signer)
         if signer is not None:
             signer.wipe()
+        from aileron.cli.card import show_card
+
         show_card(review, "stdout", more=None)
         return OK
 
     def _review(self, signer: Signer | None) -> Review:
         """The question as it is shown, and, where it is to be signed, as its digest was computed from it."""
+        from aileron.review.decision_flow import review_of
+
         question = find(self._supervisor, self._id)
         check_waits(question)
         self._id = question.approval_id
@@ -343,6 +350,8 @@ class Dialogue:
         if settled.status == "approved":
             output.note("done once the rest of its group is approved too")
         elif not is_denied and not self._as_json and self._tell is not None:
+            from aileron.cli.commands.done import result_of
+
             self._tell(result_of(kind, settled.result))
         return OK
 
@@ -554,6 +563,8 @@ def _check_yes(review: Review) -> None:
 
 
 def _show(review: Review, more: str | None) -> None:
+    from aileron.cli.card import show_card
+
     show_card(review, more=more)
     output.note("")
 
@@ -599,6 +610,8 @@ def ask_reason(*, is_signed: bool) -> str | None:
 
 def _is_withdrawn(reason: str | None, signer: Signer | None) -> bool:
     """Whether a no with this reason is a withdrawal, which nobody signs."""
+    from aileron.review.decision_flow import is_withdrawal
+
     return is_withdrawal(reason, is_signed=signer is not None, has_key=signer is not None and signer.is_open)
 
 

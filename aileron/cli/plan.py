@@ -5,9 +5,12 @@ Runs in commands. Not here: what is said of it (review/plan.py), a question (car
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aileron.cli import output
-from aileron.model.plan import Plan
-from aileron.review.plan import argument_lines, step_facts
+
+if TYPE_CHECKING:
+    from aileron.model.plan import Plan
 
 __all__ = ["COLUMN", "print_plan"]
 
@@ -17,6 +20,8 @@ COLUMN = 12
 
 def print_plan(plan: Plan, stream: str = "stdout", *, more: str | None = None) -> None:
     """Its arguments and steps; on `stderr` as part of a question."""
+    from aileron.review.plan import argument_lines, step_facts
+
     output.print_facts([("arguments", argument_lines(plan.args, more))], stream, column=COLUMN)
     for number, step in enumerate(plan.steps, start=1):
         output.write("", stream)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from aileron.cli import output
@@ -28,6 +27,8 @@ from aileron.cli.prompts import TRIES, can_ask, until_right
 from aileron.cli.supervisor import Supervisor, path_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aileron.api.approvals import Decision
     from aileron.approver.keyfile import ApproverKey
     from aileron.approver.security_key import SecurityKeys

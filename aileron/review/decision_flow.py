@@ -24,17 +24,16 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from aileron.api.approvals import Decision, Question, Settled
-from aileron.approvals.difference import differences
 from aileron.model.decision import MismatchError
 from aileron.model.plan import Plan
 from aileron.model.visible import visible_json
-from aileron.review.card import Card, card_of
 from aileron.review.question import asker_of, closed_words, is_run, state_words, title_of, waits
 from aileron.review.signed_view import content_of, edited_view, signed_view
 
 if TYPE_CHECKING:
     from aileron.model.consent import Change, Subject
     from aileron.model.preview import Preview
+    from aileron.review.card import Card
 
 __all__ = [
     "ONLY_WITH_PREVIEW",
@@ -175,6 +174,8 @@ class Review(msgspec.Struct, frozen=True, eq=False):
     def card(self, when: Callable[[str | None], str]) -> Card:
         """As a person reads it; `when` spells a moment. Its `word` is what they type for a yes, None: a key is enough."""
         if when not in self._cards:
+            from aileron.review.card import card_of  # 4 ms, and who decides without looking has none
+
             self._cards[when] = card_of(self.question, self.content, self.preview, self.edited, when)
         return self._cards[when]
 
@@ -234,4 +235,8 @@ def _content_if_any(question: Question) -> Plan | Subject | None:
 
 def _changes(asked: Plan | Subject | None, edited: Plan | Subject | None) -> tuple[Change, ...]:
     """What a person's version of a plan has other than what was asked; nothing where one of them cannot be read."""
-    return differences(asked, edited) if isinstance(asked, Plan) and isinstance(edited, Plan) else ()
+    if not (isinstance(asked, Plan) and isinstance(edited, Plan)):
+        return ()
+    from aileron.approvals.difference import differences
+
+    return differences(asked, edited)

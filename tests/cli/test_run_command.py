@@ -442,7 +442,7 @@ DEAR = {
 
 
 def imported(home: Path, *words: str) -> set[str]:
-    """The top-level packages that a command imports."""
+    """The modules that a command imports, and the top-level packages that they are in."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "aileron", *words],
         env={**os.environ, "AILERON_HOME": str(home)},
@@ -451,7 +451,7 @@ def imported(home: Path, *words: str) -> set[str]:
         timeout=30,
     )
     names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    return {name.partition(".")[0] for name in names}
+    return names | {name.partition(".")[0] for name in names}
 
 
 @pytest.mark.parametrize("answer", [DONE, (202, {"status": "pending_approval", "approval_id": "a", "message": "m"})])

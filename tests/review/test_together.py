@@ -9,7 +9,7 @@ import pytest
 
 from aileron.api.approvals import Question
 from aileron.model.preview import Preview, PreviewField
-from aileron.review import decision_flow
+from aileron.review import card, decision_flow
 from aileron.review.apart import why_apart_unread
 from aileron.review.card import Card
 from aileron.review.decision_flow import as_told, review_of
@@ -32,13 +32,13 @@ def by(number: int, asker: dict[str, str], **more: Any) -> decision_flow.Review:
 def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card parses a file and compares all of a preview; ten of them were made twice."""
     made: list[str] = []
-    real = decision_flow.card_of
+    real = card.card_of
 
     def counted(of: Question, *others: Any) -> Card:
         made.append(of.digest)
         return real(of, *others)
 
-    monkeypatch.setattr(decision_flow, "card_of", counted)
+    monkeypatch.setattr(card, "card_of", counted)
     reviews = [asked(number) for number in (1, 2, 3)]
     assert why_apart_unread(reviews, when) is None  # as before a passphrase is asked for
     one = card_of_several(reviews, when)

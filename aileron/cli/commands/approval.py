@@ -66,9 +66,6 @@ def show(
 ) -> None:
     """Show a request in full, and what was decided."""
     from aileron.cli import decision_dialogue
-    from aileron.cli.card import names_in_proof, show_card
-    from aileron.cli.plan import COLUMN
-    from aileron.review.decision_flow import as_told
 
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     entry = decision_dialogue.find(supervisor, approval)
@@ -78,6 +75,10 @@ def show(
         return
     if preview:
         raise Exit(_with_preview(supervisor, entry))
+    from aileron.cli.card import names_in_proof, show_card
+    from aileron.cli.plan import COLUMN
+    from aileron.review.decision_flow import as_told
+
     review = as_told(entry)
     more = None if full or not output.is_terminal() else decision_dialogue.more_of(name)
     below = names_in_proof(review) if more is None else set()

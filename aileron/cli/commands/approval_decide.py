@@ -11,7 +11,6 @@ from aileron.cli import decision_dialogue, output
 from aileron.cli.arguments import from_json
 from aileron.cli.commands.approval import Id
 from aileron.cli.commands.completion import approval_ids
-from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.declared import Argument, Exit, Option
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
@@ -59,7 +58,9 @@ def approve(
 
         several = ApprovingSeveral(supervisor, names, yes=yes, reason=reason, as_json=as_json)
         raise Exit(several.approve(wait_s))
-    dialogue = decision_dialogue.Dialogue(supervisor, names[0], yes=yes, reason=reason, as_json=as_json, tell=tell_done)
+    dialogue = decision_dialogue.Dialogue(
+        supervisor, names[0], yes=yes, reason=reason, as_json=as_json, tell=_tell_done
+    )
     raise Exit(_end(supervisor, questions[0], dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
 
@@ -121,7 +122,7 @@ def edit(
             fix="aileron daemon status",
         )
     dialogue = decision_dialogue.Dialogue(
-        supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=tell_done
+        supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=_tell_done
     )
     raise Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
@@ -147,6 +148,12 @@ def ask(
         output.print_json(answer)
     else:
         output.note(f"asked; delivered at the agent's next check\n  answer: aileron approval show {visible(name)}")
+
+
+def _tell_done(result: Any) -> None:
+    from aileron.cli.commands.done import tell_done  # of a consent; a run, which is decided more often, has its own end
+
+    tell_done(result)
 
 
 def _waiting(supervisor: Supervisor, approval: str) -> Question:
