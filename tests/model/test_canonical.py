@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.canonical import canonical_json
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 _KEYS = st.one_of(st.text(st.characters(codec="ascii"), max_size=8), _TEXT)
@@ -77,9 +78,20 @@ def test_nesting_without_end_is_refused() -> None:
         canonical_json(value)
 
 
-@pytest.mark.parametrize("length", [0, 1, 63, 64, 4096, (256 << 10) - 1, 256 << 10], ids=str)
-def test_a_digest_is_that_of_hashlib(length: int) -> None:
-    """Short data are hashed without it."""
-    data = bytes(range(256)) * (length // 256) + bytes(length % 256)
+def test_digests_are_those_of_hashlib_and_a_few_do_not_load_it() -> None:
+    """In an interpreter that has hashed nothing: the first ones, and those behind half a MiB."""
+    source = """
+import sys
+from aileron.model.canonical import sha256_digest
+all_data = [bytes(range(256)) * (length // 256) + bytes(length % 256) for length in (0, 1, 63, 64, 4096, 300_000, 300_000, 1)]
+print("hashlib" in sys.modules, *map(sha256_digest, all_data[:6]), "hashlib" in sys.modules)
+print(*map(sha256_digest, all_data[6:]), "hashlib" in sys.modules)
+import hashlib
+print(*(f"sha256:{hashlib.sha256(data).hexdigest()}" for data in all_data))
+"""
 
-    assert sha256_digest(data) == f"sha256:{hashlib.sha256(data).hexdigest()}"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=30)
+
+    first, then, expected = (line.split(" ") for line in done.stdout.splitlines())
+    assert [*first[1:-1], *then[:-1]] == expected
+    assert (first[0], first[-1], then[-1]) == ("False", "False", "True")
