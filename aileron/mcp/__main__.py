@@ -8,10 +8,11 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+from collections.abc import Callable
 
 from aileron.hidden.process import work_hidden
 
-__all__ = ["main"]
+__all__ = ["import_server", "main"]
 
 
 def main(arguments: list[str]) -> int:
@@ -22,12 +23,20 @@ def main(arguments: list[str]) -> int:
 def _serve(control: int) -> int:
     gc.disable()  # what is imported is no garbage, and to look for some is a fifth of the start; on again in process.py
     atexit.register(gc.freeze)  # no last search either
-    from aileron.mcp.sdk import import_little  # not before: what is imported is done in the memory that it stays in
+    return import_server()(control)
+
+
+def import_server() -> Callable[[int], int]:
+    """Import what serves, and little else. Not before the process has hidden: it stays in the memory that it is done in."""
+    from aileron.mcp.sdk import import_little
 
     import_little()
-    from aileron.mcp.process import serve_control
+    from aileron.mcp.models import build_served, built_when_used
 
-    return serve_control(control)
+    with built_when_used():
+        from aileron.mcp.process import serve_control
+    build_served()
+    return serve_control
 
 
 if __name__ == "__main__":

@@ -141,6 +141,7 @@ class McpServer:
 
     def __init__(self, version: str, *, write_s: float = WRITE_S) -> None:
         _quiet()
+        _LISTED.rebuild()  # not with the first list, where that is done when it is used (models.py)
         self._write_s = write_s
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS, max_buffered_events=MAX_EVENTS)

@@ -1,0 +1,77 @@
+"""Build the SDK's models when they are used, and those of what is served before anybody asks.
+
+The SDK has 500 models of pydantic, of which a server of tools uses 200. pydantic builds each when its class is made, unless its
+configuration says otherwise: 5 MB and a tenth of a second more.
+
+Runs in the process of the protocol, before it confines itself. What is built later needs no file, and no module that is not here.
+
+Source: pydantic, `defer_build`; mcp_types.methods, whose tables name the models of each method. Not here: what is not imported
+(sdk.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, TypeAdapter
+
+__all__ = ["build_served", "built_when_used"]
+
+_SERVED: Final = frozenset({
+    "initialize", "ping", "server/discover", "subscriptions/listen", "tools/call", "tools/list",
+    "notifications/cancelled", "notifications/initialized", "notifications/progress",
+    "notifications/subscriptions/acknowledged", "notifications/tools/list_changed",
+})  # fmt: skip
+"""Methods whose first use must not take longer than the next."""
+
+
+@contextlib.contextmanager
+def built_when_used() -> Iterator[None]:
+    """Have pydantic build the models and adapters that are made meanwhile with their first use."""
+    at_once = TypeAdapter.__dict__["_defer_build"]
+    BaseModel.model_config["defer_build"] = True  # every class inherits it
+    setattr(TypeAdapter, "_defer_build", True)  # noqa: B010 - an adapter of a union takes no configuration
+    try:
+        yield
+    finally:
+        del BaseModel.model_config["defer_build"]
+        setattr(TypeAdapter, "_defer_build", at_once)  # noqa: B010
+
+
+def build_served() -> None:
+    """Build every model that a method of ours has, 30 ms: whoever asks first does not wait for it."""
+    from mcp.server.auth.provider import AccessToken
+    from mcp.server.models import InitializationOptions
+    from mcp_types import jsonrpc, methods
+
+    built: set[type[BaseModel]] = set()
+    for versions in (
+        methods.CLIENT_REQUESTS,
+        methods.CLIENT_NOTIFICATIONS,
+        methods.SERVER_NOTIFICATIONS,
+        methods.SERVER_RESULTS,
+    ):
+        _build((model for (method, _), model in versions.items() if method in _SERVED), built)
+    for models in (methods.MONOLITH_REQUESTS, methods.MONOLITH_NOTIFICATIONS, methods.MONOLITH_RESULTS):
+        _build((model for method, model in models.items() if method in _SERVED), built)
+    _build([jsonrpc.JSONRPCMessage, InitializationOptions, AccessToken], built)
+    jsonrpc.jsonrpc_message_adapter.rebuild()
+
+
+def _build(annotations: Iterable[Any], built: set[type[BaseModel]]) -> None:
+    """Build the models that these name, each after those of its fields, which it then shares."""
+    for annotation in annotations:
+        for model in _models_in(annotation):
+            if model not in built:
+                built.add(model)
+                _build((field.annotation for field in model.model_fields.values()), built)
+                model.model_rebuild()
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
