@@ -10,6 +10,7 @@ Rules
 - `context`, the additional data of AES-GCM, says what a sealed key is for, and all that is said openly beside it.
 - `EnvelopeError` never says which of passphrase, numbers, context and bytes was wrong: nobody could know.
 - A key is a `bytearray`, to be overwritten by whoever holds it; the wrapping key is overwritten here.
+- cryptography is imported when it is first used: 9 MB, which a daemon whose vault is locked does without.
 
 Source: RFC 9106 (Argon2), NIST SP 800-38D (GCM). Not here: what the contexts are, where the sealed keys lie.
 """
@@ -22,9 +23,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from aileron.model.secret import Secret
 
@@ -93,6 +91,8 @@ def new_salt() -> bytes:
 
 def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) -> None:
     """Argon2id into these 32 bytes. MemoryError if the machine cannot."""
+    from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
     derive = Argon2id(
         salt=salt, length=KEY_BYTES, iterations=cost.passes, lanes=cost.lanes, memory_cost=cost.memory_kib
     )
@@ -103,6 +103,8 @@ def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, con
     """Seal `key` under a passphrase. Takes as long as `cost` says; ValueError for its bounds,
     MemoryError if the machine cannot.
     """
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     nonce = os.urandom(NONCE_BYTES)
     with _stretched(passphrase, salt, cost) as wrapping:
         return Sealed(nonce, AESGCM(wrapping).encrypt(nonce, key, context))
@@ -110,6 +112,8 @@ def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, con
 
 def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> bytearray:
     """The inverse of `seal_key` for a key of 32 bytes; EnvelopeError for another passphrase (or any other difference)."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:
         raise EnvelopeError
     key = bytearray(KEY_BYTES)
@@ -131,6 +135,8 @@ def scratch() -> Iterator[bytearray]:
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
     """What a cipher says of bytes that do not open, as EnvelopeError."""
+    from cryptography.exceptions import InvalidTag
+
     try:
         yield
     except (InvalidTag, ValueError):  # ValueError: a nonce or ciphertext of a length that sealing never makes

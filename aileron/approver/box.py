@@ -23,12 +23,6 @@ from __future__ import annotations
 import re
 from typing import Final, NoReturn, final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
 __all__ = ["MAX_PLAINTEXT_BYTES", "Recipient", "seal"]
@@ -51,11 +45,17 @@ class Recipient:
     __slots__ = ("_key", "public")
 
     def __init__(self) -> None:
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
         self._key: Final = X25519PrivateKey.generate()
         self.public: Final = self._key.public_key().public_bytes_raw().hex()
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
         """The inverse of `seal`. AileronError(hash_mismatch) for what was not sealed to this key and in this context."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         if not _PUBLIC_BYTES + _TAG_BYTES <= len(sealed) <= _PUBLIC_BYTES + _TAG_BYTES + MAX_PLAINTEXT_BYTES:
             raise _not_ours()
         ephemeral, ciphertext = sealed[:_PUBLIC_BYTES], sealed[_PUBLIC_BYTES:]
@@ -78,6 +78,9 @@ def seal(recipient: str, plaintext: bytes, context: bytes) -> bytes:
 
     AileronError(invalid_request) for what is not one, (resource_limit_exceeded) for more than MAX_PLAINTEXT_BYTES.
     """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     if len(plaintext) > MAX_PLAINTEXT_BYTES:
         message = f"{len(plaintext)} bytes are more than can be shown to a person ({MAX_PLAINTEXT_BYTES})"
         raise AileronError(FailureClass.RESOURCE_LIMIT_EXCEEDED, message, details={"limit": "output"})
@@ -96,6 +99,9 @@ def seal(recipient: str, plaintext: bytes, context: bytes) -> bytes:
 
 
 def _derived(shared: bytes, ephemeral: bytes, recipient: bytes) -> tuple[bytes, bytes]:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     made = HKDF(SHA256(), _KEY_BYTES + _NONCE_BYTES, salt=ephemeral + recipient, info=_INFO).derive(shared)
     return made[:_KEY_BYTES], made[_KEY_BYTES:]
 

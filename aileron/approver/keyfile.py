@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Annotated, Final, NoReturn, final
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import aileron.passphrase
 from aileron import files
@@ -115,6 +114,8 @@ class ApproverKey:
     __slots__ = ("_seed", "key_id", "public_key")
 
     def __init__(self, seed: bytearray) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         if len(seed) != KEY_BYTES:
             raise ValueError(f"a private key has {KEY_BYTES} bytes")
         self._seed: Final = seed
@@ -123,6 +124,8 @@ class ApproverKey:
 
     def sign(self, statement: Statement) -> str:
         """Ed25519 over `statement.signed_bytes()`, in base64. RuntimeError after `wipe`."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         if not any(self._seed):
             raise RuntimeError("this key was wiped")
         signature = Ed25519PrivateKey.from_private_bytes(self._seed).sign(statement.signed_bytes())

@@ -20,7 +20,7 @@ import dataclasses
 import re
 import secrets
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
@@ -29,7 +29,9 @@ from aileron.model.cure import Stored
 from aileron.model.names import BindingName
 from aileron.model.request_signing import TokenGrant
 from aileron.model.secret import Secret
-from aileron.oauth.assertion import Claims, is_json, read_service_account, read_signing_key
+
+if TYPE_CHECKING:  # cryptography comes with the first assertion
+    from aileron.oauth.assertion import Claims
 
 __all__ = ["ASSERTION_S", "ClientCredential", "TokenRequest", "sent_parts", "token_request"]
 
@@ -165,6 +167,8 @@ def _authenticated(
     if client_id is None:
         raise ValueError("has no client ID; give it with --username")
     if auth == "private_key_jwt":
+        from aileron.oauth.assertion import read_signing_key
+
         key = read_signing_key(credential.secret, credential.grant.algorithm)
         claims = _claims(client_id, credential.grant.token_url, now, random)
         assertion = {"client_assertion_type": _ASSERTION_TYPE, "client_assertion": key.signed(claims)}
@@ -184,6 +188,8 @@ def _with_assertion(
     form: dict[str, str], credential: ClientCredential, now: float, random: Callable[[int], bytes]
 ) -> dict[str, str]:
     """RFC 7523, section 2.1; of a service account as Google has it, with the scopes in the assertion."""
+    from aileron.oauth.assertion import is_json, read_service_account, read_signing_key
+
     grant = credential.grant
     audience = grant.audience or grant.token_url
     account = read_service_account(credential.secret, grant.algorithm)

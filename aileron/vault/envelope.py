@@ -15,6 +15,7 @@ Rules
 - A key is a `bytearray`, overwritten when it is done with. That is the best Python can do: the passphrase and a revealed
   secret are `bytes`, whose memory is freed and not overwritten, and any page may have been swapped out.
 - `EnvelopeError` never says which of key, context and bytes was wrong: nobody could know.
+- The library is imported when it is first used: 9 MB, which a daemon whose vault is locked does without.
 
 Source: RFC 5869 (HKDF), NIST SP 800-38D (GCM), RFC 2104 (HMAC); docs/reference/vault-format.md. Not here: what the
 contexts are (contents.py), when to lock (vault.py).
@@ -31,10 +32,6 @@ import hmac
 import os
 from collections.abc import Iterator
 from typing import Final, NoReturn, final
-
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from aileron.model.secret import Secret
 from aileron.passphrase import (
@@ -90,12 +87,16 @@ class DataKey:
 
     def seal(self, plaintext: bytes, *, context: bytes) -> Sealed:
         """Encrypt one secret for one place."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         nonce = os.urandom(NONCE_BYTES)
         with self._derived(_ENTRIES) as key:
             return Sealed(nonce, AESGCM(key).encrypt(nonce, plaintext, context))
 
     def open(self, sealed: Sealed, *, context: bytes) -> bytes:
         """The inverse of `seal`; EnvelopeError unless it was this key, this context and these bytes."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         with self._derived(_ENTRIES) as key, translated():
             return AESGCM(key).decrypt(sealed.nonce, sealed.ciphertext, context)
 
@@ -111,6 +112,9 @@ class DataKey:
     @contextlib.contextmanager
     def _derived(self, purpose: bytes) -> Iterator[bytearray]:
         """One key for each purpose, so that no two algorithms share one."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
         with scratch() as derived:
             HKDFExpand(SHA256(), KEY_BYTES, purpose).derive_into(self._usable(), derived)
             yield derived
@@ -140,6 +144,8 @@ def unwrap_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, c
 
 def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> Sealed:
     """Seal `key` under another that is random and long, as no passphrase is: at least 128 bits of what nobody could guess."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     nonce = os.urandom(NONCE_BYTES)
     with _extracted(other, salt, purpose) as wrapping:
         return Sealed(nonce, AESGCM(wrapping).encrypt(nonce, key._usable(), context))
@@ -147,6 +153,8 @@ def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, c
 
 def unwrap_with_key(sealed: Sealed, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> DataKey:
     """The inverse of `wrap_with_key`; EnvelopeError for another key (or any other difference)."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:
         raise EnvelopeError
     key = bytearray(KEY_BYTES)
@@ -157,6 +165,9 @@ def unwrap_with_key(sealed: Sealed, other: Secret, salt: bytes, purpose: bytes, 
 
 @contextlib.contextmanager
 def _extracted(other: Secret, salt: bytes, purpose: bytes) -> Iterator[bytearray]:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     with scratch() as wrapping:
         HKDF(SHA256(), KEY_BYTES, salt, purpose).derive_into(other.reveal(), wrapping)
         yield wrapping
