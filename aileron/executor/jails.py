@@ -40,6 +40,8 @@ __all__ = ["IDLE_S", "Jailed", "Jails"]
 IDLE_S: Final = 600.0
 """A template in which nobody ran for so long ends: 50 MiB with its children and the copy of Python in their root, for 100 ms of
 the next run. Between two calls of an agent that works a model thinks for seconds, and a person who is asked for minutes."""
+_LOOKS: Final = 10
+"""At whether anybody uses one, in that time: a template ends a minute late at most."""
 _START_S: Final = 20.0
 """For a template to start, without the loop: after it, whoever needs it says what the matter is."""
 
@@ -299,7 +301,7 @@ class Jails:
                 if self._python is not None:
                     self._tasks.start_soon(self._serve_python, self._python)
                 while True:
-                    await anyio.sleep(IDLE_S)
+                    await anyio.sleep(IDLE_S / _LOOKS)
                     self.end_unused()
         finally:
             self._tasks = None

@@ -339,6 +339,19 @@ async def test_templates_that_nobody_uses_end_and_the_next_run_has_others(progra
         assert jails.layers_ahead(Policy()) == jails.layers
 
 
+async def test_a_template_that_nobody_uses_ends_soon_after_its_time(
+    python_program: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as long after it as it waits: whoever used it just after a look would pay for twice the time."""
+    monkeypatch.setattr("aileron.executor.jails.IDLE_S", 6.0)
+    clock, others = _Clock(), _templates()
+    async with _served(clock=clock) as jails:
+        await _ran_python(jails, python_program)
+        clock.now += 6.0
+        with anyio.fail_after(3.0):
+            await _until_gone(_templates() - others)
+
+
 async def test_a_template_in_which_somebody_runs_stays(python_program: int) -> None:
     """However long: a run may take longer than that, and a connector that waits is one, too."""
     clock = _Clock()
