@@ -25,19 +25,26 @@ _SERVED: Final = frozenset({
     "notifications/subscriptions/acknowledged", "notifications/tools/list_changed",
 })  # fmt: skip
 """Methods whose first use must not take longer than the next."""
+_ASKED: Final = "_defer_build"
 
 
 @contextlib.contextmanager
 def built_when_used() -> Iterator[None]:
-    """Have pydantic build the models and adapters that are made meanwhile with their first use."""
-    at_once = TypeAdapter.__dict__["_defer_build"]
+    """Have pydantic build the models and adapters that are made meanwhile with their first use.
+
+    An adapter of a union takes no configuration, so what it asks itself is answered for it. A pydantic without that private
+    property builds adapters at once, which costs memory and nothing else.
+    """
+    asked = TypeAdapter.__dict__.get(_ASKED)
     BaseModel.model_config["defer_build"] = True  # every class inherits it
-    setattr(TypeAdapter, "_defer_build", True)  # noqa: B010 - an adapter of a union takes no configuration
+    if asked is not None:
+        setattr(TypeAdapter, _ASKED, True)
     try:
         yield
     finally:
         del BaseModel.model_config["defer_build"]
-        setattr(TypeAdapter, "_defer_build", at_once)  # noqa: B010
+        if asked is not None:
+            setattr(TypeAdapter, _ASKED, asked)
 
 
 def build_served() -> None:
