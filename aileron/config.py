@@ -16,7 +16,6 @@ vault), asking (daemon/).
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import os
 import re
@@ -347,13 +346,7 @@ _FIRST_CONSENTED: Final = frozenset(
 """Those that were there when the first home's settings were agreed to: in every digest of them, with their defaults."""
 
 
-def _keys(*tables: str) -> dict[str, tuple[str, ...]]:
-    """Which settings a field of `Settings` is made from."""
-    return {"keys": tuple(key for key in SETTINGS if key.startswith(tables))}
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What the user may set. Everything else is a constant beside the code that uses it, with its reason."""
 
     egress_private: frozenset[HostPort] = frozenset()
@@ -362,7 +355,7 @@ class Settings:
     """host:port pairs spoken to without TLS, on loopback only. Default none."""
     egress_ca_file: Path | None = None
     """PEM file of one more certificate authority for what leaves. Default none: the system's."""
-    egress_ca_pem: str | None = dataclasses.field(default=None, repr=False, metadata={"keys": ()})
+    egress_ca_pem: str | None = None
     """What was in that file when it was read. No setting of its own; without it the file has no effect."""
     sandbox_mode: SandboxMode = "namespaces"
     """What jails are made of. Default all layers; `landlock` is weaker, and for machines that forbid user namespaces."""
@@ -374,17 +367,17 @@ class Settings:
     """PEM file of the certificate shown there, with its chain. Default none; needed to listen."""
     daemon_certificate_key: Path | None = None
     """PEM file of its private key. Default none; needed to listen. Not read here: TLS takes only the certificate's own."""
-    daemon_certificate_pem: str | None = dataclasses.field(default=None, repr=False, metadata={"keys": ()})
+    daemon_certificate_pem: str | None = None
     """What was in the certificate's file when it was read. No setting of its own; without it nothing is listened on."""
-    gateway: GatewaySettings = dataclasses.field(default=GatewaySettings(), metadata=_keys("gateway."))
+    gateway: GatewaySettings = GatewaySettings()
     """Where the models' APIs are."""
-    forges: ForgeSettings = dataclasses.field(default=ForgeSettings(), metadata=_keys("forges.", "hub."))
+    forges: ForgeSettings = ForgeSettings()
     """Where artifacts are published. Default: the public forges, and no Hub."""
     connectors_require_signature: bool = False
     """Whether only what is signed by a trusted key may be installed. Default no: a signature is information (seed 003)."""
-    launch: LaunchSettings = dataclasses.field(default=LaunchSettings(), metadata=_keys("launch."))
+    launch: LaunchSettings = LaunchSettings()
     """How agents are started."""
-    mcp: McpSettings = dataclasses.field(default=McpSettings(), metadata=_keys("mcp."))
+    mcp: McpSettings = McpSettings()
     """What agents are shown."""
     notify_desktop: bool = True
     """Whether a question is announced on the desktop, where there is one. Default yes: a question nobody sees expires."""
@@ -394,8 +387,13 @@ class Settings:
     """https URL that is told of each question, by id. Default none: nothing is sent that nobody asked for."""
     notify_webhook_secret: str | None = None
     """Name of the secret in the vault that signs what is sent there. Default none; needed with a webhook."""
-    vault_lock_after_s: float | None = dataclasses.field(default=None, metadata={"keys": ("vault.lock_after",)})
+    vault_lock_after_s: float | None = None
     """Seconds after which a vault that nobody used locks itself. Default never: agents act while nobody is there to unlock it."""
+
+    def __repr__(self) -> str:
+        """Show every field but the text of certificates, which is long."""
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in _PEMS)
+        return f"Settings({fields})"
 
     def consented(self) -> dict[str, Any]:
         """The settings a person agrees to, by the names of CONSENTED, as JSON values; lists are sorted, defaults are there."""
@@ -456,7 +454,7 @@ class Settings:
         known = {key: value for key, value in values.items() if value is not None}
         ca_digest, digest = known.pop("egress.ca_file_sha256", None), known.pop("daemon.certificate_sha256", None)
         agreed = _meaning(read_values(_nested(known), SCHEMA, file=_AGREED, boundary=Boundary.RUNTIME))
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             agreed,
             egress_ca_pem=_maybe_agreed_pem(self.egress_ca_pem, agreed.egress_ca_file, ca_digest),
             daemon_certificate_pem=_maybe_agreed_pem(self.daemon_certificate_pem, agreed.daemon_certificate, digest),
@@ -468,6 +466,7 @@ class Settings:
         )
 
 
+_PEMS: Final = ("egress_ca_pem", "daemon_certificate_pem")
 _AGREED: Final = "what was agreed to"
 
 
@@ -508,7 +507,7 @@ def parse_settings(text: str, path: Path) -> Settings:
         text.replace("\r\n", "\n"), SCHEMA, file=str(path), boundary=Boundary.RUNTIME, most_bytes=MAX_CONFIG_BYTES
     )
     settings = _meaning(document)
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         settings,
         egress_ca_pem=_maybe_pem(document.table("egress"), "ca_file", "egress.ca_file", settings.egress_ca_file),
         daemon_certificate_pem=_maybe_public_pem(document.table("daemon"), settings.daemon_certificate),
@@ -573,7 +572,7 @@ def _meaning(document: Table) -> Settings:
         egress_private=_value(document, "egress.private", _host_ports, hosts),
         egress_private_plain=_value(document, "egress.private_plain", _host_ports, hosts),
         egress_ca_file=_value(document, "egress.ca_file", _absolute, None),
-        sandbox_mode=_value(document, "sandbox.mode", _as_it_is, Settings.sandbox_mode),
+        sandbox_mode=_value(document, "sandbox.mode", _as_it_is, Settings().sandbox_mode),
         daemon_port=_value(document, "daemon.port", _as_it_is, None),
         daemon_listen=listen,
         daemon_certificate=certificate,

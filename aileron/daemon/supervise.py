@@ -17,7 +17,6 @@ Source: docs/adr/0072-rooms-imported-when-first-used.md. Not here: the rooms (ro
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import gc
 import logging
@@ -29,6 +28,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import msgspec
 from anyio.abc import TaskStatus
 
 from aileron import __version__, files
@@ -80,8 +80,8 @@ class _Daemon:
         self._port, self._loopback = listen_on_loopback(wanted.daemon_port)
         if wanted.daemon_port is None:
             keep_port(home.config, self._port)
-        self._wanted = dataclasses.replace(wanted, daemon_port=self._port)
-        self._settings = dataclasses.replace(settings, daemon_port=self._port)
+        self._wanted = msgspec.structs.replace(wanted, daemon_port=self._port)
+        self._settings = msgspec.structs.replace(settings, daemon_port=self._port)
         self._elsewhere = _elsewhere(self._settings)
 
     async def run(self, tell: Callable[[str], None]) -> None:

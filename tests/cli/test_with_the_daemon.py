@@ -502,7 +502,7 @@ NEEDS = {
         "shutil",
     },  # TOML, and the store
     "audit verify": {"sqlite3"},  # it reads the ledger itself, row by row
-    "config get": {"tomllib", "difflib", "dataclasses", "inspect"},  # settings are TOML
+    "config get": {"tomllib"},  # settings are TOML
 }
 """Commands that people and scripts call often, with what they need of DEAR, and why."""
 

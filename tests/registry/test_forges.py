@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from aileron.config import Settings
@@ -55,7 +55,7 @@ async def start(server: ForgeServer) -> AsyncIterator[Started]:
     async with contextlib.AsyncExitStack() as stack:
 
         def made(scheme: str, *, token: str | None = None, **changes: Any) -> Forge:
-            settings = dataclasses.replace(server.settings(), **changes)
+            settings = msgspec.structs.replace(server.settings(), **changes)
             egress = Egress(settings, Nobody())  # type: ignore[arg-type]
             stack.push_async_callback(egress.aclose)
             return _forge(

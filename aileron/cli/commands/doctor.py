@@ -163,7 +163,7 @@ def _sandbox_mode(home: Path) -> SandboxMode:
     try:
         return load_settings(home / "config.toml").sandbox_mode
     except AileronError:  # `_settings` says what is wrong with it
-        return Settings.sandbox_mode
+        return Settings().sandbox_mode
 
 
 def _weaker(home: Path) -> Iterator[Check]:

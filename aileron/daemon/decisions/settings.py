@@ -15,7 +15,6 @@ Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: w
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -119,7 +118,7 @@ class SettingsInForce:
                 _log.error("config.toml was changed and is not in force: %s", error)
                 return
             self.problem = None
-            self._wanted = dataclasses.replace(wanted, daemon_port=wanted.daemon_port or self._now.daemon_port)
+            self._wanted = msgspec.structs.replace(wanted, daemon_port=wanted.daemon_port or self._now.daemon_port)
             agreed = self._now.consented() if self._approver.is_hinted else None
             self._put_in_force(agreed)
             if self._agreements.settings_waiting:
@@ -141,7 +140,7 @@ class SettingsInForce:
 
     def _put_in_force(self, agreed: dict[str, Any] | None) -> None:
         new = self._wanted if agreed is None else self._wanted.with_consented(agreed)
-        self._now = dataclasses.replace(new, **{name: getattr(self._now, name) for name in _FIELDS_AT_START})
+        self._now = msgspec.structs.replace(new, **{name: getattr(self._now, name) for name in _FIELDS_AT_START})
         self._agreements.take_up(in_force=self._now, wanted=self._wanted)
         for adopt in self._adopters:
             adopt(self._now)
