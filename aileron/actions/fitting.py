@@ -16,7 +16,6 @@ Source: docs/reference/action-file.md, docs/adr/0037-operations-are-recorded.md.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -142,6 +141,8 @@ def _operation(manifest: ConnectorManifest, op: str, where: str) -> Operation:
     if op in operations:
         return operations[op]
     names = sorted(operations)
+    import difflib  # only where a word is wrong
+
     near = difflib.get_close_matches(op, names, n=1)
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
     hint = f"did you mean {near[0]!r}?" if near else f"operations: {', '.join(names[:_MAX_NAMED])}{more}"
@@ -173,6 +174,8 @@ def _unknown(operation: Operation, name: str) -> str | None:
     names = [parameter.name for parameter in operation.parameters]
     if operation.rest or name in names:
         return None
+    import difflib  # only where a word is wrong
+
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"it accepts {', '.join(names) or 'nothing'}"
     return f"the operation does not accept it; {hint}"

@@ -15,7 +15,6 @@ keys a file may have (manifest.py), the question that a wider rule asks (widenin
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -146,6 +145,8 @@ def _check(schema: Any, at: str, spelled: Callable[[str], str] = str) -> None:
         raise ValueError(f"schema{at} is not a table")
     for keyword, value in schema.items():
         if keyword not in _KEYWORDS:
+            import difflib  # only where a word is wrong
+
             near = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(_KEYWORDS))}"
             raise ValueError(f"schema{at} has {keyword!r}, which is not supported; {hint}")

@@ -29,11 +29,8 @@ import contextlib
 import errno
 import fcntl
 import functools
-import hashlib
 import os
 import re
-import secrets
-import shutil
 import threading
 import time
 from collections import OrderedDict
@@ -49,6 +46,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import Fqn, check_pin
 from aileron.model.plan import ConnectorPin
+from aileron.model.sha256 import sha256
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import ProgramKind, check_program, program_kind
 from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES
@@ -75,9 +73,14 @@ _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fc
 
 def content_hash(connector: bytes, manifest: bytes) -> str:
     """The hash of a pin: `sha256:…` over the connector followed by its manifest."""
-    digest = hashlib.sha256(connector)
-    digest.update(manifest)
-    return f"sha256:{digest.hexdigest()}"
+    return f"sha256:{sha256(connector, manifest).hex()}"
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory with all that is in it, as far as that is possible."""
+    import shutil  # with bz2, lzma and zlib
+
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 Stamp = tuple[files.Stamp, ...]
@@ -171,12 +174,12 @@ class ContentStore:
             files.make_directory(self._staging)
             with files.translated(entry, "cannot be stored"):
                 self._sweep()
-                staged = self._staging / secrets.token_hex(8)
+                staged = self._staging / os.urandom(8).hex()
                 try:
                     _stage(staged, connector, manifest)
                     self._publish(staged, entry, manifest)
                 finally:
-                    shutil.rmtree(staged, ignore_errors=True)
+                    _remove(staged)
         return pin
 
     def open(self, pin: ConnectorPin) -> Opened:
@@ -268,13 +271,13 @@ class ContentStore:
     def remove(self, pin: ConnectorPin) -> None:
         """Delete an entry. AileronError(not_found) when there is none."""
         files.make_directory(self._staging)
-        aside = self._staging / secrets.token_hex(8)
+        aside = self._staging / os.urandom(8).hex()
         try:
             with files.translated(self._path(pin.hash), "cannot be removed"):
                 os.rename(self._path(pin.hash), aside)
         except FileNotFoundError:
             raise _not_installed(pin) from None
-        shutil.rmtree(aside, ignore_errors=True)
+        _remove(aside)
 
     def _path(self, pin_hash: str) -> Path:
         try:
@@ -353,7 +356,7 @@ class ContentStore:
            connector is missing, which is no worse than damaged.
         """
         if not _is_renamed(staged, entry) and not self._has(entry, manifest):
-            os.rename(entry, self._staging / secrets.token_hex(8))
+            os.rename(entry, self._staging / os.urandom(8).hex())
             _is_renamed(staged, entry)
         with files.open_directory(self._entries, files.OTHERS_MAY_WRITE) as directory:
             os.fsync(directory)
@@ -364,7 +367,7 @@ class ContentStore:
         for left in self._staging.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if left.lstat().st_mtime < oldest:
-                    shutil.rmtree(left, ignore_errors=True)
+                    _remove(left)
 
 
 def _stage(staged: Path, connector: bytes, manifest: bytes) -> None:

@@ -15,7 +15,6 @@ Source: docs/reference/connector-manifest.md, checked against `SCHEMA`. Not here
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Set
 from typing import Final, get_args
@@ -370,6 +369,8 @@ def _import(runtime: Table, name: str) -> HostFunction | None:
     if interface in WASI_NAMES:
         return WASI_NAMES[interface]
     known = [*HostFunction, *WASI_NAMES]
+    import difflib  # only where a word is wrong
+
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {str(near[0])!r}?" if near else f"expected some of {', '.join(HostFunction)}"
     raise runtime.refuse("imports", f"unknown host function {name!r}; {hint}")

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import io
 import struct
-import zipfile
 from typing import Final, Literal
 
 __all__ = ["MAX_ENTRIES", "ProgramKind", "check_program", "program_kind"]
@@ -69,6 +68,8 @@ def check_program(connector: bytes) -> ProgramKind:
     """
     kind = program_kind(connector)
     if kind == "python":
+        import zipfile  # with shutil, for commands that read manifests alone
+
         _check_zip_directory(connector)
         try:
             with zipfile.ZipFile(io.BytesIO(connector)) as archive:

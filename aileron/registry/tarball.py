@@ -17,7 +17,6 @@ from __future__ import annotations
 import gzip
 import io
 import re
-import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
@@ -78,6 +77,8 @@ def pack(members: Mapping[str, bytes]) -> bytes:
     """The archive of `members`, sorted by name. The same members give the same bytes, whatever the clock or
     umask.
     """
+    import tarfile  # only where one is written
+
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, data in sorted(members.items()):
