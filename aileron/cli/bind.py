@@ -32,7 +32,6 @@ from aileron.api.secrets import SecretList, SecretStored, SetSecret
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.decision_dialogue import carry_through
-from aileron.cli.host_key import fetched_host_key
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, is_yes, passphrase_from, pem_in
@@ -285,6 +284,8 @@ def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool)
 
 def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
     output.note(f"fetching the public key of {visible(str(target.destination))}")
+    from aileron.cli.host_key import fetched_host_key  # with asyncio, for a binding by SSH alone
+
     key = fetched_host_key(target)
     output.print_facts([("key", key), ("fingerprint", fingerprint(key))], "stderr", column=COLUMN)
     output.note(

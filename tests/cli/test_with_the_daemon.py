@@ -496,6 +496,7 @@ NEEDS_NOTHING = (
 )
 NEEDS = {
     "action validate {file}": {"tomllib"},  # TOML
+    "secret set pw": {"aileron.cli.commands.done"},  # a question, where decisions are signed
     "audit verify": {"sqlite3"},  # it reads the ledger itself, row by row
     "config get": {"tomllib"},  # settings are TOML
 }
