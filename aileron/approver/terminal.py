@@ -83,11 +83,16 @@ def who_else_can_type() -> str | None:
         return None
     family = {process.pid for process in chain} | {os.getpid()}
     own = _stat_of(os.getpid())
-    others = [one for one in _processes() if own and one.terminal == own.terminal and one.pid not in family]
+    others = [one for one in _processes() if own and _shares_terminal(one, own) and one.pid not in family]
     if own is None or others:
         who = f"process {others[0].pid} ({others[0].name})" if others else "another process"
         return f"{who} is of this terminal too, and this kernel lets it press keys here (TIOCSTI)"
     return None
+
+
+def _shares_terminal(one: _Process, other: _Process) -> bool:
+    """Return whether a terminal is that of both. It is one session's; its number alone is that of others in other devpts(5)."""
+    return (one.terminal, one.session) == (other.terminal, other.session)
 
 
 def ancestors() -> list[_Process]:

@@ -34,6 +34,20 @@ _OWN: Final = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termi
 _WHO: Final = (
     "from aileron.approver.terminal import who_else_can_type; print('who:', who_else_can_type(), flush=True)\n"
 )
+_ELSEWHERE: Final = """
+import fcntl, os, struct, subprocess, sys, termios, time
+subprocess.run(["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666", "devpts", "/mnt"], check=True)
+number = -1
+while number != int(sys.argv[1]):
+    master = os.open("/mnt/ptmx", os.O_RDWR | os.O_NOCTTY)
+    number = struct.unpack("i", fcntl.ioctl(master, 0x80045430, bytes(4)))[0]  # TIOCGPTN
+fcntl.ioctl(master, 0x40045431, struct.pack("i", 0))  # TIOCSPTLCK
+os.setsid()
+fcntl.ioctl(os.open(f"/mnt/{number}", os.O_RDWR | os.O_NOCTTY), termios.TIOCSCTTY, 0)
+print("there", flush=True)
+time.sleep(60)
+"""
+"""A process whose terminal has this number in a devpts(5) of its own, as those of containers and cells have."""
 _OPEN: Final = f"""
 import errno, os, sys
 if os.geteuid() == 0:
@@ -149,6 +163,22 @@ def test_a_process_of_the_same_terminal_is_found_where_the_kernel_lets_it_type()
         assert said == "who: None"
     else:
         assert "(sleep) is of this terminal too, and this kernel lets it press keys here (TIOCSTI)" in said
+
+
+@pytest.mark.jail
+def test_a_process_whose_terminal_has_the_same_number_elsewhere_is_nobody() -> None:
+    """/proc shows the same terminal of both; the one of the other is in a container, or in a cell."""
+    with terminal(
+        "import subprocess, sys\n"
+        "number = os.ttyname(0).rpartition('/')[2]\n"
+        f"words = ['unshare', '--user', '--map-root-user', '--mount', sys.executable, '-c', {_ELSEWHERE!r}, number]\n"
+        "other = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)\n"
+        "assert other.stdout.readline() == b'there\\n'\n"
+        "shown = [open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[4] for pid in (os.getpid(), other.pid)]\n"
+        f"print('numbers:', len(set(shown)), flush=True)\n{_WHO}other.kill(); other.wait()\n"
+    ) as at:
+        assert at.until("numbers:") == "numbers: 1"
+        assert at.until("who:") == "who: None"
 
 
 def test_a_terminal_that_is_taken_is_opened_by_nobody_until_it_is_let_go() -> None:
