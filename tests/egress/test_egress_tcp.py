@@ -196,7 +196,7 @@ async def test_a_stream_whose_ledger_fails_does_not_begin(world: World) -> None:
 async def said_by(world: World, *pieces: bytes, closes: bool = False, answers: bool = True) -> AileronError:
     """The error of a stream with TLS to a service that says this, in plain text, and then waits, or closes.
 
-    It `answers` what the client said first, or speaks first itself.
+    It `answers` what the client said first, once that waits for an answer, or speaks first itself.
     """
     with listener() as listening:
         port = listening.getsockname()[1]
@@ -207,6 +207,7 @@ async def said_by(world: World, *pieces: bytes, closes: bool = False, answers: b
                 taken.settimeout(10)
                 if answers:
                     taken.recv(4096)
+                    anyio.from_thread.run_sync(int)  # a turn of the client's loop: it has left OpenSSL, and waits
                 for piece in pieces:
                     taken.sendall(piece)
                 with contextlib.suppress(OSError):
