@@ -77,6 +77,7 @@ def main(name: str, *words: str) -> int:
                 made, _ = server.accept()
                 with made:
                     made.sendall(b"served " + made.recv(100))
+                    made.recv(1)  # until the client has it and closes: what is on its way ends with the agent
         case "door":
             with socket.create_connection(("127.0.0.1", 7000), 10) as made:
                 made.sendall(b"hello\n")
