@@ -22,7 +22,6 @@ Discovery 1.0 section 4, RFC 9207 section 3. Not here: signing in (mcp_signin.py
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -95,7 +94,7 @@ def settings_for(settings: Settings, server: Url, asked: Sequence[str]) -> Setti
     if server.host not in _LOOPBACK:
         return settings
     urls = [url for url in map(parse_url, asked) if url.host in _LOOPBACK]
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         settings,
         egress_private=settings.egress_private | {url.destination for url in urls},
         egress_private_plain=settings.egress_private_plain | {url.destination for url in urls if url.scheme == "http"},

@@ -161,8 +161,8 @@ def test_who_leaves_has_said_what_they_said(home: DaemonHome, server: tuple[WebS
     """As with any process that ends; the service hears that it went away."""
     path, name = path_to("echo")
     assert done(home, "leave", path=path) == "gone"
+    assert server[0].closed(name) == 1001  # waited for: what was said came before
     assert server[0].asked[name].messages == ["good bye"]
-    assert server[0].closed(name) == 1001
 
 
 @pytest.mark.parametrize("key", ["header", "query"])
