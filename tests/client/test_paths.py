@@ -14,5 +14,5 @@ from aileron.client import path_of
 @example(["v1", "actions", "../status"])
 @example(["v1", "action-approvals", "act-20261128T174400-384504e518c1e74b852e"])
 def test_a_segment_is_encoded_whole(segments: list[str]) -> None:
-    """As the standard library does it, which plain names are not imported for."""
+    """A segment is quoted as the standard library quotes it, which is not imported for plain names."""
     assert path_of(*segments) == "".join(f"/{quote(segment, safe='')}" for segment in segments)

@@ -140,7 +140,7 @@ async def test_a_key_counts_as_of_when_it_was_pressed(world: World, after_s: flo
 
 @pytest.mark.parametrize("after_s", [0.1, 1.0])
 async def test_a_word_counts_as_of_when_its_enter_was_pressed(world: World, after_s: float) -> None:
-    """The same of a word, whose keys came all at once."""
+    """The time of a word is that of its Enter, also where its keys came all at once."""
     world.ask(named("ab"))
     async with world.console() as shown:
         await shown.until("ab 1.2.0")
@@ -224,7 +224,7 @@ async def test_what_the_agent_says_stands_boxed_below_what_is_known(world: World
 
 
 async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: World) -> None:
-    """What is there now, and what the agent says it is; the same in both is none."""
+    """The card shows a difference between what is there now and what the agent says it is, and none where both are the same."""
     approver = world.sign()
     asked = question(previewed())
     world.ask(asked)
@@ -364,7 +364,7 @@ async def test_rows_that_are_cut_at_the_edge_say_so_and_are_not_read(world: Worl
 async def test_a_row_that_is_wrapped_after_all_puts_the_end_further_down(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What counts as read is counted in the rows that stand there, not in those that were meant to."""
+    """Rows count as read where they stand on the screen, not where they were meant to stand."""
     world.ask(named("long", args={"body": "\n".join(["\u65e5" * 50] * 9), "zz": "mallory@evil.example"}))
     monkeypatch.setattr(rendering, "cells_of", lambda character: 1)
     monkeypatch.setattr(rendering, "cells", len)

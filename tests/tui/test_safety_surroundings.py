@@ -63,7 +63,7 @@ async def test_before_the_daemon_has_answered_it_is_asked_and_not_missing(world:
 
 
 async def test_without_a_daemon_there_is_a_banner_and_the_keys_are_dead(world: World) -> None:
-    """Nothing looks as if it could be decided; when it is back, it can."""
+    """While the daemon is gone nothing looks as if it could be decided; once it is back, it can."""
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until("mira@example.com")
@@ -215,7 +215,7 @@ async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> 
 
 
 async def test_a_key_that_is_not_kept_open_is_asked_for_each_time(world: World) -> None:
-    """Where others can press keys: `L` opens nothing, and each decision asks."""
+    """`L` opens nothing where others can press keys, and each decision asks."""
     world.sign()
     world.ask(named("one", reversible=True), named("two", reversible=True))
     async with world.console(not_kept="this is a terminal of tmux") as shown:
@@ -297,7 +297,7 @@ async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> N
 async def test_every_sign_is_there_without_its_colour(
     world: World, monkeypatch: pytest.MonkeyPatch, theme: str | None
 ) -> None:
-    """The same text in every theme, with its words and signs; without colours none is drawn."""
+    """Every theme shows the same text, with its words and signs; without colours none is drawn."""
     if theme == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")
     gone = named("gone")
