@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -22,7 +23,19 @@ def test_the_same_holds_for_an_ordinary_user(
         pytest.skip("this is an ordinary user")
     status, printed, tally = other_user.finish()
 
-    assert status == 0, printed[-20_000:]
+    assert status == 0, _failures(printed)
     assert tally is not None
     assert tally.controls > 0
     note_other(tally)
+
+
+def _failures(printed: str) -> str:
+    """Return the lines that name the tests that failed, then their tracebacks; the end of `printed` where there are none.
+
+    At most 16,000 characters, the names first: what a report cuts off is its middle or its end.
+    """
+    named = re.findall(r"^(?:FAILED|ERROR) .*$", printed, re.MULTILINE)
+    tracebacks = re.search(r"^=+ (?:ERRORS|FAILURES) =+$", printed, re.MULTILINE)
+    if not named or tracebacks is None:
+        return printed[-16_000:]
+    return "\n".join([*named, printed[tracebacks.start() :]])[:16_000]
