@@ -318,7 +318,7 @@ class Spares:
         try:
             pids = [spare.jailed.child.pid for spare in seen]
             return await anyio.to_thread.run_sync(_used, pids, self._bounds)
-        except OSError as error:  # no descriptor is free, and each of them holds four
+        except (OSError, ImportError) as error:  # no descriptor is free, and each of them holds four
             _log.warning("spares cannot be looked at, and are ended: %s", error)
             return _Used([0.0] * len(seen), is_short=True)
 

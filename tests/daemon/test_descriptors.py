@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import resource
 import socket
+import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from aileron.daemon.http.sessions import LOOK_S
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
-from tests.support.waiting import wait_text, wait_until
+from tests.support.waiting import DEADLINE_S, wait_text, wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -76,6 +80,36 @@ def test_callers_wait_while_no_descriptor_is_free_and_are_served_afterwards(home
 
     assert home.run("fetch").status == 200
     assert log.read_text().count("out of system resource") <= 3
+
+
+def test_a_daemon_without_descriptors_goes_on_and_its_sessions_with_it(home: DaemonHome) -> None:
+    """An agent that comes meanwhile waits, a session is looked after, and what is limited to it stays so."""
+    pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
+    assert pid is not None
+    assert home.run("fetch").status == 200
+    limited = {"agent": "claude", "folder": "/", "pid": os.getpid(), "only": ["other"]}
+    session = home.must("POST", "/v1/sessions", limited)["id"]
+    assert home.run("fetch").status == 404
+    operator, agents = (str(home.path / "run" / name) for name in ("operator.sock", "mcp.sock"))
+    with contextlib.ExitStack() as held, at_most(pid, 64), socket.socket(socket.AF_UNIX) as agent:
+
+        def is_full_for_a_look() -> bool:
+            sock = held.enter_context(socket.socket(socket.AF_UNIX))
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError):  # as many wait as can
+                sock.connect(operator)  # again and again: a connection that says nothing ends after two seconds
+            return time.monotonic() - began > LOOK_S + 1
+
+        began = time.monotonic()
+        agent.settimeout(DEADLINE_S)
+        agent.connect(agents)
+        agent.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        wait_until(is_full_for_a_look, "the sessions are looked at", seen=log.read_text)
+        held.close()
+        assert json.loads(agent.makefile().readline())["id"] == 1
+        assert home.daemon_pid == pid
+    assert home.must("GET", f"/v1/sessions/{session}")["status"] == "open"
+    assert home.run("fetch").status == 404
 
 
 def test_a_run_that_finds_no_descriptor_is_refused_and_recorded(home: DaemonHome) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,3 +73,29 @@ def test_a_family_whose_first_process_has_ended_is_forgotten() -> None:
         assert families.name_of(stays) == "ses-1"
     families.forget_gone()
     assert families.name_of(stays) is None, "no family is left, so nobody is looked for"
+
+
+def test_nobody_leaves_a_family_because_no_descriptor_is_free() -> None:
+    """Whoever takes every descriptor is still of it afterwards; a process that has ended is not."""
+    families = Families()
+    with a_chain(1) as (first, last), a_chain(1) as (other, gone):
+        families.add(first, "ses-1")
+        families.add(other, "ses-2")
+        with no_descriptor():
+            families.forget_gone()
+
+        assert families.names == {"ses-1", "ses-2"}
+        assert [families.name_of(last), families.name_of(gone)] == ["ses-1", "ses-2"]
+    families.forget_gone()
+    assert families.names == frozenset()
+
+
+@contextmanager
+def no_descriptor() -> Iterator[None]:
+    """Leave this process no descriptor to open anything with."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

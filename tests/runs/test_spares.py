@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -256,6 +257,19 @@ async def test_where_memory_is_short_they_are_ended(tmp_path: Path, bounds: Boun
         await room.until_waiting(0)
         room.spares.want(pin, Policy(), was_spare=True)
         assert await room.still_waiting() == 0
+        assert not room.noted
+
+
+async def test_those_that_cannot_be_looked_at_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look needs a module, whose file is not opened where no descriptor is free; with it, another one waits on."""
+    async with _room(tmp_path, Bounds(short_s=0.0, look_s=0.1)) as room:
+        pin = room.installed()
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "psutil", None)  # its import raises ImportError
+            room.spares.want(pin, Policy(), was_spare=False)
+            await room.until_waiting(1)
+            await room.until_waiting(0)
+        await room.until_made(pin, wanted=True)
         assert not room.noted
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from aileron.client import Answer, Client, StartedDaemon
+from aileron.client import Answer, AnswerLost, Client, StartedDaemon
 from aileron.model.names import HostPort
 from aileron.registry.build import build
 from tests.support import forks
@@ -36,6 +36,7 @@ PROBE: Final = "github://aileron-tests/probe"
 _PROBE_SOURCE: Final = Path(__file__).parent / "connectors" / "probe"
 _END_S: Final = 15.0
 _READY_FD: Final = 3
+_TAIL_CHARS: Final = 8000
 
 
 class _ForkingClient(Client):
@@ -48,10 +49,18 @@ class _ForkingClient(Client):
     def ask(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
-        """As `Client.ask`; the answer is what its route declares."""
-        answer = super().ask(method, path, body, wait_s=wait_s, headers=headers)
+        """As `Client.ask`; the answer is what its route declares. AnswerLost with the end of the daemon's log as a note."""
+        try:
+            answer = super().ask(method, path, body, wait_s=wait_s, headers=headers)
+        except AnswerLost as error:
+            error.add_note(self._log_tail())  # a daemon that died says there why
+            raise
         check_answer(method, path, answer.status, answer.body)
         return answer
+
+    def _log_tail(self) -> str:
+        log = self._path / "logs" / "daemon.log"
+        return f"the daemon's log ends with: {log.read_text(errors='replace')[-_TAIL_CHARS:] if log.exists() else 'nothing'}"
 
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
         """As `Client.execute` does, where an interpreter would be set up like the server's."""

@@ -91,7 +91,7 @@ class Families:
     def forget_gone(self) -> None:
         """Forget the families whose first process has ended."""
         for process in list(self._first):
-            if [one for one, _ in _descent_of(process.pid, 1)] != [process]:
+            if _is_gone(process):
                 self._first.pop(process, None)
 
 
@@ -104,12 +104,27 @@ def _descent_of(pid: int, most: int = _MAX_DEPTH) -> Iterator[tuple[_Process, in
     """Each with the number of its parent, which is 0 where that is none that this process sees."""
     for _ in range(most):
         try:
-            line = (_PROC / str(pid) / "stat").read_bytes()
+            process, pid = _read(pid)
         except OSError:
             return
-        fields = line.rpartition(b") ")[2].split()
-        process, pid = _Process(pid, int(fields[_STARTED])), int(fields[_PARENT])
         yield process, pid
+
+
+def _is_gone(process: _Process) -> bool:
+    """Return whether the process has ended. Where no descriptor is free to look, it has not: nobody leaves a family by that."""
+    try:
+        found, _ = _read(process.pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
+    return found != process
+
+
+def _read(pid: int) -> tuple[_Process, int]:
+    """Return the process of this number and the number of its parent. FileNotFoundError, ProcessLookupError, other OSError."""
+    fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()
+    return _Process(pid, int(fields[_STARTED])), int(fields[_PARENT])
 
 
 def _is_hidden(pid: int) -> bool:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio.abc import ByteStream, SocketAttribute, SocketListener
+from anyio.abc import ByteStream, SocketAttribute, SocketListener, TaskGroup
 from starlette.types import Receive, Scope, Send
 
 from aileron import files
@@ -117,7 +117,7 @@ class AgentProtocol:
     async def serve(self, listener: socket.socket) -> None:
         """Accept on the socket until cancelled."""
         async with await SocketListener.from_socket(listener) as accepting, anyio.create_task_group() as tasks:
-            tasks.start_soon(accepting.serve, self._connected)
+            tasks.start_soon(self._accept, accepting, tasks)
             try:
                 await self._keep_running()
             finally:
@@ -126,6 +126,17 @@ class AgentProtocol:
                 if self._seen is not None:
                     with anyio.CancelScope(shield=True):
                         await self._forget_changed()
+
+    async def _accept(self, accepting: SocketListener, tasks: TaskGroup) -> None:
+        """Begin each connection. Where no descriptor is free, the next one waits in the backlog for PAUSE_S."""
+        while True:
+            try:
+                stream = await accepting.accept()
+            except OSError as error:
+                _log.warning("no agent can be accepted: out of system resource (%s)", error.strerror)
+                await anyio.sleep(PAUSE_S)
+            else:
+                tasks.start_soon(self._connected, stream)
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`/mcp`, as an ASGI application. Its caller has put the session into `scope["state"]`.

@@ -514,7 +514,8 @@ class Sessions:
     async def end_on_time(self) -> None:
         """Serve until cancelled: end what expired, and what began with a process that is gone."""
         while True:
-            with contextlib.suppress(AileronError):  # a ledger that cannot write: at the next look, then
+            # A ledger that cannot write; no descriptor for /proc, or for a module: at the next look, then.
+            with contextlib.suppress(AileronError, OSError, ImportError):
                 await self._end_due()
             await anyio.sleep(LOOK_S)
 
