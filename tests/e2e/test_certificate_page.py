@@ -53,7 +53,7 @@ def test_the_page_does_what_it_says(
             status, printed = shell.run(step.text)
             assert status == 0, f"{step.text}: {printed}"
             assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
-        first, second = nginx.log
+        first, second = nginx.logged(2)
 
     assert "CN=client@example.test" in first.client
     assert "CN=new@example.test" in second.client

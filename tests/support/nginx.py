@@ -22,7 +22,7 @@ import pytest
 
 from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
-from tests.support.waiting import wait_listening
+from tests.support.waiting import wait_listening, wait_until
 
 __all__ = ["Nginx", "Served", "needs_nginx"]
 
@@ -103,9 +103,13 @@ class Nginx:
 
     @property
     def log(self) -> list[Served]:
-        """Every request until now."""
+        """Every request that is written down by now; nginx writes one down after it has answered it (`logged`)."""
         lines = (self._directory / "access.log").read_bytes().splitlines()
         return [msgspec.json.decode(line, type=Served) for line in lines]
+
+    def logged(self, count: int) -> list[Served]:
+        """Wait until `count` requests are written down, or more, and return all."""
+        return wait_until(lambda: log if len(log := self.log) >= count else [], f"{count} requests are written down")
 
     @property
     def directory(self) -> Path:

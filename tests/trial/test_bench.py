@@ -718,7 +718,7 @@ def test_a_made_up_certificate_is_shown_to_a_server_that_asks(tmp_path: Path) ->
             for credential in ({"credential": "mtls"}, {})
         ]
         assert [one.failure for one in done] == [None, None]
-        shown = [(one.target, one.client, one.status) for one in server.log]
+        shown = [(one.target, one.client, one.status) for one in server.logged(2)]
 
     assert shown == [("/notes", f"CN={MADE_UP_SECRET}", 200), ("/notes", "", 200)]
 
