@@ -474,19 +474,24 @@ async def test_a_compression_bomb_ends_at_the_budget(world: World, tls_upstream:
 async def test_an_upstream_that_stops_talking_costs_the_deadline_only(
     world: World, tls_upstream: MakeUpstream, when: str
 ) -> None:
-    """The failure says so, and may be tried again."""
+    """The failure says so, and may be tried again. The connection is there before: connecting may take as long as it likes."""
     release = threading.Event()
 
-    def script(_seen: Seen) -> Iterator[bytes]:
+    def script(seen: Seen) -> Iterator[bytes]:
+        if seen.target == "/before":
+            yield answer()
+            return
         if when == "in the body":
             yield b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"
         release.wait(10)
 
     with tls_upstream(script) as upstream:
+        await world.ask(upstream, url=f"https://{HOST}:{upstream.port}/before")
         world.timeout_s = 0.3
         error = await world.refusal(upstream)
         release.set()
 
+    assert upstream.connections == 1
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
     assert error.failure.retriable
     assert error.failure.details == {"phase": "exchange"}

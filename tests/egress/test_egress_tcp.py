@@ -165,10 +165,11 @@ async def test_a_stream_counts_as_a_request_and_its_bytes_against_the_budget(
 
 async def test_a_service_that_says_nothing_is_left_at_the_deadline(world: World) -> None:
     """A handshake that does not come, and bytes that do not: both are network_error, and both rows are there."""
-    world.timeout_s = 0.2
     with listener() as listening:
         port = listening.getsockname()[1]
+        world.timeout_s = 0.2
         silent = await refused(world, HOST, port, world.grant(HostPort(HOST, port)))
+        world.timeout_s = 1.0  # connecting is over by then
         mute = await refused(world, HOST, port, world.grant(HostPort(HOST, port), plain=True), tls=False)
 
     assert (silent.failure.details, mute.failure.details) == ({"phase": "connect"}, {"phase": "exchange"})
