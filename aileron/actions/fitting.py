@@ -34,6 +34,7 @@ from aileron.model.manifest import (
     StepSpec,
 )
 from aileron.model.names import Fqn
+from aileron.model.near import did_you_mean
 from aileron.model.plan import ConnectorPin, Step
 from aileron.model.preview import EFFECTS_LABEL
 
@@ -141,11 +142,8 @@ def _operation(manifest: ConnectorManifest, op: str, where: str) -> Operation:
     if op in operations:
         return operations[op]
     names = sorted(operations)
-    import difflib  # only where a word is wrong
-
-    near = difflib.get_close_matches(op, names, n=1)
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    hint = f"did you mean {near[0]!r}?" if near else f"operations: {', '.join(names[:_MAX_NAMED])}{more}"
+    hint = did_you_mean(op, names, f"operations: {', '.join(names[:_MAX_NAMED])}{more}")
     raise AileronError(
         FailureClass.UNKNOWN_OP,
         f"{where}: {manifest.name}@{manifest.version} has no operation {op!r}; {hint}",
@@ -174,10 +172,7 @@ def _unknown(operation: Operation, name: str) -> str | None:
     names = [parameter.name for parameter in operation.parameters]
     if operation.rest or name in names:
         return None
-    import difflib  # only where a word is wrong
-
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it accepts {', '.join(names) or 'nothing'}"
+    hint = did_you_mean(name, names, f"it accepts {', '.join(names) or 'nothing'}")
     return f"the operation does not accept it; {hint}"
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aileron.model.canonical import canonical_json
 from aileron.model.document import MAX_NUMBER, Table
 from aileron.model.manifest import InputSpec
+from aileron.model.near import did_you_mean
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -145,10 +146,7 @@ def _check(schema: Any, at: str, spelled: Callable[[str], str] = str) -> None:
         raise ValueError(f"schema{at} is not a table")
     for keyword, value in schema.items():
         if keyword not in _KEYWORDS:
-            import difflib  # only where a word is wrong
-
-            near = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(_KEYWORDS))}"
+            hint = did_you_mean(keyword, _KEYWORDS, f"known: {', '.join(sorted(_KEYWORDS))}")
             raise ValueError(f"schema{at} has {keyword!r}, which is not supported; {hint}")
         if problem := _keyword_problem(keyword, value):
             raise ValueError(f"{spelled(keyword)}{at} {problem}")

@@ -22,7 +22,6 @@ Source: docs/reference/action-file.md. Not here: who must be asked (approvals/),
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -49,6 +48,7 @@ from aileron.model.manifest import (
     StepSpec,
 )
 from aileron.model.names import BindingName
+from aileron.model.near import did_you_mean
 from aileron.model.plan import (
     MAX_ARGS_BYTES,
     ConnectorPin,
@@ -328,8 +328,7 @@ def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
     unknown = [name for name in given if name not in declared]
     for name in unknown[:_MAX_UNKNOWN]:
         shown = name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}…"
-        near = difflib.get_close_matches(shown, declared, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"declared: {', '.join(declared) or 'none'}"
+        hint = did_you_mean(shown, declared, f"declared: {', '.join(declared) or 'none'}")
         problems[shown] = f"no such input; {hint}"
     for name, spec in declared.items():
         if name in given:

@@ -20,7 +20,6 @@ Source: docs/reference/audit-events.md. Not here: writing (log.py), checking (ve
 from __future__ import annotations
 
 import datetime
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, assert_never
@@ -51,6 +50,7 @@ from aileron.ledger import (
 from aileron.model.consent import ConsentKind
 from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.near import did_you_mean
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.timestamp import utc_of_us
 
@@ -481,8 +481,7 @@ def _number(parameters: Mapping[str, str], name: str, least: int, most: int) -> 
 
 def _nearest(word: str, known: Any) -> str:
     names = [str(name) for name in known]
-    near = difflib.get_close_matches(word[:100], names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(names))}"
+    return "; " + did_you_mean(word, names, f"known are {', '.join(sorted(names))}")
 
 
 def _invalid(message: str) -> AileronError:

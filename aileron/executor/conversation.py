@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 import anyio
@@ -303,9 +304,7 @@ class HostConversation:
             if frame is None:
                 await self._jailed.wait_left()
         if frame is None and not self._jailed.has_left:  # now, and not with the jail, so that what it tried is heard of
-            self._jailed.child.kill()
-            with anyio.move_on_after(_KILLED_S):
-                await self._jailed.wait_left()
+            await self._kill_and_wait(self._jailed.wait_left)
         if frame is None:
             frame = self._channel.rest()
         if frame is not None:
@@ -337,9 +336,7 @@ class HostConversation:
             await self._jailed.wait_ended()
         is_killed = self._jailed.ending is None
         if is_killed:
-            self._jailed.child.kill()
-            with anyio.move_on_after(_KILLED_S):
-                await self._jailed.wait_ended()
+            await self._kill_and_wait(self._jailed.wait_ended)
         ending = self._jailed.ending
         if ending is None or (is_killed and isinstance(ending, Signalled) and ending.signal is signal.SIGKILL):
             self._decide(endings.broke_the_protocol(self._name, "it closed its connection but kept running"))
@@ -348,6 +345,12 @@ class HostConversation:
         if isinstance(ending, NetworkAttempt):
             await self._denied(ending)
         self._decide(endings.ended_without_result(ending, self._name, self._visible_log()[-_LOG_TAIL:]))
+
+    async def _kill_and_wait(self, until: Callable[[], Awaitable[object]]) -> None:
+        """Kill the connector, and wait at most _KILLED_S until that is heard of."""
+        self._jailed.child.kill()
+        with anyio.move_on_after(_KILLED_S):
+            await until()
 
     async def _drain_log(self) -> None:
         log = self._jailed.child.log

@@ -10,7 +10,6 @@ Not here: asking a person (aileron/cli/connector_import.py).
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ import msgspec
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
 from aileron.importing.record import Choices
+from aileron.model.near import did_you_mean
 
 __all__ = ["by_found_names", "by_words", "tags_of", "wanted"]
 
@@ -117,6 +117,5 @@ def _text(one: FoundOperation) -> str:
 
 def _check_known(names: set[str], known: set[str], what: str) -> None:
     for name in sorted(names - known):
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise DocumentError(f"the document has no {what} {name[:80]!r}{hint}")
+        question = did_you_mean(name, known)
+        raise DocumentError(f"the document has no {what} {name[:80]!r}" + (f"; {question}" if question else ""))

@@ -32,6 +32,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.near import did_you_mean
 from aileron.model.text import hidden_at, spelled
 
 __all__ = [
@@ -532,10 +533,8 @@ def _shown(number: object) -> str:
 
 
 def _meant(word: object, known: Iterable[str]) -> str:
-    import difflib  # only where a word is wrong
-
-    near = difflib.get_close_matches(str(word), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    question = did_you_mean(str(word), known)
+    return f"; {question}" if question else ""
 
 
 def _with_article(words: str) -> str:

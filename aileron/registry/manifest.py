@@ -50,6 +50,7 @@ from aileron.model.names import (
     check_pin,
     check_semver,
 )
+from aileron.model.near import did_you_mean
 from aileron.registry.manifest_credential import (
     CREDENTIAL,
     UNBOUND_HOSTS,
@@ -369,10 +370,7 @@ def _import(runtime: Table, name: str) -> HostFunction | None:
     if interface in WASI_NAMES:
         return WASI_NAMES[interface]
     known = [*HostFunction, *WASI_NAMES]
-    import difflib  # only where a word is wrong
-
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {str(near[0])!r}?" if near else f"expected some of {', '.join(HostFunction)}"
+    hint = did_you_mean(name, known, f"expected some of {', '.join(HostFunction)}")
     raise runtime.refuse("imports", f"unknown host function {name!r}; {hint}")
 
 

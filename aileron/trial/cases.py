@@ -23,7 +23,6 @@ Source: docs/reference/connector-cases.md, checked against `SCHEMA`. Not here: r
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from typing import Any, Final
@@ -33,6 +32,7 @@ import msgspec
 from aileron.model.document import Field, Kind, Table, read_document
 from aileron.model.failure import Boundary, FailureClass
 from aileron.model.names import OP_NAME, HostPort
+from aileron.model.near import did_you_mean
 from aileron.trial.talk import Line, read_talk
 
 __all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "CaseStream", "CaseWebSocket", "Cases", "parse_cases"]
@@ -236,8 +236,7 @@ def _failure(entry: Table) -> FailureClass:
     known = [kind.value for kind in FailureClass]
     if said in known:
         return FailureClass(said)
-    near = difflib.get_close_matches(said, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "expected a class of failure, such as 'external_api_error'"
+    hint = did_you_mean(said, known, "expected a class of failure, such as 'external_api_error'")
     raise entry.refuse("failure", f"unknown failure {said!r}; {hint}")
 
 
