@@ -255,12 +255,14 @@ def _tables(pids: Iterable[int]) -> Iterator[str]:
     """The directory of each thread's descriptors: a thread may have a table of its own (unshare(2), CLONE_FILES)."""
     for pid in pids:
         with contextlib.suppress(OSError):
-            first, *others = (int(name) for name in os.listdir(f"/proc/{pid}/task"))
-            own = f"/proc/{pid}/task/{first}/fd"
+            threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+            if not threads:  # it was reaped between open(2) and getdents(2), which finds nothing then
+                continue
+            own = f"/proc/{pid}/task/{threads[0]}/fd"
             yield own
-            for thread in others:
+            for thread in threads[1:]:
                 table = f"/proc/{pid}/task/{thread}/fd"
-                is_same = kernel.maybe_share_descriptors(first, thread)
+                is_same = kernel.maybe_share_descriptors(threads[0], thread)
                 if is_same is None:  # as in containers: by its numbers, or every thread's would be read
                     is_same = os.listdir(own) == os.listdir(table)
                 if not is_same:
