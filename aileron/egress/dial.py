@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import ipaddress
 import logging
 import os
 import socket
 import ssl
+import sys
+import termios
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -246,6 +249,11 @@ class Wire(httpcore2.AsyncNetworkStream):
                 return data
             problem = "closed by the peer"
         raise httpcore2.ReadError(problem)
+
+    def unsent_bytes(self) -> int:
+        """Return the number of bytes written that have not arrived at the peer's kernel, as tcp(7) says at SIOCOUTQ."""
+        queued = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, bytes(4))  # SIOCOUTQ, by its other name
+        return int.from_bytes(queued, sys.byteorder)
 
     def is_open(self) -> bool:
         """Not closed from this side."""

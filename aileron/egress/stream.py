@@ -5,10 +5,12 @@ Runs in the daemon. Not here: who gets one (tcp.py, login.py).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import anyio
+import httpcore2
 import msgspec
 
 from aileron.egress.dial import Wire
@@ -25,6 +27,9 @@ MAX_DESTINATION: Final = 300
 """Characters of a refused destination that are written down, as failures.py has it."""
 _PIECE_BYTES: Final = 248 << 10
 """Of one read of a socket: with its header a frame that an empty pipe to a jail takes whole (256 KiB)."""
+
+_ARRIVING_S: Final = 0.01
+"""Between two looks whether everything has arrived, of which the kernel tells nobody: a round trip on most networks."""
 
 _T = TypeVar("_T")
 
@@ -92,6 +97,19 @@ class Stream:
         self.bytes_down += len(data)
         self._check()
         return data
+
+    async def flush(self) -> None:
+        """Wait until all that was sent has arrived, before `close`; throw away what comes meanwhile.
+
+        A socket with something unread, or to which something comes after it is closed, is reset (RFC 1122 section 4.2.2.13), and
+        what it has not sent yet is lost. A service over TLS 1.3 sends session tickets that nobody asked for (RFC 8446 section
+        4.6.1), and may do so late. Whoever waits bounds the time: a service that reads nothing takes for ever.
+        """
+        with contextlib.suppress(httpcore2.ReadError):  # it has closed, or broke: nothing arrives any more
+            while self._wire.unsent_bytes():
+                await anyio.sleep(_ARRIVING_S)
+                self._wire.read_waiting(_PIECE_BYTES)
+            self._wire.read_waiting(_PIECE_BYTES)
 
     async def attend(self) -> None:
         """What has to be done beside, for as long as it lasts: for a login, see login.py. AileronError ends the stream."""

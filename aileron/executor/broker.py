@@ -262,6 +262,9 @@ class Broker:
             await self._send(Chunk(id=stream_id, end=True), b"")
 
         await _BothWays(hung_up).carry(up, down, stream.attend)
+        if hung_up.is_set():
+            with anyio.move_on_after(_FLUSH_S):
+                await stream.flush()
 
     async def _talk(self, request: WebSocketOpen, entry: _Open) -> bool:
         """One WebSocket, until it is closed; or what the service said instead. False as of `_connect`."""

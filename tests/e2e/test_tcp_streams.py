@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import queue
 import socket
 import ssl
+import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +21,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron-tests/streams"
@@ -286,6 +290,41 @@ def test_what_was_written_arrives_although_the_connector_is_gone(authority: Auth
 
     assert (answer.body["result"], size) == ("gone", 3000 << 10)
     assert "class" not in end
+
+
+def test_what_was_written_arrives_although_the_service_is_slow_to_begin(authority: Authority) -> None:
+    """It sends its session tickets, which nobody reads, when the connector has long written everything and is gone."""
+    arrived: queue.Queue[int] = queue.Queue()
+    answered = threading.Event()
+
+    def slow_to_begin(accepted: ssl.SSLSocket | socket.socket) -> None:
+        context = authority.server_context("localhost")
+        with context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False) as peer:
+            peer.setblocking(False)
+            wait_until(lambda: _unread_bytes(peer), "the client begins")
+            with contextlib.suppress(ssl.SSLWantReadError):
+                peer.do_handshake()  # all of the server's part but the tickets
+            wait_until(lambda: _unread_bytes(peer) > 64 << 10, "the client has written")
+            answered.wait(1.0)  # of a stream that is closed too soon, or never
+            peer.settimeout(10)
+            size = 0
+            with contextlib.suppress(OSError):
+                peer.do_handshake()
+                while data := peer.recv(65536):
+                    size += len(data)
+        arrived.put(size)
+
+    with Server(slow_to_begin, None) as server, home_for(server.port, allowed(server.port, authority)) as home:
+        answer = home.run("say-and-go", {"kilobytes": 300})
+        answered.set()
+        size = arrived.get(timeout=10)
+
+    assert (answer.body["result"], size) == ("gone", 300 << 10)
+
+
+def _unread_bytes(sock: socket.socket) -> int:
+    """Return the number of bytes that have arrived and that nobody has read. tcp(7), SIOCINQ."""
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_half_a_stream_ends_without_the_other() -> None:
