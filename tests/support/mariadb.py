@@ -85,7 +85,7 @@ class MariaDB:
         settings.write_text(_SETTINGS.format(directory=self._directory, port=self.port, tls=tls))
         self._give(self._directory, self._directory / "data", key, certificate, settings)
         said = "CREATE DATABASE mysql;\nUSE mysql;\n" + "\n".join(path.read_text() for path in _TABLES)
-        subprocess.run(
+        made = subprocess.run(
             [
                 _SERVER,
                 f"--defaults-file={settings}",
@@ -94,11 +94,11 @@ class MariaDB:
                 "--default-storage-engine=Aria",
             ],
             input=said.encode(),
-            check=True,
             capture_output=True,
             cwd="/",
             **self._as(),
         )
+        assert made.returncode == 0, made.stderr.decode(errors="replace")[-4000:]
         owner = self._directory / "owner.sql"
         owner.write_text(_OWNER)
         self._give(owner)
