@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import resource
 import select
 import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +22,7 @@ from aileron_sandbox.watch import WATCH_PERIOD_S
 from tests.attacks.cell.hog import KINDS
 from tests.attacks.tally import Attack
 from tests.sandbox.cells import PYTHON, finish, opened, outside, policy_of, read_until, tried
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -27,8 +31,25 @@ _HOG: Final = str(Path(__file__).parent / "cell" / "hog.py")
 _LIMIT_MIB: Final = 256
 _TOO_MUCH_MIB: Final = 320
 """MiB over the limit, but few enough that another user's run of these tests at the same time exceeds no other limit here."""
+_TURN_S: Final = 90.0
+"""Many times the longest test of this file."""
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
 _F_RDLCK, _F_WRLCK = 0, 1
+
+
+@pytest.fixture(autouse=True)
+def _turn() -> Iterator[None]:
+    """Take turns with the run of another user: what the machine has of shared memory is counted, and that of others set apart."""
+    with socket.socket(socket.AF_UNIX) as turn:
+
+        def is_ours() -> bool:
+            with contextlib.suppress(OSError):
+                turn.bind("\0aileron-tests-shared-memory")  # gone with its process, and of no user
+                return True
+            return False
+
+        wait_until(is_ours, "it is our turn", within_s=_TURN_S)
+        yield
 
 
 @pytest.fixture
