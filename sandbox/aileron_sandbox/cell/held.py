@@ -262,11 +262,19 @@ def _tables(pids: Iterable[int]) -> Iterator[str]:
             yield own
             for thread in threads[1:]:
                 table = f"/proc/{pid}/task/{thread}/fd"
-                is_same = kernel.maybe_share_descriptors(threads[0], thread)
-                if is_same is None:  # as in containers: by its numbers, or every thread's would be read
-                    is_same = os.listdir(own) == os.listdir(table)
-                if not is_same:
+                if not _is_same(own, table, kernel.maybe_share_descriptors(threads[0], thread)):
                     yield table
+
+
+def _is_same(own: str, table: str, known: bool | None) -> bool:
+    """Return whether two threads have one table, by its numbers where that is not `known`, as in containers. A thread that has
+    ended has none, and hides no other.
+    """
+    if known is not None:
+        return known
+    with contextlib.suppress(OSError):
+        return os.listdir(own) == os.listdir(table)
+    return False
 
 
 def _has_descriptors(fdinfo: str) -> bool:
