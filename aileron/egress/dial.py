@@ -251,7 +251,9 @@ class Wire(httpcore2.AsyncNetworkStream):
         raise httpcore2.ReadError(problem)
 
     def unsent_bytes(self) -> int:
-        """Return the number of bytes written that have not arrived at the peer's kernel, as tcp(7) says at SIOCOUTQ."""
+        """Return the number of bytes written that have not arrived at the peer's kernel. 0 once closed. tcp(7), SIOCOUTQ."""
+        if not self.is_open():
+            return 0
         queued = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, bytes(4))  # SIOCOUTQ, by its other name
         return int.from_bytes(queued, sys.byteorder)
 

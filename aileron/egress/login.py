@@ -232,6 +232,9 @@ class LoginStream(Stream):
             await self._say_why(None)
         return data
 
+    async def flush(self) -> None:
+        """Return at once: the login's process reads what is in the socket after it is closed, and `finish` waits for it."""
+
     async def finish(self, within_s: float) -> None:
         """The connector is done with it: what it had sent goes on, and the login ends."""
         self.close()

@@ -28,8 +28,10 @@ MAX_DESTINATION: Final = 300
 _PIECE_BYTES: Final = 248 << 10
 """Of one read of a socket: with its header a frame that an empty pipe to a jail takes whole (256 KiB)."""
 
-_ARRIVING_S: Final = 0.01
-"""Between two looks whether everything has arrived, of which the kernel tells nobody: a round trip on most networks."""
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.001, 0.05
+"""Between two looks whether everything has arrived, which no event tells: from a round trip on one machine to one far away."""
+_UNREAD_PIECES: Final = 64
+"""Reads at one look: a service that sends without end must not keep the loop to itself."""
 
 _T = TypeVar("_T")
 
@@ -103,13 +105,18 @@ class Stream:
 
         A socket with something unread, or to which something comes after it is closed, is reset (RFC 1122 section 4.2.2.13), and
         what it has not sent yet is lost. A service over TLS 1.3 sends session tickets that nobody asked for (RFC 8446 section
-        4.6.1), and may do so late. Whoever waits bounds the time: a service that reads nothing takes for ever.
+        4.6.1), and may do so late. The caller bounds the time: with a service that reads nothing this never ends.
         """
-        with contextlib.suppress(httpcore2.ReadError):  # it has closed, or broke: nothing arrives any more
-            while self._wire.unsent_bytes():
-                await anyio.sleep(_ARRIVING_S)
-                self._wire.read_waiting(_PIECE_BYTES)
-            self._wire.read_waiting(_PIECE_BYTES)
+        pause_s = _FIRST_PAUSE_S
+        with contextlib.suppress(httpcore2.ReadError):  # it has closed, or the connection broke: nothing more arrives
+            while True:
+                for _ in range(_UNREAD_PIECES):
+                    if not self._wire.read_waiting(_PIECE_BYTES):
+                        break
+                if not self._wire.unsent_bytes():
+                    return
+                await anyio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     async def attend(self) -> None:
         """What has to be done beside, for as long as it lasts: for a login, see login.py. AileronError ends the stream."""

@@ -50,6 +50,8 @@ _FLUSH_S: Final = 5.0
 """For what a connector wrote to a stream before it closed it, as a kernel would still send it; and for a service to answer that
 a WebSocket is closed.
 """
+_END_S: Final = 1.0
+"""After that for the end of a stream, which is put on record."""
 _GOING_AWAY: Final = 1001
 """RFC 6455 section 7.4.1, of a WebSocket that the connector left without a word."""
 
@@ -188,7 +190,7 @@ class Broker:
         streams = [(entry, entry.hung_up) for entry in self._open.values() if entry.hung_up is not None]
         for entry, hung_up in streams:
             _hang_up(entry, hung_up)
-        with anyio.move_on_after(_FLUSH_S):
+        with anyio.move_on_after(_FLUSH_S + _END_S):
             for entry, _ in streams:
                 await entry.over.wait()
 
@@ -261,9 +263,10 @@ class Broker:
                 await self._send(Chunk(id=stream_id), piece)
             await self._send(Chunk(id=stream_id, end=True), b"")
 
-        await _BothWays(hung_up).carry(up, down, stream.attend)
+        ways = _BothWays(hung_up)
+        await ways.carry(up, down, stream.attend)
         if hung_up.is_set():
-            with anyio.move_on_after(_FLUSH_S):
+            with anyio.CancelScope(deadline=min(ways.upward.deadline, anyio.current_time() + _FLUSH_S)):
                 await stream.flush()
 
     async def _talk(self, request: WebSocketOpen, entry: _Open) -> bool:

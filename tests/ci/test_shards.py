@@ -174,7 +174,9 @@ COUNT = itertools.count()
 def test_once():
     there = pathlib.Path(f"{__file__}.{os.getppid()}")
     there.touch()
+    until = time.monotonic() + 20
     while len(list(there.parent.glob(f"*.{os.getppid()}"))) < 2:  # the other shard takes the other file
+        assert time.monotonic() < until, "there is no other shard"
         time.sleep(0.01)
     assert next(COUNT)
 """

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import queue
 import socket
 import ssl
-import sys
-import termios
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +18,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.ports import reserve_ports
 from tests.support.upstream import Authority
-from tests.support.waiting import wait_until
+from tests.support.waiting import unread, wait_until
 
 pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron-tests/streams"
@@ -301,10 +298,10 @@ def test_what_was_written_arrives_although_the_service_is_slow_to_begin(authorit
         context = authority.server_context("localhost")
         with context.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False) as peer:
             peer.setblocking(False)
-            wait_until(lambda: _unread_bytes(peer), "the client begins")
+            wait_until(lambda: unread(peer), "the client begins")
             with contextlib.suppress(ssl.SSLWantReadError):
                 peer.do_handshake()  # all of the server's part but the tickets
-            wait_until(lambda: _unread_bytes(peer) > 64 << 10, "the client has written")
+            wait_until(lambda: unread(peer) > 32 << 10, "the client has written")
             answered.wait(1.0)  # of a stream that is closed too soon, or never
             peer.settimeout(10)
             size = 0
@@ -320,11 +317,6 @@ def test_what_was_written_arrives_although_the_service_is_slow_to_begin(authorit
         size = arrived.get(timeout=10)
 
     assert (answer.body["result"], size) == ("gone", 300 << 10)
-
-
-def _unread_bytes(sock: socket.socket) -> int:
-    """Return the number of bytes that have arrived and that nobody has read. tcp(7), SIOCINQ."""
-    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_half_a_stream_ends_without_the_other() -> None:
