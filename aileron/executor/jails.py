@@ -118,15 +118,15 @@ class Jailed:
         with self._watching:
             period_s = WATCH_PERIOD_S
             while self._child.ending is None:
-                tree = self._child.tree()
-                if tree is not None:
-                    try:
+                try:
+                    tree = self._child.tree()
+                    if tree is not None:
                         # In a thread: it reads files of every process of the machine.
                         period_s = self._child.judge(await anyio.to_thread.run_sync(tree.used))
-                    except Exception:  # noqa: BLE001 - what one jail does must not end the task of all of them
-                        _log.exception("a jail cannot be watched and is killed")
-                        self._child.kill()
-                        return
+                except Exception:  # noqa: BLE001 - what one jail does must not end the task of all of them
+                    _log.exception("a jail cannot be watched and is killed")
+                    self._child.kill()
+                    return
                 await anyio.sleep(period_s)
 
     def _changed(self) -> None:

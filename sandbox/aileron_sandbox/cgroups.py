@@ -136,14 +136,14 @@ class Group:
         return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)
 
     def begin_to_count(self) -> None:
-        """Processor time counts from now on."""
+        """Count processor time from now on. OSError."""
         self._cpu_before_s = self._counted_cpu_s()
 
     def is_out_of_memory(self) -> bool:
-        """Whether the kernel has ended a process of it for that since it was taken."""
+        """Return whether the kernel has ended a process of it for that since it was taken, as far as can be told."""
         try:
             self._kills_seen = self._counted_kills()
-        except FileNotFoundError:  # somebody else has removed it
+        except OSError:  # somebody else has removed it, or no descriptor is free: it is not used again
             self._is_lost = True
         return self._kills_seen > self._kills_before
 

@@ -185,7 +185,10 @@ def _find(name: str, here: _Platform) -> Path | None:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise JailUnavailable(f"{path} cannot be read: {error.strerror}", "install the package that has it") from error
     try:
         yield descriptor
     finally:

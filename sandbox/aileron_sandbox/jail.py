@@ -646,7 +646,10 @@ class Child:
         self._pidfd = pidfd
         self._group = group
         if group is not None and self.is_watched:
-            group.begin_to_count()
+            try:
+                group.begin_to_count()
+            except OSError:  # no descriptor is free: a child whose time cannot be counted must not run
+                self._kill_wanted = True
         if self._kill_wanted:
             self.kill()
 

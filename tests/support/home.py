@@ -148,8 +148,10 @@ class DaemonHome:
         """See that the daemon has imported what it imports later, for its first agent: for who watches its memory."""
         self.ask("GET", "/healthz")
         with socket.socket(socket.AF_UNIX) as agent:
+            agent.connect(
+                str(self.path / "run" / "mcp.sock")
+            )  # without a timeout: a full backlog is waited for, connect(2)
             agent.settimeout(_END_S)
-            agent.connect(str(self.path / "run" / "mcp.sock"))
             agent.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
             assert agent.recv(4096), "the protocol's server does not answer"
 

@@ -49,11 +49,16 @@ class Families:
         self._first: OrderedDict[_Process, str] = OrderedDict()
 
     def add(self, pid: int, name: str) -> None:
-        """This process and what descends from it are a family, if it is there and not the first of another."""
-        for process, _ in _descent_of(pid, 1):
-            self._first.setdefault(process, name)
-            if len(self._first) > _MAX_FAMILIES:
-                self._first.popitem(last=False)
+        """Make a family of this process and what descends from it, if it is there and not the first of another. OSError where
+        that cannot be told.
+        """
+        try:
+            process, _ = _read(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        self._first.setdefault(process, name)
+        if len(self._first) > _MAX_FAMILIES:
+            self._first.popitem(last=False)
 
     def name_of(self, pid: int) -> str | None:
         """The family that a process belongs to; None where it belongs to none, and UNSEEN where that cannot be told. Some
@@ -100,9 +105,9 @@ def descent_of(pid: int) -> list[int]:
     return [process.pid for process, _ in _descent_of(pid)]
 
 
-def _descent_of(pid: int, most: int = _MAX_DEPTH) -> Iterator[tuple[_Process, int]]:
+def _descent_of(pid: int) -> Iterator[tuple[_Process, int]]:
     """Each with the number of its parent, which is 0 where that is none that this process sees."""
-    for _ in range(most):
+    for _ in range(_MAX_DEPTH):
         try:
             process, pid = _read(pid)
         except OSError:
@@ -111,7 +116,7 @@ def _descent_of(pid: int, most: int = _MAX_DEPTH) -> Iterator[tuple[_Process, in
 
 
 def _is_gone(process: _Process) -> bool:
-    """Return whether the process has ended. Where no descriptor is free to look, it has not: nobody leaves a family by that."""
+    """Return whether the process has ended. Where no descriptor is free to look, it counts as being there."""
     try:
         found, _ = _read(process.pid)
     except (FileNotFoundError, ProcessLookupError):
@@ -122,7 +127,10 @@ def _is_gone(process: _Process) -> bool:
 
 
 def _read(pid: int) -> tuple[_Process, int]:
-    """Return the process of this number and the number of its parent. FileNotFoundError, ProcessLookupError, other OSError."""
+    """Return the process of this number, and the number of its parent.
+
+    FileNotFoundError or ProcessLookupError where it has ended; another OSError where that cannot be told.
+    """
     fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()
     return _Process(pid, int(fields[_STARTED])), int(fields[_PARENT])
 

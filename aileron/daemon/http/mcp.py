@@ -35,10 +35,11 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio.abc import ByteStream, SocketAttribute, SocketListener, TaskGroup
+from anyio.abc import ByteStream, SocketAttribute, TaskGroup, UNIXSocketStream
 from starlette.types import Receive, Scope, Send
 
 from aileron import files
+from aileron.daemon.http.accepting import accepted
 from aileron.daemon.http.mcp_process import ProtocolProcess, protocol_process
 from aileron.daemon.http.responses import failure_answer
 from aileron.daemon.http.sessions import LOCAL_SESSION, Sessions
@@ -116,27 +117,22 @@ class AgentProtocol:
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept on the socket until cancelled."""
-        async with await SocketListener.from_socket(listener) as accepting, anyio.create_task_group() as tasks:
-            tasks.start_soon(self._accept, accepting, tasks)
-            try:
-                await self._keep_running()
-            finally:
-                for answering in list(self._answering):
-                    answering.cancel()
-                if self._seen is not None:
-                    with anyio.CancelScope(shield=True):
-                        await self._forget_changed()
+        with listener:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._accept, listener, tasks)
+                try:
+                    await self._keep_running()
+                finally:
+                    for answering in list(self._answering):
+                        answering.cancel()
+                    if self._seen is not None:
+                        with anyio.CancelScope(shield=True):
+                            await self._forget_changed()
 
-    async def _accept(self, accepting: SocketListener, tasks: TaskGroup) -> None:
-        """Begin each connection. Where no descriptor is free, the next one waits in the backlog for PAUSE_S."""
+    async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
+        """Begin each connection."""
         while True:
-            try:
-                stream = await accepting.accept()
-            except OSError as error:
-                _log.warning("no agent can be accepted: out of system resource (%s)", error.strerror)
-                await anyio.sleep(PAUSE_S)
-            else:
-                tasks.start_soon(self._connected, stream)
+            tasks.start_soon(self._connected, await accepted(listener, "agent"))
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`/mcp`, as an ASGI application. Its caller has put the session into `scope["state"]`.
@@ -197,14 +193,15 @@ class AgentProtocol:
             self._calls = ToolCalls(self._door)
         await answer_agent(channel, self._calls, agent)
 
-    async def _connected(self, stream: ByteStream) -> None:
-        async with stream:
+    async def _connected(self, connection: socket.socket) -> None:
+        with connection:
             if self._connections >= MAX_CONNECTIONS:
                 _log.warning("%s agents are connected: one more was turned away", MAX_CONNECTIONS)
                 return
             self._connections += 1
             try:
-                await self._converse(stream)
+                async with await UNIXSocketStream.from_socket(connection) as stream:
+                    await self._converse(stream)
             except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # the agent is gone, or the process
             except Exception:  # noqa: BLE001 - the end of a task: one connection never ends the others

@@ -22,6 +22,7 @@ Source: docs/reference/sessions.md. Not here: which routes a token opens (api/, 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import secrets
@@ -88,6 +89,7 @@ _TOKEN: Final = re.compile(TOKEN_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 _SHA256: Final = "sha256:"
 _CLOCK_S: Final = 1.0
 """What two readings of a process's start may differ by: the kernel counts in hundredths since boot."""
+_log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
@@ -261,26 +263,13 @@ class Sessions:
                 above_folders=above_folders,
                 inject_digest=None if name is None else _digest(name),
             )
-            await self._audit.note(
-                events.SessionStarted(
-                    session=one.id,
-                    agent=agent,
-                    folder=folder,
-                    token_digest=one.token_digest,
-                    expires_at_us=one.expires_at_us,
-                    pid=pid,
-                    pid_started=started,
-                    party=party,
-                    only=one.only,
-                    above_only=one.above_only,
-                    above_folders=one.above_folders,
-                    cell_hosts=one.cell_hosts,
-                    cell_asks=one.cell_asks,
-                    pid_ticks=one.pid_ticks,
-                    inject_digest=one.inject_digest,
-                )
-            )
-            self._add(one)
+            self._add_family(one)  # before it is on record: where its process cannot be looked at, no session begins
+            try:
+                await self._audit.note(_started(one))
+            except AileronError:
+                self._started.pop(one.id, None)
+                raise
+            self._know(one)
         path = None if name is None else f"/inject/{name}"
         return NewSession(**msgspec.structs.asdict(await self.show(one.id)), token=token, inject_path=path)
 
@@ -513,14 +502,22 @@ class Sessions:
 
     async def end_on_time(self) -> None:
         """Serve until cancelled: end what expired, and what began with a process that is gone."""
+        problem = ""
         while True:
-            # A ledger that cannot write; no descriptor for /proc, or for a module: at the next look, then.
-            with contextlib.suppress(AileronError, OSError, ImportError):
+            try:
                 await self._end_due()
+                problem = ""
+            except (AileronError, OSError) as error:  # a ledger that cannot write, or no descriptor for a look at /proc
+                if str(error) != problem:  # once, and not every LOOK_S
+                    problem = str(error)
+                    _log.warning("sessions that are over may stay open: %s", problem)
             await anyio.sleep(LOOK_S)
 
     def _add(self, one: _Open) -> None:
         self._add_family(one)
+        self._know(one)
+
+    def _know(self, one: _Open) -> None:
         self._open[one.token_digest] = one
         self._known.add(one.token_digest.removeprefix(_SHA256))
 
@@ -538,10 +535,10 @@ class Sessions:
         there = {self._started[name].process for name in self._within.names if name in self._started}
         self._started = {name: one for name, one in self._started.items() if one.process in there}
         now_us = self._ledger.now_us()
-        for one in list(self._open.values()):
-            if one.expires_at_us <= now_us:
-                await self._end(one, "expired", None)
-            elif one.pid is not None and not await anyio.to_thread.run_sync(_is_alive, one):
+        for one in [one for one in self._open.values() if one.expires_at_us <= now_us]:
+            await self._end(one, "expired", None)
+        for one in [one for one in self._open.values() if one.pid is not None]:
+            if not await anyio.to_thread.run_sync(_is_alive, one):
                 await self._end(one, "process gone", None)
 
     async def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:
@@ -612,6 +609,26 @@ def _checked_hosts(cell: CellFacts, pid: int | None, opener: int | None) -> tupl
         return tuple(map(str, parse_host_patterns(cell.hosts)))
     except ValueError as error:
         raise AileronError(FailureClass.INVALID_REQUEST, f"cell.hosts: {error}") from None
+
+
+def _started(one: _Open) -> events.SessionStarted:
+    return events.SessionStarted(
+        session=one.id,
+        agent=one.agent,
+        folder=one.folder,
+        token_digest=one.token_digest,
+        expires_at_us=one.expires_at_us,
+        pid=one.pid,
+        pid_started=one.pid_started,
+        party=one.party,
+        only=one.only,
+        above_only=one.above_only,
+        above_folders=one.above_folders,
+        cell_hosts=one.cell_hosts,
+        cell_asks=one.cell_asks,
+        pid_ticks=one.pid_ticks,
+        inject_digest=one.inject_digest,
+    )
 
 
 def _digest(token: str) -> str:

@@ -6,7 +6,7 @@ kernel says: there is no token, so that none can be copied. Everybody else of th
 Rules
 - Who connects is looked at once, when the connection is accepted; that its session is open, every LOOK_S for as long as it lasts.
 - A connection that is nobody's gets its answer and no place. At most MAX_STRANGERS are told so at once.
-- Where there is no descriptor for one more, nothing is accepted for PAUSE_S.
+- Where there is no descriptor for one more, nothing is accepted for a while (accepting.py).
 
 Source: docs/reference/cell-egress.md; unix(7), SO_PEERCRED. Not here: what a tunnel is (egress/tunnel/), which hosts (its
 policy).
@@ -21,12 +21,12 @@ from collections.abc import Callable
 from typing import Final
 
 import anyio
-import anyio.lowlevel
 
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.config import Settings
+from aileron.daemon.http.accepting import accepted
 from aileron.daemon.http.sessions import LOCAL_SESSION, CellSession, Sessions
 from aileron.egress.refusal import Reason
 from aileron.egress.tunnel import TunnelIntent, TunnelReport, WayOut
@@ -41,7 +41,6 @@ __all__ = ["LOOK_S", "Tunnels", "TunnelsOnRecord"]
 LOOK_S: Final = 1.0
 """Between two looks whether the sessions of tunnels are still open: theirs end within five seconds."""
 MAX_STRANGERS: Final = 32
-PAUSE_S: Final = 1.0
 _RECORD_S: Final = 2.0
 """For the row of somebody who is answered anyway."""
 _ROUTE: Final = "CONNECT"
@@ -105,7 +104,7 @@ class Tunnels:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_with_sessions)
                 while True:
-                    connection = await _accepted(listener)
+                    connection = await accepted(listener, "tunnel")
                     cell = self._cell_of(connection)
                     if cell is not None:
                         tasks.start_soon(self._carry, connection, cell)
@@ -117,7 +116,11 @@ class Tunnels:
 
     def _cell_of(self, connection: socket.socket) -> CellSession | None:
         process = peer_of_connection(connection)
-        return None if process is None else self._sessions.cell_of_process(process)
+        try:
+            return None if process is None else self._sessions.cell_of_process(process)
+        except OSError as error:  # no descriptor is free for a look at /proc: nobody's, then
+            _log.warning("whose tunnel it is cannot be told: %s", error.strerror)
+            return None
 
     async def _carry(self, connection: socket.socket, cell: CellSession) -> None:
         try:
@@ -143,18 +146,3 @@ class Tunnels:
                     self._sessions.check_open(session)
                 except AileronError:
                     self._way_out.end_session(session)
-
-
-async def _accepted(listener: socket.socket) -> socket.socket:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except BlockingIOError:
-            await anyio.wait_readable(listener)
-        except OSError as error:
-            _log.warning("no tunnel can be accepted: out of system resource (%s)", error.strerror)
-            await anyio.sleep(PAUSE_S)
-        else:
-            connection.setblocking(False)
-            await anyio.lowlevel.cancel_shielded_checkpoint()  # a crowd at the door must not keep the loop to itself
-            return connection

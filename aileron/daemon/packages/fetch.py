@@ -296,8 +296,6 @@ class FetchJobs:
 
     async def _end(self, job: _Job, status: FetchStatus) -> None:
         with anyio.CancelScope(shield=True):
-            if status != "ready":
-                await self._drop(job)
             hashes = [one.pin.hash for one in job.connectors] if status == "ready" else []
             failed = None if job.error is None else job.error.failure.failure_class
             try:
@@ -306,6 +304,11 @@ class FetchJobs:
                 )
             except AileronError as error:  # a full disk, say: what is not on record is not installed either
                 status, job.error = "failed", error
+            if status != "ready":
+                try:
+                    await self._drop(job)
+                except AileronError as error:  # it is swept at the next start
+                    _log.warning("what %s fetched lies there for nothing: %s", job.id, error)
             job.status = status
             job.over.set()
 

@@ -1,0 +1,37 @@
+"""Connections of a Unix socket that the daemon answers without HTTP, one after another.
+
+Runs in the daemon's event loop. A lack of descriptors ends nothing: whoever connects waits in the backlog.
+
+Source: accept(2), EMFILE. Not here: who connects (ingress/peers.py), the sockets that speak HTTP (ingress/server.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+
+__all__ = ["PAUSE_S", "accepted"]
+
+PAUSE_S: Final = 1.0
+"""After an attempt that found no descriptor: asyncio's servers wait as long."""
+_log = logging.getLogger(__name__)
+
+
+async def accepted(listener: socket.socket, what: str) -> socket.socket:
+    """Wait for the next connection, and return it without blocking. `what` names one in the log: "no {what} can be accepted"."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            await anyio.wait_readable(listener)
+        except OSError as error:
+            _log.warning("no %s can be accepted: out of system resource (%s)", what, error.strerror)
+            await anyio.sleep(PAUSE_S)
+        else:
+            connection.setblocking(False)
+            await anyio.lowlevel.cancel_shielded_checkpoint()  # a crowd at the door must not keep the loop to itself
+            return connection
