@@ -22,7 +22,8 @@ _log = logging.getLogger(__name__)
 
 
 async def accepted(listener: socket.socket, what: str) -> socket.socket:
-    """Wait for the next connection, and return it without blocking. `what` names one in the log: "no {what} can be accepted"."""
+    """Wait for the next connection. `what` names one in the log: "no {what} can be accepted". Neither socket blocks then."""
+    listener.setblocking(False)
     while True:
         try:
             connection, _ = listener.accept()
