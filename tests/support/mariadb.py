@@ -40,6 +40,7 @@ _PATIENCE_S: Final = 30.0
 _SETTINGS: Final = """\
 [mariadbd]
 datadir = {directory}/data
+tmpdir = {directory}/tmp
 socket = {directory}/socket
 pid-file = {directory}/pid
 bind-address = 127.0.0.1
@@ -77,13 +78,15 @@ class MariaDB:
     def __enter__(self) -> Self:
         assert _SERVER is not None
         (self._directory / "data").mkdir()
+        # Not /tmp: a server that begins removes the temporary tables that it finds, also another's.
+        (self._directory / "tmp").mkdir()
         key, certificate = self._authority.server_files(self._directory, "localhost")
         key.chmod(0o600)
         (self.port,) = reserve_ports(1)
         tls = f"ssl-key = {key}\nssl-cert = {certificate}" if self._tls else "skip-ssl"
         settings = self._directory / "my.cnf"
         settings.write_text(_SETTINGS.format(directory=self._directory, port=self.port, tls=tls))
-        self._give(self._directory, self._directory / "data", key, certificate, settings)
+        self._give(self._directory, self._directory / "data", self._directory / "tmp", key, certificate, settings)
         said = "CREATE DATABASE mysql;\nUSE mysql;\n" + "\n".join(path.read_text() for path in _TABLES)
         made = subprocess.run(
             [
