@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import socket
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
+from tests.support.descriptors import at_most
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
 from tests.support.waiting import wait_text, wait_until
@@ -28,18 +27,6 @@ def home() -> Iterator[DaemonHome]:
         made.bind_probe()
         made.add_probe_action("fetch", "path:string?")
         yield made
-
-
-@contextlib.contextmanager
-def at_most(pid: int, descriptors: int) -> Iterator[None]:
-    """The daemon may have only so many open at once."""
-    process = psutil.Process(pid)
-    before = process.rlimit(resource.RLIMIT_NOFILE)
-    process.rlimit(resource.RLIMIT_NOFILE, (descriptors, before[1]))
-    try:
-        yield
-    finally:
-        process.rlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_what_waits_for_its_next_run_gives_way(home: DaemonHome) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aileron.daemon.http.families import UNSEEN, Families, descent_of
+from tests.support.descriptors import at_most
 
 _CHAIN = """
 import os, sys
@@ -81,21 +81,10 @@ def test_nobody_leaves_a_family_because_no_descriptor_is_free() -> None:
     with a_chain(1) as (first, last), a_chain(1) as (other, gone):
         families.add(first, "ses-1")
         families.add(other, "ses-2")
-        with no_descriptor():
+        with at_most(os.getpid(), 3):
             families.forget_gone()
 
         assert families.names == {"ses-1", "ses-2"}
         assert [families.name_of(last), families.name_of(gone)] == ["ses-1", "ses-2"]
     families.forget_gone()
     assert families.names == frozenset()
-
-
-@contextmanager
-def no_descriptor() -> Iterator[None]:
-    """Leave this process no descriptor to open anything with."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import resource
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -17,6 +16,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import HOST, World, plain_url, use
+from tests.support.descriptors import at_most
 from tests.support.upstream import Script, Seen, Upstream, answer, chunked_answer
 
 pytestmark = pytest.mark.anyio
@@ -196,21 +196,10 @@ async def test_nothing_is_sent_after_the_end_of_a_grant(world: World, tls_upstre
 # --- a machine that has no more to give -----------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def no_descriptors() -> Iterator[None]:
-    """This process can open nothing more: 0, 1 and 2 are open, and a number that another thread frees is too high."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
 async def test_without_a_descriptor_a_request_is_a_network_error(world: World, tls_upstream: MakeUpstream) -> None:
     """The connection could not be made; afterwards the same request goes."""
     with tls_upstream(lambda _seen: answer()) as upstream:
-        with no_descriptors():
+        with at_most(os.getpid(), 3):  # 0, 1 and 2 are open, and a number that another thread frees is too high
             error = await world.refusal(upstream)
         assert error.failure.failure_class is FailureClass.NETWORK_ERROR
         assert error.failure.details == {"phase": "connect"}
@@ -221,7 +210,7 @@ async def test_without_a_descriptor_a_request_is_a_network_error(world: World, t
 async def test_an_address_that_cannot_be_checked_is_not_dialled(world: World) -> None:
     """Whether it is this machine's own is asked of the kernel, with a descriptor: without one, no."""
     world.resolver.table[HOST] = ["1.1.1.1"]
-    with no_descriptors():
+    with at_most(os.getpid(), 3):
         error = await world.refusal(None, grant=Grant(hosts=(HostPort(HOST, 443),)))
     assert (error.failure.failure_class, error.failure.details) == (FailureClass.NETWORK_ERROR, {"phase": "resolve"})
     assert world.journal.rows == []

@@ -19,7 +19,7 @@ _LOOKS = 30_000
 
 @pytest.fixture
 def held() -> Iterator[Held]:
-    """What this process's own namespaces hold."""
+    """Yield a look at the namespaces of this very process."""
     with contextlib.ExitStack() as opened:
         diagnostics = opened.enter_context(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG))
         shm, sem, msg = (os.open(f"/proc/sysvipc/{kind}", os.O_RDONLY) for kind in ("shm", "sem", "msg"))
@@ -29,7 +29,7 @@ def held() -> Iterator[Held]:
 
 
 def test_processes_that_end_while_they_are_looked_at_hold_nothing(held: Held) -> None:
-    """Those of an agent do all the time. What stays is found in the same look."""
+    """A look passes over processes that end, as an agent's do all the time, and finds what stays."""
     stays, is_over = os.memfd_create("stays"), threading.Event()
     born = [os.getpid()]
 

@@ -1,0 +1,26 @@
+"""Fewer descriptors than a process wants: its limit is lowered for a while, and what it has open stays open.
+
+    with at_most(home.daemon_pid, 64):
+        ...  # the daemon finds no number below 64 free, and EMFILE where none is
+
+Runs in the process of the tests. Source: prlimit(2), RLIMIT_NOFILE, of which only the soft limit is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Iterator
+
+__all__ = ["at_most"]
+
+
+@contextlib.contextmanager
+def at_most(pid: int, descriptors: int) -> Iterator[None]:
+    """Let the process open only descriptors below this number. 3 leaves none to one that has its standard streams."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
