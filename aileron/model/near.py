@@ -23,7 +23,7 @@ _MAX_CHARS: Final = 100
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return a question after the known word that is most like `word`, or `otherwise` where none is like it."""
+    """Ask whether the known word most like `word` was meant; `otherwise` is returned where none is like it."""
     import difflib
 
     near = difflib.get_close_matches(word[:_MAX_CHARS], map(str, known), n=1)

@@ -118,7 +118,8 @@ class ElfRuntime:
 def libraries_of(files: Iterable[Path], optional: Iterable[str]) -> tuple[Path, ...]:
     """The loader and the libraries that files of this machine need together, with those of `optional` that it has.
 
-    JailUnavailable where one of them is not for this machine, or needs what is not in the system's directories; OSError.
+    JailUnavailable where one of them is not for this machine, cannot be opened, or needs what is not in the system's
+    directories.
     """
     here = _here()
     wanted = [name for name in optional if _find(name, here) is not None]

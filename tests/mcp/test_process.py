@@ -117,6 +117,7 @@ async def served(folder: Path, rest_s: float = REST_S) -> AsyncIterator[Home]:
         protocol = AgentProtocol(home.door, sessions, "1.2.3", lambda: home.signature, home.kept, rest_s=rest_s)
         home.http = protocol.http
         with socket.socket(socket.AF_UNIX) as listener:
+            listener.setblocking(False)
             listener.bind(str(home.socket))
             listener.listen()
             async with anyio.create_task_group() as tasks:

@@ -49,7 +49,10 @@ class _ForkingClient(Client):
     def ask(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
-        """As `Client.ask`; the answer is what its route declares. AnswerLost with the end of the daemon's log as a note."""
+        """Ask as `Client.ask` does, and check the answer against what its route declares.
+
+        Where the answer is lost, the exception carries the end of the daemon's log as a note.
+        """
         try:
             answer = super().ask(method, path, body, wait_s=wait_s, headers=headers)
         except AnswerLost as error:
@@ -148,9 +151,8 @@ class DaemonHome:
         """See that the daemon has imported what it imports later, for its first agent: for who watches its memory."""
         self.ask("GET", "/healthz")
         with socket.socket(socket.AF_UNIX) as agent:
-            agent.connect(
-                str(self.path / "run" / "mcp.sock")
-            )  # without a timeout: a full backlog is waited for, connect(2)
+            # No timeout yet: connect(2) waits while the backlog is full only on a socket that blocks.
+            agent.connect(str(self.path / "run" / "mcp.sock"))
             agent.settimeout(_END_S)
             agent.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
             assert agent.recv(4096), "the protocol's server does not answer"

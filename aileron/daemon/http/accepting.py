@@ -14,16 +14,18 @@ from typing import Final
 import anyio
 import anyio.lowlevel
 
-__all__ = ["PAUSE_S", "accepted"]
+__all__ = ["accepted"]
 
-PAUSE_S: Final = 1.0
+_PAUSE_S: Final = 1.0
 """After an attempt that found no descriptor: asyncio's servers wait as long."""
 _log = logging.getLogger(__name__)
 
 
 async def accepted(listener: socket.socket, what: str) -> socket.socket:
-    """Wait for the next connection. `what` names one in the log: "no {what} can be accepted". Neither socket blocks then."""
-    listener.setblocking(False)
+    """Wait for the next connection to a listener that does not block; it does not either.
+
+    `what` names one in the log: "no {what} can be accepted".
+    """
     while True:
         try:
             connection, _ = listener.accept()
@@ -31,7 +33,7 @@ async def accepted(listener: socket.socket, what: str) -> socket.socket:
             await anyio.wait_readable(listener)
         except OSError as error:
             _log.warning("no %s can be accepted: out of system resource (%s)", what, error.strerror)
-            await anyio.sleep(PAUSE_S)
+            await anyio.sleep(_PAUSE_S)
         else:
             connection.setblocking(False)
             await anyio.lowlevel.cancel_shielded_checkpoint()  # a crowd at the door must not keep the loop to itself

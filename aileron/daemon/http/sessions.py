@@ -265,7 +265,7 @@ class Sessions:
             )
             self._add_family(one)  # before it is on record: where its process cannot be looked at, no session begins
             try:
-                await self._audit.note(_started(one))
+                await self._audit.note(_event_of(one))
             except AileronError:
                 self._started.pop(one.id, None)
                 raise
@@ -611,7 +611,7 @@ def _checked_hosts(cell: CellFacts, pid: int | None, opener: int | None) -> tupl
         raise AileronError(FailureClass.INVALID_REQUEST, f"cell.hosts: {error}") from None
 
 
-def _started(one: _Open) -> events.SessionStarted:
+def _event_of(one: _Open) -> events.SessionStarted:
     return events.SessionStarted(
         session=one.id,
         agent=one.agent,
