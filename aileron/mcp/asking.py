@@ -99,10 +99,10 @@ class Agent:
         return said
 
     async def _ask(self, question: List | Call, report: Report | None) -> Said:
-        if self._is_gone:
-            raise AgentGone
         for _ in range(_TURNS):
             await asyncio.sleep(0)
+        if self._is_gone:  # looked at where nothing is awaited before `_go` can find the queue
+            raise AgentGone
         waiting = self._waiting[question.id] = asyncio.Queue()
         is_answered = False
         try:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from aileron.daemon.http.mcp_process import ProtocolProcess
 from aileron.mcp.agent_port import Asker
 from aileron.mcp.answering import MAX_UNDER_WAY, answer_agent
+from aileron.mcp.asking import Agent, AgentGone
 from aileron.mcp.calls import ToolCalls
 from aileron.mcp.channel import AT_ONCE, Channel
 from aileron.mcp.messages import (
@@ -220,6 +221,26 @@ async def test_a_flood_of_words_of_the_process_leaves_others_their_turn() -> Non
             tasks.start_soon(other)
 
     assert order == ["another's turn", True]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_asks_while_the_channel_ends_is_told(turns: int) -> None:
+    """However many turns of the event loop lie between the question and the end."""
+    ours, theirs = socket.socketpair()
+    agent = Agent()
+    await agent.open(ours)
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                with pytest.raises(AgentGone):
+                    await agent.call("slow", {}, None)
+
+            tasks.start_soon(ask)
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            theirs.close()
 
 
 @given(st.lists(st.binary(max_size=30)), st.data())
