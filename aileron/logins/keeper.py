@@ -168,14 +168,18 @@ class _Process:
 
     async def prepare(self) -> Begun:
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._logins += 1
-        begun = Begun(control, self._over)
-        try:
-            with theirs:
+        with theirs:
+            try:
+                begun = Begun(control, self._over)
+            except OSError:
+                control.close()
+                raise
+            self._logins += 1
+            try:
                 await self._pass(array.array("i", [theirs.fileno()]))
-        except BaseException:
-            begun.close()
-            raise
+            except BaseException:
+                begun.close()
+                raise
         return begun
 
     def _over(self) -> None:

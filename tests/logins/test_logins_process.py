@@ -21,6 +21,7 @@ import pytest
 from aileron.logins.keeper import UNUSED_S, Begun, Keeper
 from aileron.logins.messages import MAX_LOGINS, Failed, LoggedIn, Order, Over, Problem
 from aileron.model.login import LoginDetails, LoginTarget
+from tests.support.descriptors import at_most
 from tests.support.waiting import wait_gone, wait_until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.jail]
@@ -317,9 +318,21 @@ def test_what_a_process_of_logins_can_do(stage: str) -> None:
     assert done.returncode == (-signal.SIGSYS if stage == "login" else 0)
 
 
+@contextmanager
+def room_for(descriptors: int) -> Iterator[None]:
+    """Let this process open so many descriptors, and no more."""
+    free = [os.dup(0) for _ in range(descriptors)]
+    for descriptor in free:
+        os.close(descriptor)
+    with at_most(os.getpid(), max(free) + 1):
+        yield
+
+
 @needs_root
 async def test_a_process_that_nobody_logs_in_by_ends_and_the_next_login_has_another() -> None:
-    """Not while there is a login, however long; and one that comes at any moment of its end is not lost."""
+    """Not while there is a login, however long; and one that comes at any moment of its end is not lost. One for which there were
+    no descriptors does not count.
+    """
     now = 0.0
     async with keeping(lambda: now) as keeper:
         with logging_in() as (theirs, service):
@@ -329,6 +342,8 @@ async def test_a_process_that_nobody_logs_in_by_ends_and_the_next_login_has_anot
             await keeper.end_unused()
             assert forker() == first
             begun.close()
+        with room_for(2), pytest.raises(OSError, match="Too many open files"):
+            await keeper.prepare(order().target.protocol)
         now += UNUSED_S - 1
         await keeper.end_unused()
         assert forker() == first
