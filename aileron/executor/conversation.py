@@ -338,7 +338,7 @@ class HostConversation:
         if is_killed:
             await self._kill_and_wait(self._jailed.wait_ended)
         ending = self._jailed.ending
-        if ending is None or (is_killed and isinstance(ending, Signalled) and ending.signal is signal.SIGKILL):
+        if ending is None or (is_killed and isinstance(ending, Signalled) and ending.signal == signal.SIGKILL):
             self._decide(endings.broke_the_protocol(self._name, "it closed its connection but kept running"))
             return
         self._read_rest_of_log()

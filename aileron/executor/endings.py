@@ -71,7 +71,7 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
                 details={"connector": connector, "requested": "syscall:forbidden", "granted": []},
             )
         case Signalled():
-            return _runtime_error(f"{connector} was killed by {ending.signal.name}", details)
+            return _runtime_error(f"{connector} was killed by {ending.name}", details)
         case Exited():
             return _runtime_error(f"{connector} exited with status {ending.code} and no result", details)
         case _:

@@ -35,8 +35,17 @@ class Exited:
 class Signalled:
     """A signal ended the program. `SIGSYS` is the seccomp filter's answer to a call no honest program makes."""
 
-    signal: signal.Signals
+    signal: int
+    """Its number: one of signal.Signals, or of the real-time signals."""
     usage: Usage
+
+    @property
+    def name(self) -> str:
+        """`SIGTERM`, or `signal 40`: of the real-time signals, Python names the first and the last alone."""
+        try:
+            return signal.Signals(self.signal).name
+        except ValueError:
+            return f"signal {self.signal}"
 
 
 @dataclasses.dataclass(frozen=True)

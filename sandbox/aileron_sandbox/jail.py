@@ -695,7 +695,7 @@ class Child:
             # As pid 1 the child does not feel SIGXCPU; the hard limit's SIGKILL is what ends it, setrlimit(2).
             self.ending = OverLimit("cpu", usage)
         else:
-            self.ending = Signalled(signal.Signals(-code), usage)
+            self.ending = Signalled(-code, usage)
 
     def _is_out_of_memory(self, code: int) -> bool:
         """Only who was killed, or has lost a process of several, can be; so for most there is nothing to read."""

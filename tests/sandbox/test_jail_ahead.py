@@ -254,7 +254,7 @@ def test_what_waits_cannot_be_traced_nor_read(alone: Template, name: str, number
         ending = child.wait(DEADLINE_S)
 
     assert isinstance(ending, Signalled)
-    assert ending.signal is signal.SIGSYS
+    assert ending.signal == signal.SIGSYS
     with _asleep(alone) as pid:
         assert pid == beside.pid
 
@@ -291,7 +291,7 @@ def test_one_that_dies_with_a_request_in_hand_is_told_as_that_childs_end(alone: 
         assert os.read(child.frames_out, 100) == b"", "nothing of the program ran"
 
     assert isinstance(ending, Signalled)
-    assert ending.signal is signal.SIGKILL
+    assert ending.signal == signal.SIGKILL
     assert _report(alone, "facts")["loot"]["host"] == "jail"
 
 

@@ -351,7 +351,7 @@ def test_what_no_honest_program_calls_ends_it(jailed: Jailed, name: str) -> None
 
     assert seen.report is None
     assert isinstance(seen.ending, Signalled)
-    assert seen.ending.signal is signal.SIGSYS
+    assert seen.ending.signal == signal.SIGSYS
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -191,7 +191,7 @@ def test_what_no_honest_program_calls_ends_it(attempt: Attempt) -> None:
     ending = attempt("raw", number, 16, os.getpid(), 0, 0).ending
 
     assert isinstance(ending, Signalled)
-    assert ending.signal is signal.SIGSYS
+    assert ending.signal == signal.SIGSYS
 
 
 def test_a_program_that_may_start_others_is_refused(template: Template) -> None:
@@ -263,6 +263,17 @@ def test_nobody_outlives_the_template(who: str) -> None:
             template.close()
         _, left = psutil.wait_procs(everybody, timeout=DEADLINE_S)
     assert left == []
+
+
+def test_a_signal_without_a_name_ends_a_child_alone(template: Template) -> None:
+    """Without a namespace, any process of the user can send it one: real-time signals have numbers only."""
+    with _child(template, "sleep", 3600) as child:
+        wait_until(lambda: template.pump() or child.is_born, "the child is born")
+        os.kill(child.pid, signal.SIGRTMIN + 6)
+        ending = child.wait(DEADLINE_S)
+
+    assert isinstance(ending, Signalled)
+    assert ending.name == f"signal {signal.SIGRTMIN + 6}"
 
 
 def test_imports_find_what_the_host_named() -> None:

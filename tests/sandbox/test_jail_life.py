@@ -268,7 +268,7 @@ def test_killing_it_is_seen_at_once_as_a_signal(template: Template) -> None:
         ending = child.wait(5)
 
     assert isinstance(ending, Signalled)
-    assert ending.signal is signal.SIGKILL
+    assert ending.signal == signal.SIGKILL
 
 
 def test_a_wait_that_is_over_leaves_it_running(template: Template) -> None:
