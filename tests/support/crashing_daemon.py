@@ -56,7 +56,9 @@ def crashing_daemon(home: Path, point: str, count: int) -> forks.Child:
     )
     os.close(told)
     with open(ready, "rb") as pipe:
-        assert pipe.read() == b"ready"
+        said = pipe.read().decode()
+    if said != "ready":
+        raise AssertionError(f"the daemon did not start: {said or 'it died'}")
     return process
 
 
