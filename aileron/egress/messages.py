@@ -9,7 +9,10 @@ Rules
   a service cuts in two messages is found in neither, as with two answers.
 - It is given out in parts, so no whole message is held here; at most `MAX_WAITING` parts wait for the connector. While they do,
   nothing more is read, and the service has to wait as well.
-- Pings are answered here. A service that says nothing for `PING_EVERY_S` is asked whether it is there, and has `PONG_WITHIN_S`.
+- Pings are answered here. A service that says nothing for `PING_EVERY_S` is asked whether it is there, and has `PONG_WITHIN_S`
+  from when the ping was written.
+- Reading never waits for writing: a service may read nothing until what it sends is read. What is owed meanwhile (one pong, to
+  the last ping, and one ping) is written by a task beside it.
 - What breaks the protocol (a masked or reserved frame, a cut code point, a control frame in parts) ends it: network_error.
 - Every byte after the handshake counts against the budget: payload, headers, pings. So frames without content have an end, too.
 - Every wait ends at the deadline of the step.
@@ -20,8 +23,8 @@ Source: RFC 6455; docs/reference/egress.md. Not here: who gets one, and the hand
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, TypeVar
@@ -115,6 +118,10 @@ class WebSocket:
         self._frames: Final = Frames(ConnectionType.CLIENT)
         self._writing: Final = anyio.Lock()
         self._put, self._waiting = anyio.create_memory_object_stream[Part | Closed](MAX_WAITING)
+        self._is_owed = anyio.Event()
+        self._pong: Pong | None = None
+        self._awaiting_pong: anyio.CancelScope | None = None
+        self._problem: AileronError | None = None
         self._message: _Incoming | None = None
         self._is_text = False
         self._outgoing: codecs.IncrementalDecoder | None = None
@@ -151,10 +158,15 @@ class WebSocket:
     async def attend(self) -> None:
         """Read, answer pings, and search, until it is closed. AileronError: network_error, or resource_limit_exceeded."""
         with self._put:
-            closed = None
-            while closed is None:
-                closed = await self._take_in(await self._read())
-            await self._put.send(closed)
+            async with anyio.create_task_group() as both:
+                both.start_soon(self._say_owed, both.cancel_scope)
+                try:
+                    await self._take_all()
+                except AileronError as error:  # out of the group it would come in a group of its own
+                    self._problem = error
+                both.cancel_scope.cancel()
+        if self._problem is not None:
+            raise self._problem
 
     def end(self) -> None:
         """Now, without waiting."""
@@ -162,17 +174,45 @@ class WebSocket:
         self._waiting.close()
         self._wire.close()
 
+    async def _take_all(self) -> None:
+        closed = None
+        while closed is None:
+            closed = await self._take_in(await self._read())
+        await self._put.send(closed)
+
+    async def _say_owed(self, reading: anyio.CancelScope) -> None:
+        """Write the pong and the ping that are owed, whenever there are some. An error ends `reading`."""
+        try:
+            while True:
+                await self._is_owed.wait()
+                async with self._writing:
+                    self._is_owed = anyio.Event()
+                    await self._write_owed()
+        except AileronError as error:
+            self._problem = error
+            reading.cancel()
+
+    async def _write_owed(self) -> None:
+        pong, self._pong = self._pong, None
+        awaiting, self._awaiting_pong = self._awaiting_pong, None
+        if pong is not None:
+            with _may_be_gone():
+                await self._write(pong)
+        if awaiting is not None:
+            await self._write(Ping())
+            awaiting.deadline = anyio.current_time() + PONG_WITHIN_S
+
     async def _take_in(self, data: bytes) -> Closed | None:
         """What came of these bytes; the end, if it came."""
         self._meter.count_down(len(data))
         self.bytes_down += len(data)
         self._frames.receive_data(data)
-        asked: Ping | None = None
         parts: list[bytes] = []  # of one message: searched together, or a service could make each byte cost a search
         for event in self._frames.events():
             match event:
                 case Ping():
-                    asked = event  # of many at once the last one may stand for all: RFC 6455 section 5.5.3
+                    self._pong = event.response()  # of many the last one may stand for all: RFC 6455 section 5.5.3
+                    self._is_owed.set()
                 case CloseConnection():
                     return await self._closed(event)
                 case TextMessage() | BytesMessage():
@@ -184,8 +224,6 @@ class WebSocket:
             await self._give_turn()
         if any(parts):
             await self._take_message(b"".join(parts), is_over=False)
-        if asked is not None:
-            await self._say_last(asked.response())
         return None
 
     async def _take_message(self, data: bytes, *, is_over: bool) -> None:
@@ -222,8 +260,8 @@ class WebSocket:
         """The next bytes. A service that says nothing is asked whether it is there."""
         with anyio.move_on_after(PING_EVERY_S):
             return await self._read_wire()
-        await self._send(Ping())
-        with anyio.move_on_after(PONG_WITHIN_S):
+        with anyio.CancelScope() as self._awaiting_pong:  # without an end until the ping is written
+            self._is_owed.set()
             return await self._read_wire()
         raise self._broken(f"it said nothing for {PING_EVERY_S + PONG_WITHIN_S:.0f} seconds, and did not answer a ping")
 
@@ -233,25 +271,24 @@ class WebSocket:
             raise self._broken("it closed the connection without closing the WebSocket")
         return data
 
-    async def _send(self, event: _Message | Ping | Pong | CloseConnection) -> None:
+    async def _send(self, event: _Message | CloseConnection) -> None:
         async with self._writing:
-            try:
-                data = self._frames.send(event)
-            except LocalProtocolError:
-                return  # it is closed, or closing: nobody reads this
-            self._meter.count_up(len(data))
-            self.bytes_up += len(data)
-            await self._exchange(lambda: self._wire.write(data))
+            await self._write(event)
 
-    async def _say_last(self, event: Pong | CloseConnection) -> None:
-        """What a service that may have gone by now need not take."""
-        last = isinstance(event, CloseConnection)  # half a pong would garble what follows it
+    async def _write(self, event: _Message | Ping | Pong | CloseConnection) -> None:
+        """Write one frame. Whoever calls it holds `_writing`."""
         try:
-            with anyio.move_on_after(_LAST_WORD_S if last else math.inf):
-                await self._send(event)
-        except AileronError as error:
-            if error.failure.failure_class is not FailureClass.NETWORK_ERROR:
-                raise
+            data = self._frames.send(event)
+        except LocalProtocolError:
+            return  # it is closed, or closing: nobody reads this
+        self._meter.count_up(len(data))
+        self.bytes_up += len(data)
+        await self._exchange(lambda: self._wire.write(data))
+
+    async def _say_last(self, event: CloseConnection) -> None:
+        """Say why it ends, once nothing more is read; for `_LAST_WORD_S` at most."""
+        with _may_be_gone(), anyio.move_on_after(_LAST_WORD_S):
+            await self._send(event)
 
     async def _exchange(self, step: Callable[[], Awaitable[_T]]) -> _T:
         try:
@@ -313,6 +350,16 @@ class _Incoming:
             for part in self._unlabelled.finish():
                 yield self._scrubber.feed(part)
             yield self._scrubber.finish()
+
+
+@contextlib.contextmanager
+def _may_be_gone() -> Iterator[None]:
+    """Write what a service that has gone by now need not take: what it said before is still read."""
+    try:
+        yield
+    except AileronError as error:
+        if error.failure.failure_class is not FailureClass.NETWORK_ERROR:
+            raise
 
 
 def _payload(event: _Message) -> bytes:

@@ -17,6 +17,9 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
+from wsproto.connection import Connection as Frames
+from wsproto.connection import ConnectionType
+from wsproto.events import BytesMessage, Event, Ping, Pong
 
 from aileron.egress import Meter
 from aileron.egress.dial import Wire
@@ -28,6 +31,7 @@ from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import CANARY, HOST, World, use
 from tests.egress.test_egress_websocket import broken, opened
 from tests.support.upstream import CLOSE, Seen, Upstream, answer
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[..., Upstream]
@@ -196,6 +200,44 @@ async def test_a_service_that_says_nothing_is_left(
     with tls_upstream(upgraded) as upstream:
         error = await broken(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream))
     assert "did not answer a ping" in str(error)
+
+
+async def test_a_service_that_reads_nothing_until_it_is_read_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large message goes out meanwhile, and a ping of ours and pongs are owed: they follow it, one of each."""
+    monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.0)
+    monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 0.0)  # from when the ping is written
+    near, service = socket.socketpair()
+    near.setblocking(False)
+    wire, meter, deadline = Wire(near), Meter(Budget()), anyio.current_time() + 10
+    websocket = WebSocket(wire, wire, Opened((), None), HostPort(HOST, 443), meter, deadline, lambda: Needles([]))
+    failures: list[AileronError] = []
+
+    async def attend() -> None:
+        try:
+            await websocket.attend()
+        except AileronError as error:
+            failures.append(error)
+
+    with near, service, anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(websocket.send, Part(bytes(1 << 20), is_text=False, is_last=True))
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(attend)
+            for size, said in enumerate([frame(PING, b"1"), frame(PING, b"2")], 1):
+                service.sendall(said)
+                await wait_until_async(lambda size=size: websocket.bytes_down == 3 * size, "the ping is read")
+            service.sendall(frame(BINARY, b"an answer"))
+            assert await websocket.receive() == Part(b"an answer", is_text=False, is_last=True)
+
+            frames, events = Frames(ConnectionType.SERVER), list[Event]()
+            while Ping() not in events:
+                await anyio.wait_readable(service)
+                frames.receive_data(service.recv(1 << 20))
+                events += frames.events()
+    assert sum(len(event.data) for event in events if isinstance(event, BytesMessage)) == 1 << 20
+    assert events[-2:] == [Pong(payload=b"2"), Ping()]
+    assert ["did not answer a ping" in str(error) for error in failures] == [True]
+    websocket.end()
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["in the handshake", "while it is open"])
