@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from aileron.cell.loop import End, Loop, Pump
+from aileron.cell.loop import End, Loop, Pump, PumpEnd
 from aileron.cell.publish import Published
 from aileron.cell.relays import Door, Relays
 from aileron.cell.terminal import Terminal, speaks_utf8
@@ -181,7 +181,7 @@ class _Attendance:
         if terminal.is_input:
             Pump(self._loop, ours, master, lambda _: None)
 
-    def _forget_output(self, error: OSError | None) -> None:
+    def _forget_output(self, why: PumpEnd) -> None:
         """The terminal is gone, or the cell's is: what is written to either is lost, and whoever notices is told by signals."""
 
     def _connect_pipe(self, number: int, theirs: int) -> None:

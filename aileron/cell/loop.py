@@ -20,9 +20,9 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
-__all__ = ["BUFFER", "End", "Loop", "Pump", "Timer"]
+__all__ = ["BUFFER", "End", "Loop", "Pump", "PumpEnd", "Timer"]
 
 BUFFER: Final = 256 << 10
 """Bytes read at once: more makes a stream no faster (measured), and what a direction can hold while its sink does not take it."""
@@ -187,10 +187,14 @@ class End:
             os.close(self.descriptor)
 
 
+PumpEnd = Literal["all written", "source broke", "sink broke"]
+"""Why a pump ended."""
+
+
 class Pump:
     """Bytes from one end to another, in their order, until the first ends or the second is gone.
 
-    `through` is what they go through. `on_end` is called once: with None when everything was written, else with why not.
+    `through` is what they go through. `on_end` is called once.
     """
 
     def __init__(
@@ -198,7 +202,7 @@ class Pump:
         loop: Loop,
         source: End,
         sink: End,
-        on_end: Callable[[OSError | None], None],
+        on_end: Callable[[PumpEnd], None],
         *,
         first: bytes = b"",
         through: Callable[[bytes], bytes] | None = None,
@@ -221,13 +225,13 @@ class Pump:
     def _read(self) -> None:
         try:
             count = self._source.read(self._buffer)
-        except OSError as error:
-            self._over(error)
+        except OSError:
+            self._over("source broke")
             return
         if count is None:
             return
         if count == 0:
-            self._over(None)
+            self._over("all written")
             return
         data: memoryview | bytes = self._buffer[:count]
         if self._through is not None:
@@ -236,8 +240,8 @@ class Pump:
             return
         try:
             written = self._sink.write(data)
-        except OSError as error:
-            self._over(error)
+        except OSError:
+            self._over("sink broke")
             return
         self.moved += written
         if written < len(data):
@@ -248,8 +252,8 @@ class Pump:
     def _write(self) -> None:
         try:
             written = self._sink.write(self._left)
-        except OSError as error:
-            self._over(error)
+        except OSError:
+            self._over("sink broke")
             return
         self.moved += written
         self._left = self._left[written:]
@@ -257,9 +261,9 @@ class Pump:
             self._sink.on_writable(None)
             self._source.on_readable(self._read)
 
-    def _over(self, error: OSError | None) -> None:
+    def _over(self, why: PumpEnd) -> None:
         self.is_over = True
         self._left = b""
         self._source.on_readable(None)
         self._sink.on_writable(None)
-        self._on_end(error)
+        self._on_end(why)

@@ -6,6 +6,7 @@ that go before (`preamble`) hold the session's token for one door, and never go 
 
 Rules
 - A direction holds at most loop.BUFFER bytes. A side that has finished sending is told to the other side, and still listened to.
+- A side that takes nothing more is still read for _LAST_WORD_S: an early answer is in the kernel's queue when it has gone.
 - At most MAX_CONNECTIONS of one door at once; the next waits in the listener's queue, and other doors are not affected.
 - A target that is not there (the daemon restarts) is tried again for `patience_s`, then the connection is closed.
 - Connections that say nothing stay: those who answer at the doors have their deadlines.
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from aileron.cell.loop import End, Loop, Pump
+from aileron.cell.loop import End, Loop, Pump, PumpEnd
 
 __all__ = ["MAX_CONNECTIONS", "Door", "Relays", "unix_target"]
 
@@ -33,6 +34,8 @@ _PATIENCE_S: Final = 5.0
 """A daemon that is restarted is there again after one or two seconds."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 0.5
+_LAST_WORD_S: Final = 10.0
+"""Time to take what a kernel's queue holds, some MiB at most: one that reads takes it at once."""
 _OUT_OF_DESCRIPTORS_S: Final = 0.5
 """Until the next try to accept; meanwhile connections end."""
 
@@ -145,7 +148,7 @@ class _Connection:
         self._is_closed = False
         self._until = time.monotonic() + door.patience_s
         self._pause_s = _FIRST_PAUSE_S
-        self._trying = loop.later(0, self._connect)
+        self._timer = loop.later(0, self._connect)
 
     def _connect(self) -> None:
         try:
@@ -154,7 +157,7 @@ class _Connection:
             if time.monotonic() >= self._until:
                 self.close()
                 return
-            self._trying = self._loop.later(self._pause_s, self._connect)
+            self._timer = self._loop.later(self._pause_s, self._connect)
             self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
             return
         here, there = self._ends[0], End(self._loop, target)
@@ -162,11 +165,13 @@ class _Connection:
         Pump(self._loop, here, there, functools.partial(self._over, there), first=self._door.preamble)
         Pump(self._loop, there, here, functools.partial(self._over, here))
 
-    def _over(self, sink: End, error: OSError | None) -> None:
+    def _over(self, sink: End, why: PumpEnd) -> None:
         """One direction has ended: told to the other side, unless it was an error."""
         self._finished += 1
-        if error is not None or self._finished == 2:
+        if why == "source broke" or self._finished == 2:
             self.close()
+        elif why == "sink broke":
+            self._timer = self._loop.later(_LAST_WORD_S, self.close)
         else:
             sink.finish_writing()
 
@@ -174,7 +179,7 @@ class _Connection:
         if self._is_closed:
             return
         self._is_closed = True
-        self._trying.cancel()
+        self._timer.cancel()
         for end in self._ends:
             end.close()
         self._on_end(self)

@@ -206,6 +206,24 @@ def test_who_goes_away_is_gone_for_the_other(
     wait_until(lambda: place.relays.connections == 0, "no connection is left")
 
 
+@pytest.mark.parametrize("goes", ["client", "server"])
+def test_who_says_a_last_word_and_goes_is_heard(place: Place, tmp_path: Path, goes: str) -> None:
+    """An early answer, say: also where what the other one said before finds them gone."""
+    inside, target = place.listener(tmp_path / "in"), place.listener(tmp_path / "out")
+    place.relays.serve([inside], Door("agent", unix_target(str(tmp_path / "out"))))
+    with reached(inside) as client:
+        place.loop.turn(DEADLINE_S)
+        with accepted(target) as server:
+            going, other = (client, server) if goes == "client" else (server, client)
+            other.sendall(b"more")  # so that it is passed on before the answer is
+            going.sendall(b"a last word")
+            going.close()
+            place.start()
+
+            assert everything(other) == b"a last word"
+    wait_until(lambda: place.relays.connections == 0, "no connection is left")
+
+
 def test_who_does_not_read_is_not_read_for(door: tuple[socket.socket, socket.socket]) -> None:
     """A direction holds one buffer and what the kernel's queues hold; then the sender waits, and the other direction goes on."""
     inside, target = door

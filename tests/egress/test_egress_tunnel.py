@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import select
 import shutil
 import socket
 import ssl
@@ -13,10 +14,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+import anyio
 import pytest
 
 from aileron.egress.refusal import Reason
 from aileron.egress.tunnel import Admitted, Cell, Refused, relay, way_out
+from aileron.egress.tunnel.hello_watch import HelloWatch
 from aileron.egress.tunnel.way_out import MAX_OF_A_SESSION
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
@@ -213,6 +216,49 @@ def test_a_half_that_is_closed_leaves_the_other_open(authority: Authority) -> No
                 assert (heard, client.recv(100), client.recv(100)) == (hello, b"afterwards", b"")
             report = proxy.report()
             assert (report.reason, report.bytes_up, report.bytes_down) == ("closed", len(hello), 10)
+
+
+@pytest.mark.parametrize("goes", ["host", "client"])
+def test_who_says_a_last_word_and_goes_is_heard(goes: str) -> None:
+    """An early answer, say: also where what comes from the other one finds them gone before it was read."""
+    last, ended = b"HTTP/1.1 413 Content Too Large\r\n\r\n", list[str]()
+    client, to_client = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        to_host = socket.create_connection(listener.getsockname())
+        host, _ = listener.accept()
+    (going, to_going), other = ((host, to_host), client) if goes == "host" else ((client, to_client), host)
+
+    class Going(HelloWatch):
+        """Asked once, between what was read of the other one and what is sent on."""
+
+        def from_client(self, data: bytes) -> None:
+            going.sendall(last)
+            going.close()  # with something unread: a reset
+            gone = select.poll()
+            gone.register(to_going, 0)
+            assert gone.poll(DEADLINE_S * 1000)
+            self.is_over = True
+
+        from_host = from_client
+
+    async def relayed() -> None:
+        flow, scratch = relay.Flow(), memoryview(bytearray(relay.PIECE_BYTES))
+        ended.append(await relay.relay(to_client, to_host, flow, Going(HOST), scratch))
+
+    async def run() -> None:
+        with anyio.fail_after(DEADLINE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(relayed)
+                await anyio.wait_all_tasks_blocked()
+                other.sendall(b"more")
+
+    with client, to_client, host, to_host:
+        to_going.sendall(b"unread")
+        to_client.setblocking(False)
+        to_host.setblocking(False)
+        anyio.run(run)
+        other.settimeout(DEADLINE_S)
+        assert (other.recv(100), ended) == (last, [f"reset by {goes}"])
 
 
 def client_hello(name: str | None) -> bytes:

@@ -7,6 +7,8 @@ Rules
   most; what moves is in the one scratch of all relays, from one system call to the next.
 - Until the watch is over, it looks at each piece first; what it refuses is not sent on.
 - The end of one direction is passed on as that (shutdown(2)), and the other goes on. What half is left has HALF_IDLE_S.
+- A side that takes nothing more ends the direction to it alone. What it said before it went, such as an early answer, is still
+  in the kernel's queue, and is passed on (tcp(7): a reset leaves what was received).
 - A piece is counted when the other side's kernel has all of it.
 - A side that always has more to say does not keep the loop to itself.
 
@@ -170,19 +172,20 @@ class _Relay:
         source_broke: Ended,
         sink_broke: Ended,
     ) -> None:
-        broke = source_broke
         try:
             while size := await self._received(source):
                 piece = self._scratch[:size]
                 if not self._watch.is_over:
                     check(bytes(piece))
-                broke = sink_broke
-                await _passed_on(sink, piece)
-                broke = source_broke
+                try:
+                    await _passed_on(sink, piece)
+                except OSError:
+                    self._note(sink_broke)
+                    break
                 went(size)
                 await anyio.lowlevel.cancel_shielded_checkpoint()  # whoever always has more to say
         except OSError:
-            self._end(broke)
+            self._end(source_broke)
         except RefusedError as error:
             self._refused = error
             self._scope.cancel()
@@ -208,8 +211,13 @@ class _Relay:
         self._end("idle")
 
     def _end(self, why: Ended) -> None:
-        self._ended = why
+        self._note(why)
         self._scope.cancel()
+
+    def _note(self, why: Ended) -> None:
+        """Keep why it ended: the first reason has the others behind it."""
+        if self._ended == "closed":
+            self._ended = why
 
 
 async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
