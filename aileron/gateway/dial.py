@@ -62,7 +62,11 @@ class Dialer(httpcore2.AsyncNetworkBackend):
         except OSError as error:
             raise _unreachable(host, port, _why(error)) from None
         sock: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 - anyio's, not Django's
-        peer = sock.getpeername()
+        try:
+            peer = sock.getpeername()
+        except OSError:  # ENOTCONN: it was reset while the loop turned
+            await anyio.aclose_forcefully(stream)
+            raise _unreachable(host, port, "the connection was reset at once") from None
         refusal = refusal_of(host, (peer[0], peer[1]), self._ours)
         if refusal is not None:
             await anyio.aclose_forcefully(stream)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 
+import anyio
+import anyio.abc
 import pytest
 
 from aileron.config import GatewaySettings, Settings, Upstream
 from aileron.gateway.dial import refusal_of
 from aileron.gateway.upstreams import check_method
 from aileron.model.failure import AileronError
-from tests.gateway.conftest import Line, Provider, gateway, refusal
+from tests.gateway.conftest import DEADLINE_S, Line, Provider, gateway, refusal
 from tests.support.ports import reserve_ports
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -261,6 +264,31 @@ def test_an_upstream_that_is_not_there_is_told_of(provider: Provider) -> None:
                 upstream.head()
                 upstream.say(OK)
                 assert client.head().status == 200
+
+
+def test_an_upstream_that_resets_at_once_is_told_of(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reset is there when the connection is looked at, and the next connection is served."""
+    connect = anyio.connect_tcp
+
+    async def connect_and_be_reset(host: str, port: int) -> anyio.abc.SocketStream:
+        stream = await connect(host, port)
+        provider.answering().reset()
+        gone = select.poll()
+        gone.register(stream.extra(anyio.abc.SocketAttribute.raw_socket), 0)
+        assert gone.poll(DEADLINE_S * 1000)
+        return stream
+
+    with gateway(provider.settings()) as port, Line.to(port) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(anyio, "connect_tcp", connect_and_be_reset)
+            client.say(get("/v1/messages"))
+            why = f"127.0.0.1:{provider.port} was not reached: the connection was reset at once"
+            assert refusal(client) == (502, "network_error", why)
+        client.say(get("/v1/messages"))
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(OK)
+            assert client.head().status == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
