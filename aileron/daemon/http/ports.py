@@ -28,7 +28,8 @@ _FIRST_PORT, _LAST_PORT = 20480, 32767
 those holds it when the daemon comes back."""
 _TRIES: Final = 64
 """Ports tried before it is plain that something else is wrong."""
-_DYING_S: Final = 1.0
+_DYING_S: Final = 3.0
+"""For ingress, whose priority is low, to die on a busy machine."""
 _BACKLOG: Final = 64
 _IP_FREEBIND: Final = 15  # linux/in.h
 _IPV6_FREEBIND: Final = 78  # linux/in6.h
