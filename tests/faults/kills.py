@@ -102,6 +102,7 @@ class _Upstream:
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = 128  # as CountingServer has it
 
             def process_request(self, request: Any, client_address: Any) -> None:
                 with changed:

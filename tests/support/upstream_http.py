@@ -71,6 +71,7 @@ class CountingServer:
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = 128  # a burst beyond it would wait a second for its next SYN, tcp(7)
 
             def handle_error(self, *_: object) -> None:
                 """A client that goes away is no news here."""
