@@ -45,9 +45,9 @@ class HostileHome:
 
 
 @contextlib.contextmanager
-def hostile_home(port: int = 1, timeout_s: int = 3) -> Iterator[HostileHome]:
+def hostile_home(port: int = 1, timeout_s: int = 20) -> Iterator[HostileHome]:
     """A home of its own; the hostile connector is granted http://localhost:`port`, for which nothing is bound, and so many
-    seconds.
+    seconds, which are enough on a busy machine for what ends otherwise.
     """
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')

@@ -318,13 +318,16 @@ STREAM_FLOODS: Final = {
 
 
 @pytest.mark.slow
-def test_floods_of_every_kind_at_once_end_by_a_limit_and_others_go_on(attack: Attack, hostile: HostileHome) -> None:
+def test_floods_of_every_kind_at_once_end_by_a_limit_and_others_go_on(
+    attack: Attack, hostile: HostileHome, upstream: CountingServer
+) -> None:
     """Connectors that never stop: each ends by the name of a limit. Meanwhile honest runs end, which they would not if one
     connector could keep the event loop, and with it every deadline, to itself.
     """
     floods = FLOODS | STREAM_FLOODS
+    hurried = hostile.hurried(upstream.port, timeout_s=3)
     with ThreadPoolExecutor(len(floods)) as pool:
-        under_way = {name: pool.submit(hostile.attack, source) for name, source in floods.items()}
+        under_way = {name: pool.submit(hurried.attack, source) for name, source in floods.items()}
         for number in range(3):
             attack.control("an honest run beside all of them", str(number), hostile.honest(str(number)))
         for name, future in under_way.items():

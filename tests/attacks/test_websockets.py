@@ -127,10 +127,13 @@ FLOODS: Final = {
 
 
 @pytest.mark.slow
-def test_floods_by_websocket_end_by_a_limit_and_others_go_on(attack: Attack, hostile: HostileHome) -> None:
+def test_floods_by_websocket_end_by_a_limit_and_others_go_on(
+    attack: Attack, hostile: HostileHome, server: WebSocketServer
+) -> None:
     """All at once: each ends by the name of a limit, and an honest run of another connector goes through meanwhile."""
+    hurried = hostile.hurried(server.port, timeout_s=3)
     with ThreadPoolExecutor(len(FLOODS)) as pool:
-        under_way = {name: pool.submit(hostile.attack, source) for name, source in FLOODS.items()}
+        under_way = {name: pool.submit(hurried.attack, source) for name, source in FLOODS.items()}
         attack.control("an honest run beside all of them", "beside", hostile.honest("beside"))
         for name, future in under_way.items():
             answer = future.result()

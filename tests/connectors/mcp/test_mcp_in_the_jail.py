@@ -134,12 +134,12 @@ def test_a_server_that_speaks_one_way_only_is_found_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", [MODERN, LATEST])
 def test_a_tool_that_does_not_answer_is_told_to_stop(tmp_path: Path, protocol: str) -> None:
-    """A little before the invocation's end, so that nothing goes on at the server, and no session is left there."""
+    """A tenth before the invocation's end, so that nothing goes on at the server, and no session is left there."""
     app = app_of()
     with serving(app) as port:
         folder = sources(tmp_path, port, protocol)
         manifest = (folder / "manifest.toml").read_text()
-        (folder / "manifest.toml").write_text(manifest.replace("timeout_s = 60", "timeout_s = 3"))
+        (folder / "manifest.toml").write_text(manifest.replace("timeout_s = 60", "timeout_s = 10"))
         with Bench(artifact_of(folder, ())) as bench:
             served = Served(bench, app, port)
             failure = served.call("wait_for_ever")
