@@ -24,10 +24,10 @@ from contextlib import asynccontextmanager
 from typing import Final, Literal
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.threads import in_thread
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, NetworkAttempt, Signalled, Usage
 from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Starting, Template, TemplateGone, check_possible
@@ -122,7 +122,7 @@ class Jailed:
                     tree = self._child.tree()
                     if tree is not None:
                         # In a thread: it reads files of every process of the machine.
-                        period_s = self._child.judge(await anyio.to_thread.run_sync(tree.used))
+                        period_s = self._child.judge(await in_thread(tree.used))
                 except Exception:  # noqa: BLE001 - what one jail does must not end the task of all of them
                     _log.exception("a jail cannot be watched and is killed")
                     self._child.kill()

@@ -8,10 +8,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
-import anyio.to_thread
-
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import ConnectorPin
+from aileron.threads import in_thread
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 
@@ -67,7 +66,7 @@ async def opened(store: ConnectorStore, pin: ConnectorPin) -> AbstractContextMan
     if kept is not None:
         return kept
     # In a thread: a connector may be 64 MiB, and hashing it must not hold up every other run.
-    return await anyio.to_thread.run_sync(store.open, pin)
+    return await in_thread(store.open, pin)
 
 
 async def runtime_of(pin: ConnectorPin, kind: Kind, program: int) -> ElfRuntime | None:
@@ -75,6 +74,6 @@ async def runtime_of(pin: ConnectorPin, kind: Kind, program: int) -> ElfRuntime 
     if kind == "python":
         return None
     try:
-        return await anyio.to_thread.run_sync(ElfRuntime.of_program, program)
+        return await in_thread(ElfRuntime.of_program, program)
     except JailUnavailable as error:
         raise AileronError(FailureClass.SANDBOX_UNAVAILABLE, f"{pin}: {error}", boundary=Boundary.SANDBOX) from error

@@ -28,7 +28,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 import anyio
-import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 
@@ -36,6 +35,7 @@ from aileron.executor.jails import Jailed, Jails
 from aileron.executor.programs import ConnectorStore, opened, runtime_of
 from aileron.model.failure import AileronError
 from aileron.model.plan import ConnectorPin
+from aileron.threads import in_thread
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import NetworkAttempt, RefusedToStart
 from aileron_sandbox.frames.codec import Decoder, FrameError
@@ -283,7 +283,7 @@ class Spares:
                 runtime = await runtime_of(key.pin, program.kind, program.program_fd)
                 layers = self._jails.layers_of(key.policy, runtime)
                 jailed = self._jails.begin(program.program_fd, key.policy, runtime, is_spare=True)
-        except AileronError as error:  # the next run says so to whoever wants it
+        except (AileronError, OSError) as error:  # the next run says so to whoever wants it
             _log.info("no spare of %s: %s", key.pin, error)
             return False
         until = anyio.current_time() + self._bounds.lifetime_s
@@ -317,8 +317,8 @@ class Spares:
     async def _used(self, seen: Sequence[Spare]) -> _Used:
         try:
             pids = [spare.jailed.child.pid for spare in seen]
-            return await anyio.to_thread.run_sync(_used, pids, self._bounds)
-        except (OSError, ImportError) as error:  # no descriptor is free, and each of them holds four
+            return await in_thread(_used, pids, self._bounds)
+        except (OSError, ImportError) as error:  # no thread or descriptor is free, and each holds four
             _log.warning("spares cannot be looked at, and are ended: %s", error)
             return _Used([0.0] * len(seen), is_short=True)
 

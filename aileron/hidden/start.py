@@ -9,7 +9,6 @@ Source: docs/adr/0031-ingress.md. Not here: when it is started again (daemon/htt
 from __future__ import annotations
 
 import array
-import contextlib
 import errno
 import os
 import socket
@@ -19,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import anyio
-import anyio.to_thread
 
 from aileron.hidden.packets import packet_socket, received_with
 
@@ -28,6 +26,7 @@ __all__ = ["control_of", "ended", "execute_program", "received", "send", "starte
 HIDE_S: Final = 10.0
 """For a program to say that it has hidden, before it imports anything of size: a tenth of a second where nothing else runs."""
 _END_S: Final = 1.0
+_LOOK_S: Final = 0.01
 
 
 def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
@@ -74,11 +73,11 @@ def execute_program(
 
 async def ended(process: subprocess.Popen[bytes]) -> None:
     """Wait for its end, which the end of the control socket is; it is killed where it takes longer than a moment."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        await anyio.to_thread.run_sync(process.wait, _END_S)
+    with anyio.move_on_after(_END_S):
+        await _wait_reaped(process)
         return
     process.kill()
-    await anyio.to_thread.run_sync(process.wait)
+    await _wait_reaped(process)
 
 
 async def received(sock: socket.socket, size: int) -> bytes:
@@ -101,6 +100,12 @@ async def send(sock: socket.socket, packet: bytes, passed: Sequence[socket.socke
             await anyio.wait_writable(sock)
         else:
             return
+
+
+async def _wait_reaped(process: subprocess.Popen[bytes]) -> None:
+    # Looked at: a thread or a descriptor to wait with may be just what cannot be had.
+    while process.poll() is None:  # noqa: ASYNC110 - nothing in this process could set an event
+        await anyio.sleep(_LOOK_S)
 
 
 def _maybe_socket(descriptor: int) -> socket.socket | None:

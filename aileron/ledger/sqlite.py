@@ -603,9 +603,13 @@ class _Readers:
         self._threads = anyio.CapacityLimiter(READERS)
 
     async def read(self, look: Callable[[Snapshot], T]) -> T:
-        import anyio.to_thread
+        from aileron.threads import in_thread
 
-        return await anyio.to_thread.run_sync(self.read_now, look, limiter=self._threads)
+        try:
+            return await in_thread(self.read_now, look, limiter=self._threads)
+        except OSError as error:
+            message = f"{self._path} cannot be read now ({error.strerror}): try again"
+            raise AileronError(FailureClass.BUSY, message, retriable=True) from error
 
     def read_now(self, look: Callable[[Snapshot], T]) -> T:
         reader = self._borrow()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import anyio.to_thread
-
 from aileron.actions.resolve import preview_plan
 from aileron.approvals.gate import Gate, NeedsPerson
 from aileron.audit.log import Audit
@@ -19,6 +17,7 @@ from aileron.model.invocation import Invocation, Scope
 from aileron.model.preview import PreviewField, shown_digest, shown_effects
 from aileron.runs.carry_out import CarryOut
 from aileron.runs.runnable import Runnable
+from aileron.threads import in_thread
 
 __all__ = ["Previewed", "preview"]
 
@@ -52,7 +51,7 @@ async def preview(
     planned = frozen.plan.preview
     if planned is None:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the action of {approval_id} has no preview")
-    await anyio.to_thread.run_sync(runnable.check_readable, frozen.plan)
+    await in_thread(runnable.check_readable, frozen.plan)
     reading = preview_plan(frozen.plan)
     admitted = gate.admit(reading)
     if isinstance(admitted, NeedsPerson):

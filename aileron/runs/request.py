@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import anyio.to_thread
 import msgspec
 
 from aileron.approvals.gate import Gate, NeedsPerson
@@ -32,6 +31,7 @@ from aileron.model.outcome import Failed, Outcome, Pending, Running
 from aileron.model.plan import Plan
 from aileron.runs.carry_out import CarryOut
 from aileron.runs.runnable import NotAgreed, Runnable
+from aileron.threads import in_thread
 
 __all__ = ["Requests"]
 
@@ -109,7 +109,7 @@ class Requests:
     async def _resolved(self, invocation: Invocation) -> Plan:
         if self._runnable.is_quick(invocation):
             return self._runnable.resolve(invocation)
-        return await anyio.to_thread.run_sync(self._runnable.resolve, invocation)
+        return await in_thread(self._runnable.resolve, invocation)
 
     async def _begin(
         self, plan: Plan, invocation: Invocation, announce: Callable[[str], None]

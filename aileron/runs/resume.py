@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import anyio.to_thread
-
 from aileron.approvals.gate import Gate, QueuedApproval
 from aileron.audit.frozen import Frozen
 from aileron.audit.log import Audit
@@ -23,6 +21,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import Outcome
 from aileron.runs.carry_out import CarryOut
 from aileron.runs.runnable import Runnable
+from aileron.threads import in_thread
 
 __all__ = ["Held", "resume"]
 
@@ -62,7 +61,7 @@ async def resume(
         decided = _decided(approval_id, frozen)
         gate.check_decided(frozen.plan, decided)
         _check_held(approval_id, frozen)
-        await anyio.to_thread.run_sync(runnable.check_still, frozen)
+        await in_thread(runnable.check_still, frozen)
     except AileronError as error:
         if error.failure.failure_class in _MAY_PASS:
             raise

@@ -15,7 +15,7 @@ SOURCES = {
     "aileron_connector": ROOT / "connectors" / "sdk" / "aileron_connector",
 }
 OURS = tuple(SOURCES)
-BASE = ("aileron.model", "aileron.api", "aileron.config", "aileron.files", "aileron.home")
+BASE = ("aileron.model", "aileron.api", "aileron.config", "aileron.files", "aileron.home", "aileron.threads")
 
 # What is outside of the daemon and may be used in all of it; and what all of its rooms stand on.
 DAEMON = (
@@ -55,6 +55,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.config": ("aileron.model", "aileron.files"),
     "aileron.files": ("aileron.model",),
     "aileron.home": (),
+    "aileron.threads": (),
     "aileron.extras": (),
     "aileron.passphrase": ("aileron.model",),
     "aileron.tls": ("aileron.model",),
@@ -406,6 +407,20 @@ def test_only_the_ledger_speaks_sql() -> None:
         module
         for module, path in _modules()
         if "import sqlite3" in path.read_text(encoding="utf-8") and not _is_below(module, "aileron.ledger")
+    ]
+
+    assert wrong == []
+
+
+def test_background_tasks_get_their_threads_from_one_place() -> None:
+    """A thread that cannot be had is an OSError there; the RuntimeError that anyio passes on would end the daemon."""
+    rooms = ("executor", "hidden", "ledger", "runs")
+    tasks = ("http.mcp", "http.sessions", "decisions.settings", "packages.fetch", "secrets.logins")
+    ours = [*(f"aileron.{room}" for room in rooms), *(f"aileron.daemon.{module}" for module in tasks)]
+    wrong = [
+        module
+        for module, path in _modules()
+        if any(_is_below(module, room) for room in ours) and "to_thread" in path.read_text(encoding="utf-8")
     ]
 
     assert wrong == []

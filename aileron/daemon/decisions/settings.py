@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from aileron import files
@@ -29,6 +28,7 @@ from aileron.config import SETTINGS, CellSettings, LaunchSettings, Settings, loa
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.model.failure import AileronError
+from aileron.threads import in_thread
 
 __all__ = ["AT_START", "SettingsInForce"]
 
@@ -110,9 +110,12 @@ class SettingsInForce:
             read = files.stamp(self._path, follow_symlinks=True)
             if read == self._read:
                 return
-            self._read = read  # before it is read: what changes meanwhile is looked at again
+            before, self._read = self._read, read  # before it is read: what changes meanwhile is looked at again
             try:
-                wanted = await anyio.to_thread.run_sync(load_settings, self._path)
+                wanted = await in_thread(load_settings, self._path)
+            except OSError as error:  # no thread for it now: the next look tries again
+                self._read, self.problem = before, f"{self._path} cannot be read now: {error.strerror}"
+                return
             except AileronError as error:
                 self.problem = error.failure.message
                 _log.error("config.toml was changed and is not in force: %s", error)

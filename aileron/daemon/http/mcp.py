@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-import anyio.to_thread
 import msgspec
 from anyio.abc import ByteStream, SocketAttribute, TaskGroup, UNIXSocketStream
 from starlette.types import Receive, Scope, Send
@@ -52,6 +51,7 @@ from aileron.mcp.agent_port import AgentPort, Asker
 from aileron.mcp.first_answers import first_answers
 from aileron.mcp.messages import Changed, Connection, MessageError, Request
 from aileron.model.failure import AileronError, FailureClass
+from aileron.threads import in_thread
 
 if TYPE_CHECKING:  # only where there is an agent
     from aileron.mcp.calls import ToolCalls
@@ -303,25 +303,25 @@ class AgentProtocol:
 
     async def _look(self) -> tuple[object, frozenset[str]]:
         """Return another value whenever the answers that are kept may be others: the actions, or who is limited."""
-        return await anyio.to_thread.run_sync(self._signature), self._sessions.limited()
+        return await in_thread(self._signature), self._sessions.limited()
 
     async def _tell_changes(self, process: ProtocolProcess) -> None:
-        known, limited = await self._look()
-        with contextlib.suppress(OSError):  # it has gone, which `wait_over` says
-            await self._keep_answers(process, limited)
-            while True:
-                self._seen = known, limited
-                await anyio.sleep(LOOK_S)
-                found, limited_now = await self._look()
-                if found != known:
+        known: tuple[object, frozenset[str]] | None = None
+        while True:
+            with contextlib.suppress(OSError):  # no thread for this look; or it has gone, which `wait_over` says
+                found = actions, limited = await self._look()
+                if known is not None and actions != known[0]:
                     await process.tell(Changed())
-                if (found, limited_now) != (known, limited):
-                    known, limited = found, limited_now
+                if found != known:
                     await self._keep_answers(process, limited)
+                    self._seen = known = found
+            await anyio.sleep(LOOK_S)
 
     async def _forget_changed(self) -> None:
         """Without a process nobody can say what agents are answered now: what is kept goes once it may be wrong."""
-        seen, self._seen = self._seen, await self._look()
+        seen, self._seen = self._seen, None
+        with contextlib.suppress(OSError):  # no thread for a look: it may be wrong
+            self._seen = await self._look()
         if seen is not None and seen != self._seen:
             with contextlib.suppress(OSError):
                 self._kept.unlink(missing_ok=True)
@@ -337,7 +337,7 @@ class AgentProtocol:
                 for version in versions
             }
             kept = {"aileron": self._version, "limited": sorted(limited), "results": results}
-            await anyio.to_thread.run_sync(_write, self._kept, msgspec.json.encode(kept))
+            await in_thread(_write, self._kept, msgspec.json.encode(kept))
         except Exception as error:  # noqa: BLE001 - what only saves time must not end the server of all agents
             _log.warning("what agents are answered first could not be kept: %s", type(error).__name__)
 

@@ -30,7 +30,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from aileron.api.sessions import CellFacts, NewSession, Session, SessionDetails
@@ -50,6 +49,7 @@ from aileron.model.invocation import Scope
 from aileron.model.selecting import Selection, parse_selectors
 from aileron.model.shares import BY_HAND
 from aileron.model.timestamp import utc_of_us
+from aileron.threads import in_thread
 
 __all__ = [
     "LOCAL_SESSION",
@@ -225,14 +225,14 @@ class Sessions:
         for_s = (DEFAULT_S if pid is None else MAX_S) if for_s is None else for_s
         _check(agent, folder, for_s, only)
         hosts = None if cell is None else _checked_hosts(cell, pid, opener)
-        started = None if pid is None else await anyio.to_thread.run_sync(_start_of, pid)
+        started = None if pid is None else await in_thread(_start_of, pid)
         if pid is not None and started is None:
             raise AileronError(
                 FailureClass.INVALID_REQUEST, f"process {pid}, which the session should end with, does not exist"
             )
         ticks = None if pid is None or cell is None else started_of(pid)
-        party = await anyio.to_thread.run_sync(self._party_of_new, opener, pid)
-        above = await anyio.to_thread.run_sync(self._above_new, opener)
+        party = await in_thread(self._party_of_new, opener, pid)
+        above = await in_thread(self._above_new, opener)
         above_only = tuple(dict.fromkeys(texts for one in above for texts in one.every_only))
         above_folders = tuple(dict.fromkeys(found for one in above for found in one.every_folder if found))
         async with self._opening:
@@ -455,7 +455,7 @@ class Sessions:
 
     async def of_process(self, pid: int) -> list[Session]:
         """The open session that started this process, as one of a list; an empty one where none did."""
-        found = await anyio.to_thread.run_sync(self.started_by, pid)
+        found = await in_thread(self.started_by, pid)
         return [] if found is None else [await self.show(found)]
 
     def _by_token(self, family: Iterable[int]) -> _Open | None:
@@ -538,7 +538,7 @@ class Sessions:
         for one in [one for one in self._open.values() if one.expires_at_us <= now_us]:
             await self._end(one, "expired", None)
         for one in [one for one in self._open.values() if one.pid is not None]:
-            if not await anyio.to_thread.run_sync(_is_alive, one):
+            if not await in_thread(_is_alive, one):
                 await self._end(one, "process gone", None)
 
     async def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:

@@ -26,7 +26,6 @@ from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 import msgspec
 from msgspec import UNSET
 
@@ -71,6 +70,7 @@ from aileron.registry.install import check_installable
 from aileron.registry.staging import PublishedTexts, Staging
 from aileron.registry.suite import Suite, SuiteSource, parse_suite
 from aileron.registry.suite import wanted as wanted_of
+from aileron.threads import in_thread
 
 __all__ = ["FetchJobs"]
 
@@ -180,7 +180,7 @@ class FetchJobs:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks  # before anything is waited for: the first request may be there already
             try:
-                await anyio.to_thread.run_sync(self._staging.sweep)
+                await in_thread(self._staging.sweep)
             except (OSError, AileronError) as error:
                 _log.error("what was fetched long ago could not be removed: %s", error)
             await anyio.sleep_forever()
@@ -215,8 +215,8 @@ class FetchJobs:
         job = self._job(fetch)
         async with self._changing:
             _check_ready(job)
-            await anyio.to_thread.run_sync(self._resolve_conflicts, job, text)
-            await anyio.to_thread.run_sync(self._describe, job)
+            await in_thread(self._resolve_conflicts, job, text)
+            await in_thread(self._describe, job)
         return job.told()
 
     async def install(self, fetch: str) -> InstalledTogether | ConsentsAnswer:
@@ -229,7 +229,7 @@ class FetchJobs:
             _check_ready(job)
             if job.found.conflicts:
                 raise _conflicting(job)
-            await anyio.to_thread.run_sync(self._describe, job)
+            await in_thread(self._describe, job)
             answers = await self._consents.maybe_ask_all(job.consents)
             if answers:
                 job.status = "asked"
@@ -259,13 +259,13 @@ class FetchJobs:
         if (source is None) == (text is None):
             raise AileronError(FailureClass.INVALID_REQUEST, "one of source and text is expected")
         if source is None:
-            suite = await anyio.to_thread.run_sync(lambda: parse_suite(text or "", file=file[:_MAX_FILE]))
+            suite = await in_thread(lambda: parse_suite(text or "", file=file[:_MAX_FILE]))
             return _suite_facts(suite, wanted_of(suite, None), None)
         place = parsed(SuiteSource.parse, source)
         async with self._forges.of(place.repository.scheme) as forge:
             found = await forge.suite(place.repository, place.path, place.ref)
         at = parsed(place.at, found.ref)  # what it calls its latest tag is a stranger's word
-        suite = await anyio.to_thread.run_sync(lambda: parse_suite(found.text, file=str(at)))
+        suite = await in_thread(lambda: parse_suite(found.text, file=str(at)))
         return _suite_facts(suite, wanted_of(suite, at), found.ref)
 
     # One job
@@ -324,17 +324,17 @@ class FetchJobs:
                 await self._fetch_update(job)
             case "sync":
                 await self._fetch_missing(job)
-        await anyio.to_thread.run_sync(self._describe, job)
+        await in_thread(self._describe, job)
 
     async def _fetch_connector(
         self, job: _Job, wanted: ArtifactRequest, pinned: str | None, on_conflict: OnConflict = "refuse"
     ) -> None:
         """Into staging, unless the pinned bytes are installed. AileronError(hash_mismatch) where they are others."""
-        trust = await anyio.to_thread.run_sync(self._consents.trust)
+        trust = await in_thread(self._consents.trust)
         if len(job.connectors) >= MAX_CONNECTORS:
             raise AileronError(FailureClass.BUSY, f"more than {MAX_CONNECTORS} connectors are to be fetched at once")
         archive = await self._archive(job, wanted)
-        artifact = await anyio.to_thread.run_sync(lambda: connector_of(archive, trust, wanted=wanted))
+        artifact = await in_thread(lambda: connector_of(archive, trust, wanted=wanted))
         if pinned is not None and artifact.pin.hash != pinned:
             if job.request.hash is not None:
                 raise _not_asked_for(wanted, pinned, artifact.pin.hash)
@@ -342,7 +342,7 @@ class FetchJobs:
         if on_conflict == "refuse":
             await self._check_not_moved(wanted, artifact.pin.hash)
         job.staged.add(artifact.pin.hash)
-        await anyio.to_thread.run_sync(self._stage_connector, artifact, archive, on_conflict)
+        await in_thread(self._stage_connector, artifact, archive, on_conflict)
         job.connectors.append(_Connector(wanted, artifact.pin, on_conflict))
 
     def _stage_connector(self, artifact: Artifact, archive: bytes, on_conflict: OnConflict) -> None:
@@ -352,7 +352,7 @@ class FetchJobs:
 
     async def _fetch_action(self, job: _Job, wanted: ArtifactRequest) -> None:
         """An action's published file, and the connectors that come for it."""
-        trust = await anyio.to_thread.run_sync(self._consents.trust)
+        trust = await in_thread(self._consents.trust)
         published = await self._published_file(job, wanted, trust)
         if not job.request.replace:
             await self._check_file_not_moved(wanted, published.digest)
@@ -361,7 +361,7 @@ class FetchJobs:
     async def _fetch_update(self, job: _Job) -> None:
         """The newest version of an installed action, or the one that was asked for, with the user's own edits in it."""
         request = job.request
-        installed = await anyio.to_thread.run_sync(lambda: self._actions.load(request.name))
+        installed = await in_thread(lambda: self._actions.load(request.name))
         now = _source_of(installed)
         async with self._forges.of(now.name.scheme) as forge:
             there = await forge.versions(now.name)
@@ -374,18 +374,18 @@ class FetchJobs:
             job.found = msgspec.structs.replace(job.found, to=now.version, difference="")
             return
         wanted = ArtifactRequest(now.name, version)
-        trust = await anyio.to_thread.run_sync(self._consents.trust)
+        trust = await in_thread(self._consents.trust)
         published = await self._published_file(job, wanted, trust)
         await self._check_file_not_moved(wanted, published.digest)
         base = None if request.theirs else await self._base_of(job, now, trust)
         text, conflicts = published.text, 0
         if base is not None:
             sides = base, installed.text, published.text
-            text, conflicts = await anyio.to_thread.run_sync(lambda: merged(*sides))
+            text, conflicts = await in_thread(lambda: merged(*sides))
         names = (f"{installed.name} {now.version}, as it is here", f"{installed.name} {version}, as it would be")
         job.found = msgspec.structs.replace(
             job.found,
-            difference=await anyio.to_thread.run_sync(lambda: difference(installed.text, text, names=names)),
+            difference=await in_thread(lambda: difference(installed.text, text, names=names)),
             conflicts=conflicts,
             edited=base is not None and base != installed.text,
             text=text,
@@ -398,7 +398,7 @@ class FetchJobs:
 
     async def _fetch_missing(self, job: _Job) -> None:
         """Every connector that an action is pinned to and that is not there; what fails is told, and the rest goes on."""
-        listed = await anyio.to_thread.run_sync(self._actions.list_actions)
+        listed = await in_thread(self._actions.list_actions)
         problems = [FetchProblem(name=one.name, problem=one.problem or "") for one in listed if one.action is None]
         pins = dict.fromkeys(
             ConnectorPin(str(needed.name), needed.version, needed.hash)
@@ -406,7 +406,7 @@ class FetchJobs:
             if one.action is not None
             for needed in one.action.connectors
         )
-        there = await anyio.to_thread.run_sync(self._there)
+        there = await in_thread(self._there)
         for pin in pins:
             if pin.hash in there:
                 continue
@@ -420,14 +420,14 @@ class FetchJobs:
         self, job: _Job, wanted: ArtifactRequest, published: ActionFile, text: str, *, replace: bool
     ) -> None:
         """What an action of this text needs, and it can be installed."""
-        action = await anyio.to_thread.run_sync(lambda: self._actions.check_addable(text, replace=replace))
+        action = await in_thread(lambda: self._actions.check_addable(text, replace=replace))
         await self._fetch_needed(job, action)
-        installed = await anyio.to_thread.run_sync(self._actions.maybe_load, action.name)
+        installed = await in_thread(self._actions.maybe_load, action.name)
         if installed is None or installed.digest != action.digest:
             job.action = _Action(wanted, published.digest, text, replace)
 
     async def _fetch_needed(self, job: _Job, action: ActionFile) -> None:
-        there = await anyio.to_thread.run_sync(self._there)
+        there = await in_thread(self._there)
         for needed in action.connectors:
             if needed.hash not in there:
                 await self._fetch_connector(job, ArtifactRequest(needed.name, needed.version), needed.hash)
@@ -435,14 +435,14 @@ class FetchJobs:
     async def _published_file(self, job: _Job, wanted: ArtifactRequest, trust: Trust) -> ActionFile:
         """The action that was published as `wanted`, into staging."""
         archive = await self._archive(job, wanted)
-        artifact = await anyio.to_thread.run_sync(lambda: action_of(archive, trust, wanted=wanted, parse=parse_action))
+        artifact = await in_thread(lambda: action_of(archive, trust, wanted=wanted, parse=parse_action))
         job.staged.add(artifact.digest)
-        await anyio.to_thread.run_sync(self._staging.put, artifact.digest, archive)
+        await in_thread(self._staging.put, artifact.digest, archive)
         return artifact.action
 
     async def _base_of(self, job: _Job, now: ArtifactRequest, trust: Trust) -> str | None:
         """The file that the installed one was made of; None where it cannot be had any more: then nothing can be merged."""
-        kept = await anyio.to_thread.run_sync(self._published.maybe_get, str(now))
+        kept = await in_thread(self._published.maybe_get, str(now))
         if kept is not None:
             with contextlib.suppress(
                 AileronError
@@ -451,7 +451,7 @@ class FetchJobs:
                 return kept
         try:
             archive = await self._archive(job, now)
-            found = await anyio.to_thread.run_sync(lambda: action_of(archive, trust, wanted=now, parse=parse_action))
+            found = await in_thread(lambda: action_of(archive, trust, wanted=now, parse=parse_action))
             await self._check_file_not_moved(now, found.digest)
             return found.action.text
         except AileronError as error:
@@ -519,14 +519,12 @@ class FetchJobs:
 
     async def _put(self, job: _Job) -> InstalledTogether:
         """Nobody signs, or all of it was agreed to: it is done now."""
-        found = await anyio.to_thread.run_sync(self._found, job)
+        found = await in_thread(self._found, job)
         if job.action is None:
             return InstalledTogether(
                 connectors=[await self._installing.put_connector(one) for one in found], action=None
             )
-        published = await anyio.to_thread.run_sync(
-            self._consents.finding.action, job.action.wanted, job.action.published
-        )
+        published = await in_thread(self._consents.finding.action, job.action.wanted, job.action.published)
         text = ActionText(job.action.text, job.action.replace, str(job.action.wanted), published.action.text)
         return await self._installing.put_together(found, text)
 
@@ -570,7 +568,7 @@ class FetchJobs:
         others = [one for one in self._jobs.values() if one is not job and one.status in ("running", "ready")]
         wanted = {kept for other in others for kept in other.staged} | await self._consents.fetched()
         for digest in job.staged - wanted:
-            await anyio.to_thread.run_sync(self._staging.drop, digest)
+            await in_thread(self._staging.drop, digest)
 
     def _job(self, fetch: str) -> _Job:
         job = self._jobs.get(fetch)

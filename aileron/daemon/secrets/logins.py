@@ -9,11 +9,11 @@ import logging
 from typing import Final
 
 import anyio
-import anyio.to_thread
 
 from aileron.logins.keeper import Keeper
 from aileron.model.login import LoginProtocol
 from aileron.registry.content import ContentStore
+from aileron.threads import in_thread
 
 __all__ = ["start_early"]
 
@@ -26,7 +26,7 @@ async def start_early(connectors: ContentStore, logins: Keeper) -> None:
     """Once. What cannot be started now is tried again, and told, with the first login."""
     await anyio.sleep(EARLY_S)
     try:
-        await logins.start(await anyio.to_thread.run_sync(_protocols, connectors))
+        await logins.start(await in_thread(_protocols, connectors))
     except OSError as error:
         _log.error("the process that logs in could not be started: %s", error)
 
