@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.abc
@@ -24,8 +24,10 @@ import pytest
 
 from aileron.daemon.http import ingress
 from aileron.daemon.http.ingress import MAX_OF_STRANGERS, Ingress, TcpService
+from aileron.daemon.http.mcp import AgentProtocol
 from aileron.hidden import start
 from aileron.ingress.known import KnownCallers
+from tests.support.descriptors import at_most
 from tests.support.home import daemon_home
 from tests.support.waiting import wait_still_async, wait_text, wait_until_async
 
@@ -117,6 +119,15 @@ for client in (["127.0.0.1", 40000], ["::1", 40000], None):
     ours.send(encode(Body(b"", False)))
     socket.send_fds(control, [b"x"], [theirs.fileno()])
     say(answered(ours))
+control.recv(1000000)
+control.recv(1000000)
+"""
+_FULL = """
+import time
+say("there")
+while not os.path.exists({found!r} + ".go"):
+    time.sleep(0.01)
+say(answered(ask("/")))
 control.recv(1000000)
 control.recv(1000000)
 """
@@ -220,6 +231,36 @@ async def test_the_daemon_ends_whatever_it_does_not_read(tmp_path: Path, monkeyp
             for number in range(1000):
                 known.add(f"{number:064x}")
                 await anyio.lowlevel.checkpoint()
+
+
+async def test_requests_wait_while_no_descriptor_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel drops a descriptor that finds no number: what ingress passes stays with it until there is one."""
+    monkeypatch.setattr(ingress, "FULL_PAUSE_S", 0.01)
+    async with _taken_over(tmp_path, monkeypatch, _FULL) as found:
+        await _lines(found, 1)
+        with at_most(os.getpid(), 3):
+            Path(f"{found}.go").mkdir()
+            await wait_until_async(lambda: "requests over TCP wait" in caplog.text, "it waits", within_s=5)
+        assert (await _lines(found, 2))[1] == "200"
+
+
+async def test_a_request_of_an_agent_without_a_descriptor_is_told_to_come_again() -> None:
+    """The answer says that nothing was begun."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    protocol = AgentProtocol(cast("Any", None), cast("Any", None), "0", lambda: None, Path("unused"))
+    with at_most(os.getpid(), 3):
+        await protocol.http({"type": "http", "state": {"session": "ses_x"}}, receive, send)
+    assert said[0]["status"] == 429
+    assert b"agents cannot be served now" in said[1]["body"]
 
 
 async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ import array
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -66,6 +67,8 @@ MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
 GRACE_S: Final = 6.0
 """When the daemon stops: ingress gives answers under way five seconds, and ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
+FULL_PAUSE_S: Final = 1.0
+"""Until another attempt where no descriptor is free: asyncio's servers wait as long."""
 _WELL_S: Final = 60.0
 """It ran that long: what ended it is no fault that comes again at once."""
 _AT_ONCE: Final = 16
@@ -204,6 +207,12 @@ class Ingress:
             await anyio.wait_readable(ours)
             for _ in range(_AT_ONCE):
                 try:
+                    os.close(os.dup(ours.fileno()))
+                except OSError as error:  # the kernel would drop what comes along, unix(7): it waits in the socket
+                    _log.warning("requests over TCP wait: out of system resource (%s)", error.strerror)
+                    await anyio.sleep(FULL_PAUSE_S)
+                    break
+                try:
                     packet, descriptors, _ = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
                 except BlockingIOError:
                     break
@@ -211,6 +220,8 @@ class Ingress:
                     return
                 if not packet:
                     return
+                if not descriptors:
+                    _log.warning("ingress passed nothing, or no descriptor was free for what it passed")
                 for one in descriptors:
                     if (exchange := _maybe_exchange(one)) is not None:
                         self._begin(exchange, tasks)

@@ -143,9 +143,9 @@ class AgentProtocol:
         with anyio.CancelScope() as answering:
             self._answering.add(answering)
             try:
-                ours, theirs = exchange_pair()
-                with ours:
+                with contextlib.ExitStack() as held:
                     try:
+                        ours, theirs = map(held.enter_context, exchange_pair())
                         with theirs:
                             channel = await self._hand_over(Request(session), theirs)
                     except (OSError, TimeoutError):
