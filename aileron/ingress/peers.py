@@ -48,7 +48,8 @@ def peer_process(connection: socket.socket) -> int | None:
 def peer_of_connection(connection: socket.socket) -> PeerProcess | None:
     """The process at the other end of a Unix socket; None where it has ended, or is in no pid namespace that this one sees.
 
-    To be called when the connection is accepted. Blocks for some microseconds.
+    To be called when the connection is accepted. Blocks for some microseconds. OSError where it cannot be told, as when no
+    descriptor is free.
     """
     pid = peer_process(connection)
     started = None if pid is None else started_of(pid)
@@ -58,10 +59,13 @@ def peer_of_connection(connection: socket.socket) -> PeerProcess | None:
 
 
 def started_of(pid: int) -> int | None:
-    """When the process of this number began, in clock ticks since the machine did; None where there is none, or it has ended."""
+    """Return when the process began, in clock ticks since the machine did; None where there is none, or it has ended.
+
+    OSError where that cannot be told.
+    """
     try:
         line = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last: another user's, proc(5), hidepid
         return None
     fields = line.rpartition(b") ")[2].split()
     return None if fields[0] in _ENDED else int(fields[_STARTED])
@@ -72,7 +76,9 @@ def _is_there(connection: socket.socket) -> bool:
     try:
         descriptor = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
-        return error.errno == errno.ENOPROTOOPT  # before Linux 6.5; whoever has gone is ESRCH, EINVAL or ENODATA
+        if error.errno not in (errno.ENOPROTOOPT, errno.ESRCH, errno.EINVAL, errno.ENODATA):
+            raise
+        return error.errno == errno.ENOPROTOOPT  # before Linux 6.5; the others say that it has gone
     try:
         waiting = select.poll()
         waiting.register(descriptor, select.POLLIN)

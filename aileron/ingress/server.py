@@ -102,7 +102,7 @@ async def serve(
             return
         state = {_PROCESS: peer_process(accepted)} if place is None else place.state()
         if tells_peers:
-            state = {**state, _PEER: peer_of_connection(accepted)}
+            state = {**state, _PEER: _peer_or_why(accepted)}
         with contextlib.suppress(
             asyncio.CancelledError
         ):  # its place went to another; asyncio would say that in the log
@@ -152,9 +152,21 @@ def process_of(scope: Scope) -> int | None:
 
 
 def peer_of(scope: Scope) -> PeerProcess | None:
-    """The very process that made the connection which a request came on, where the server tells that; None where it had gone."""
-    found: PeerProcess | None = scope.get("state", {}).get(_PEER)
+    """The very process that made the connection which a request came on, where the server tells that; None where it had gone.
+
+    OSError where that could not be told.
+    """
+    found: PeerProcess | OSError | None = scope.get("state", {}).get(_PEER)
+    if isinstance(found, OSError):
+        raise found
     return found
+
+
+def _peer_or_why(connection: socket.socket) -> PeerProcess | OSError | None:
+    try:
+        return peer_of_connection(connection)
+    except OSError as error:  # no descriptor is free: its request is told so
+        return error
 
 
 async def drained(receive: Receive) -> None:

@@ -5,6 +5,7 @@ The one that was taken over is the program below, under the name of ours; doors,
 
 from __future__ import annotations
 
+import errno
 import http.client
 import logging
 import os
@@ -23,6 +24,7 @@ import anyio.lowlevel
 import pytest
 
 from aileron.daemon.http import ingress
+from aileron.daemon.http.cells import OnlyOfCells
 from aileron.daemon.http.ingress import MAX_OF_STRANGERS, Ingress, TcpService
 from aileron.daemon.http.mcp import AgentProtocol
 from aileron.hidden import start
@@ -261,6 +263,23 @@ async def test_a_request_of_an_agent_without_a_descriptor_is_told_to_come_again(
         await protocol.http({"type": "http", "state": {"session": "ses_x"}}, receive, send)
     assert said[0]["status"] == 429
     assert b"agents cannot be served now" in said[1]["body"]
+
+
+async def test_a_request_from_a_cell_that_cannot_be_told_is_told_to_come_again() -> None:
+    """The answer ends the connection, and no caller is put on record as refused."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    cells = OnlyOfCells(_app, cast("Any", None), cast("Any", None))
+    why = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    await cells({"type": "http", "state": {"aileron.peer": why}}, receive, send)
+    assert said[0]["status"] == 429
+    assert (b"connection", b"close") in said[0]["headers"]
 
 
 async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from aileron.ingress.peers import PeerProcess, peer_of_connection, started_of
+from tests.support.descriptors import at_most
 
 ROOT = Path(__file__).resolve().parents[2]
 TELLS_WHO_HAS_ENDED = tuple(map(int, platform.release().split(".")[:2])) >= (6, 5)
@@ -96,6 +97,23 @@ def test_who_has_ended_is_nobody(listener: socket.socket) -> None:
         assert (started_of(child), peer_of_connection(accepted)) == (None, None)
         os.waitpid(child, 0)
         assert (started_of(child), peer_of_connection(accepted)) == (None, None)
+
+
+def test_without_a_descriptor_nobody_has_ended(listener: socket.socket) -> None:
+    """A look that fails is an error; with a descriptor the same connection is its process's."""
+    child, accepted = connected(listener)
+    with accepted:
+        with at_most(os.getpid(), 3):
+            with pytest.raises(OSError, match="Too many open files"):
+                started_of(child)
+            with pytest.raises(OSError, match="Too many open files"):
+                peer_of_connection(accepted)
+        found = peer_of_connection(accepted)
+        accepted.sendall(b"x")
+        os.waitpid(child, 0)
+
+    assert found is not None
+    assert found.pid == child
 
 
 @pytest.mark.jail

@@ -62,8 +62,12 @@ class OnlyOfCells:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        process = peer_of(scope)
-        cell = None if process is None else self._sessions.cell_of_process(process)
+        try:
+            process = peer_of(scope)
+            cell = None if process is None else self._sessions.cell_of_process(process)
+        except OSError as error:
+            await _refuse_untold(error, scope, receive, send)
+            return
         try:
             if cell is None:
                 await self._audit.caller_refused(_SCOPE, _ROUTE, LOCAL_SESSION)
@@ -113,6 +117,15 @@ class OnlyOfCells:
             self._under_way[cell.id] -= 1
             if not self._under_way[cell.id]:
                 del self._under_way[cell.id]
+
+
+async def _refuse_untold(why: OSError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer that nobody can tell now whose it is. Its next try comes by another connection: one is looked at once."""
+    problem = f"whose request this is cannot be told now ({why.strerror}): try again"
+    answer = failure_answer(AileronError(FailureClass.BUSY, problem, retriable=True).failure)
+    answer.headers["Connection"] = "close"
+    await drained(receive)
+    await answer(scope, receive, send)
 
 
 def _check_no_page(scope: Scope) -> None:

@@ -105,7 +105,12 @@ class Tunnels:
                 tasks.start_soon(self._end_with_sessions)
                 while True:
                     connection = await accepted(listener, "tunnel")
-                    cell = self._cell_of(connection)
+                    try:
+                        cell = self._cell_of(connection)
+                    except OSError as error:  # no descriptor is free for a look at /proc: it may be a cell's
+                        _log.warning("whose tunnel it is cannot be told: %s", error.strerror)
+                        connection.close()
+                        continue
                     if cell is not None:
                         tasks.start_soon(self._carry, connection, cell)
                     elif self._strangers < MAX_STRANGERS:
@@ -116,11 +121,7 @@ class Tunnels:
 
     def _cell_of(self, connection: socket.socket) -> CellSession | None:
         process = peer_of_connection(connection)
-        try:
-            return None if process is None else self._sessions.cell_of_process(process)
-        except OSError as error:  # no descriptor is free for a look at /proc: nobody's, then
-            _log.warning("whose tunnel it is cannot be told: %s", error.strerror)
-            return None
+        return None if process is None else self._sessions.cell_of_process(process)
 
     async def _carry(self, connection: socket.socket, cell: CellSession) -> None:
         try:
