@@ -15,9 +15,11 @@ it is started and ended (daemon/http/mcp.py).
 
 from __future__ import annotations
 
+import contextlib
 import encodings.idna  # noqa: F401 - what is not imported now cannot be any more
 import gc
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -59,6 +61,10 @@ LOG_BYTES: Final = 32 << 20
 """RLIMIT_FSIZE: standard error is the daemon's log, which is put aside at 5 MiB."""
 _LOOKS: Final = 10
 """At whether anybody uses it, while it rests."""
+_PASSED: Final = 2
+"""Descriptors that come with an agent."""
+_FULL_S: Final = 0.2
+"""Between two looks for free ones."""
 _LET_GO_S: Final = 10.0
 """For the daemon to take an answer and close its end: microseconds, unless its event loop is held up."""
 _log = logging.getLogger(__name__)
@@ -110,8 +116,9 @@ class _Process:
     async def _obey(self, tasks: TaskGroup) -> None:
         while True:
             await anyio.wait_readable(self._control)
+            await _wait_room(self._control.fileno())
             try:
-                packet, descriptors, _ = received_with(self._control, MAX_PACKET, 2, socket.MSG_DONTWAIT)
+                packet, descriptors, _ = received_with(self._control, MAX_PACKET, _PASSED, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 continue
             if not packet:
@@ -196,6 +203,29 @@ class _Process:
             with anyio.move_on_after(_LET_GO_S):
                 while (await exchange.receive())["type"] != "http.disconnect":
                     pass
+
+
+async def _wait_room(descriptor: int) -> None:
+    """Wait until two more descriptors are free: the kernel drops what finds no number, unix(7), and who was handed over with it.
+
+    Whoever comes meanwhile waits in the socket, for as long as the daemon has them wait.
+    """
+    is_told = False
+    while not _has_room(descriptor):
+        if not is_told:
+            _log.warning("no more agents can be served until some have gone: out of system resource")
+            is_told = True
+        await anyio.sleep(_FULL_S)
+
+
+def _has_room(descriptor: int) -> bool:
+    with contextlib.ExitStack() as held:
+        try:
+            for _ in range(_PASSED):
+                held.callback(os.close, os.dup(descriptor))
+        except OSError:
+            return False
+    return True
 
 
 class _Begun(ByteStream):

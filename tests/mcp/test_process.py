@@ -28,6 +28,7 @@ from aileron.daemon.http.sessions import Sessions
 from aileron.ingress.known import KnownCallers
 from aileron.ledger.sqlite import Ledger
 from tests.mcp.peers import DictDoor, RawPeer, offered
+from tests.support.descriptors import at_most
 from tests.support.waiting import give_turns, wait_still_async, wait_until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.jail]
@@ -187,6 +188,25 @@ async def test_an_agent_that_it_had_not_taken_goes_to_the_next(tmp_path: Path) -
             tasks.start_soon(agent)
             await give_turns()
             stopped.kill()
+
+
+async def test_an_agent_waits_while_it_has_no_descriptor(tmp_path: Path) -> None:
+    """The one that is connected is answered meanwhile, and the other afterwards, by the same process."""
+    async with served(tmp_path) as home, home.agent() as peer, anyio.create_task_group() as tasks:
+
+        async def agent() -> None:
+            assert await home.works()
+            tasks.cancel_scope.cancel()
+
+        before = processes()
+        with at_most(before[-1].pid, 3):
+            tasks.start_soon(agent)
+            assert await wait_still_async(processes, "it stays", for_s=REST_S) == before
+            await peer.call(1, "quick")
+            assert (await peer.hear())["id"] == 1
+            assert not tasks.cancel_scope.cancel_called
+        await anyio.sleep_forever()
+    assert processes() == []
 
 
 async def test_one_that_cannot_be_started_is_tried_again(
