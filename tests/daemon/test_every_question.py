@@ -34,8 +34,9 @@ from tests.audit.conftest import a_plan
 from tests.cli.command import Command
 from tests.cli.questions import SUBJECTS
 from tests.daemon.test_protocol import Agent
+from tests.daemon.test_shares import waiting_home
 from tests.support.attendant import Attendant
-from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
+from tests.support.home import PASSPHRASE, DaemonHome, probe_action
 from tests.support.paged import KeptApprover, PageClient
 from tests.support.waiting import wait_until
 from tests.tui.consoles import Shown
@@ -52,8 +53,6 @@ WORDS = {
     ApprovalState.CANCELLED: RunStatus.CANCELLED,
 }
 """What each state of a consent is called where people and programs meet it."""
-_EIGHT_S = "[execute.inputs]\nseconds = 8.0\n"
-"""Of a step that has ten."""
 LISTED = (RunStatus.PENDING_APPROVAL, RunStatus.APPROVED)
 
 
@@ -127,15 +126,8 @@ class _Maker:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
-    """Decisions are signed; an action that takes long, and one that is held."""
-    with daemon_home() as made:
-        made.install_probe()
-        made.unlock()
-        made.bind_probe()
-        one_step, gate = probe_action("linger", name="lingers", gated=True).split("[approval]")
-        head, step = one_step.split("[[execute]]")
-        steps = "".join(f"[[execute]]{step.replace(chr(34) + 'step', chr(34) + name)}{_EIGHT_S}" for name in "abcdef")
-        made.must("POST", "/v1/actions", {"text": f"{head}{steps}[approval]{gate}", "file": "a test"})
+    """Decisions are signed; an action whose run goes on until the end of the module, and one that is held."""
+    with waiting_home() as (made, _):
         held = probe_action("linger", "seconds:number?", name="held", gated=True)
         held = held.replace("[approval]", "[approval]\nundo_window_s = 600")
         made.must("POST", "/v1/actions", {"text": held, "file": "a test"})
@@ -166,8 +158,12 @@ def questions(home: DaemonHome, session: str) -> list[Made]:
 
     made = anyio.run(make)
     home.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
-    for action, status in (("held", RunStatus.APPROVED), ("lingers", RunStatus.RUNNING)):
-        asked = home.asked(action)
+    states: tuple[tuple[str, dict[str, str], RunStatus], ...] = (
+        ("held", {}, RunStatus.APPROVED),
+        ("ask-hold", {"path": "/never"}, RunStatus.RUNNING),
+    )
+    for action, args, status in states:
+        asked = home.asked(action, args)
         assert approver.decide(home, asked["approval_id"]).status == 200
         made.append(Made(asked["approval_id"], ConsentKind.ACTION, status, asked["audit_id"]))
         wait_until(lambda: home.result(asked, wait=0)["status"] == status, status)  # noqa: B023 - called before the next
