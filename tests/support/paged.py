@@ -179,8 +179,8 @@ def port_of(home: DaemonHome) -> int:
 def paged_home(upstream: CountingServer) -> Iterator[DaemonHome]:
     """A home with gated actions, and the vault open.
 
-    `gated` (cannot be undone), `mild` (can), `held` (a minute), `brief` (expires in two seconds), `previewed`, `say` (gives back
-    its text), `fails` and `strays` (a request to a host that was not granted).
+    `gated` (cannot be undone), `mild` (can), `held` (a minute), `previewed`, `say` (gives back its text), `fails`
+    and `strays` (a request to a host that was not granted).
     """
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
@@ -191,11 +191,9 @@ def paged_home(upstream: CountingServer) -> Iterator[DaemonHome]:
         home.add_probe_action("give_back", "text:string", name="say", gated=True)
         home.add_probe_action("fail_as", "failure:string?", "status:integer?", name="fails", gated=True)
         home.add_probe_action("fetch_url", "url:string", name="strays", gated=True)
-        rules = {"mild": "irreversible = false", "held": "undo_window_s = 60", "brief": "irreversible = false"}
+        rules = {"mild": "irreversible = false", "held": "undo_window_s = 60"}
         for name, rule in rules.items():
-            text = probe_action(
-                "effect", "path:string?", name=name, gated=True, expires_in="2s" if name == "brief" else "15m"
-            )
+            text = probe_action("effect", "path:string?", name=name, gated=True)
             home.must(
                 "POST", "/v1/actions", {"text": text.replace("[approval]", f"[approval]\n{rule}"), "file": "a test"}
             )

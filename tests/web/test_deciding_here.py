@@ -27,6 +27,18 @@ def opened(person: PageClient, question: dict[str, object]) -> Reply:
     return person.get(f"/approvals/{question['approval_id']}")
 
 
+def let_expire(home: DaemonHome, question: dict[str, object]) -> None:
+    """End its time in the record, and once the daemon has closed it, write there again what was recorded first."""
+    name = question["approval_id"]
+    ledger = sqlite3.connect(home.path / "ledger.db", isolation_level=None)
+    with contextlib.closing(ledger) as record:
+        (recorded_us,) = record.execute("SELECT expires_us FROM approvals WHERE id = ?", (name,)).fetchone()
+        record.execute("UPDATE approvals SET expires_us = created_us WHERE id = ?", (name,))
+        home.asked("mild")  # the daemon looks for what is over whenever a question comes
+        wait_until(lambda: home.result(question, wait=0)["status"] == "expired", "it expires")
+        record.execute("UPDATE approvals SET expires_us = ? WHERE id = ?", (recorded_us, name))
+
+
 def events(home: DaemonHome, kind: str) -> list[dict[str, object]]:
     """Of one type, oldest first."""
     found: list[dict[str, object]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
@@ -262,10 +274,10 @@ def test_two_who_decide_one_of_them_second(home: DaemonHome, person: PageClient)
 
 def test_what_ran_out_of_time_stays_with_the_reason_and_without_a_form(home: DaemonHome, person: PageClient) -> None:
     """And the form of before decides nothing."""
-    asked = home.asked("brief")
+    asked = home.asked("mild")
     page = opened(person, asked)
     confirm = person.submit(page.form("/approve"))
-    wait_until(lambda: home.result(asked, wait=1)["status"] != "pending_approval", "it expires")
+    let_expire(home, asked)
     late = person.submit(confirm.form("/decide"))
 
     assert late.status == 409
@@ -274,6 +286,7 @@ def test_what_ran_out_of_time_stays_with_the_reason_and_without_a_form(home: Dae
     assert "Expired: nothing ran Nobody decided in time. The agent can ask again." in shown.words
     assert [form.action for form in shown.forms] == ["/approvals/lock"]
     assert "expired" in person.get("/approvals").words
+    assert home.must("GET", "/v1/audit/verify")["ok"] is True
 
 
 def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, person: PageClient) -> None:
