@@ -34,6 +34,7 @@ CANARY = b"canary-/7Gq+Zw9tK0=~"
 PAIR = b"mira:" + CANARY
 WIRE = base64.b64encode(PAIR)
 REFLECTOR = "github://aileron-tests/reflector"
+HASTY = "github://aileron-tests/hasty-reflector"
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
 SCRIPTS = {**{f"/echo/{number}": echo for number, echo in enumerate(ECHOES.values())},
            **{f"/break/{number}": lie for number, lie in enumerate(BREAKS.values())}}  # fmt: skip
@@ -107,7 +108,8 @@ def day() -> Iterator[Day]:
             ]
             home.configure(f"[egress]\nprivate_plain = {hosts[:3]}\nprivate = {hosts}\n")
             home.ask("GET", "/healthz")
-            home.install(in_haste(SOURCE, temporary / "reflector"), *hosts)
+            home.install(SOURCE, *hosts)
+            home.install(in_haste(SOURCE, temporary / "hasty"), *hosts)
             made = Day(home, upstream, temporary)
             live(made, liar.port)
             yield made
@@ -119,10 +121,11 @@ def day() -> Iterator[Day]:
 
 
 def in_haste(source: Path, copy: Path) -> Path:
-    """The connector with two seconds: one of its runs waits for ever."""
+    """The connector by another name, with two seconds: its run waits for ever."""
     shutil.copytree(source, copy)
     manifest = copy / "manifest.toml"
-    manifest.write_text(manifest.read_text().replace("timeout_s = 20", "timeout_s = 2"))
+    text = manifest.read_text().replace(REFLECTOR, HASTY)
+    manifest.write_text(text.replace("timeout_s = 20", "timeout_s = 2"))
     return copy
 
 
@@ -132,6 +135,7 @@ def live(day: Day, liar: int) -> None:
     for op, inputs in (("ask", ("path", "method", "url", "header", "credential")), *((op, ("path",)) for op in DOORS)):
         home.add_probe_action(op, *(f"{name}:string?" for name in inputs), connector=REFLECTOR)
     home.add_probe_action("ask", "path:string?", name="gated", gated=True, connector=REFLECTOR)
+    home.add_probe_action("ask", "url:string", name="hasty", connector=HASTY)
 
     assert classes(day.run("ask", path="/plain")) == "binding_required"
     home.unlock(CANARY)
@@ -140,6 +144,7 @@ def live(day: Day, liar: int) -> None:
     binding = {"connector": REFLECTOR, "name": "basic/probe/me", "username": "mira", "secret": "pw"}
     day.ask("POST", "/v1/bindings", {**binding, "username": "mi:ra"})
     day.ask("POST", "/v1/bindings", binding)
+    day.ask("POST", "/v1/bindings", {**binding, "connector": HASTY, "name": "basic/probe/hasty"})
 
     for path in (*SCRIPTS, "/plain", "/401", "/407", "/503"):
         assert classes(day.run("ask", path=path)) == "ok"
@@ -155,9 +160,8 @@ def live(day: Day, liar: int) -> None:
         "https://nowhere.invalid/",
     ):
         assert "NetworkError" in str(day.run("ask", url=url).body), url
-    assert (
-        classes(day.run("ask", url=f"https://{origin}/")) == "resource_limit_exceeded"
-    )  # it waits for a line that never ends
+    # It waits for a line that never ends.
+    assert classes(day.run("hasty", url=f"https://{origin}/")) == "resource_limit_exceeded"
     for url in ("https://evil.test/", f"http://{origin}@evil.test/", f"http://{origin}/../x"):
         assert classes(day.run("ask", url=url)) == "capability_denied"
     assert classes(day.run("ask", credential="oauth2")) == "capability_denied"
