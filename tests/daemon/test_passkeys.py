@@ -339,7 +339,7 @@ def test_a_revoked_passkey_decides_nothing_any_more(
 def test_an_approval_that_is_held_ends_with_its_passkey(own_home: DaemonHome, approver: Approver) -> None:
     """Approved, not begun because it can still be undone, and then the passkey is revoked: it does not run."""
     text = probe_action("effect", "path:string?", name="held", gated=True)
-    text = text.replace("[approval]\n", "[approval]\nundo_window_s = 3\n")
+    text = text.replace("[approval]\n", "[approval]\nundo_window_s = 600\n")
     approver.agree(own_home, own_home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
     device = Device(own_home)
     device.enrol(approver)

@@ -21,6 +21,7 @@ from aileron.model.plan import Plan
 from aileron.review.question import tags_of
 from tests.support.approver import Approver, decided_home
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
+from tests.support.skewed_daemon import skewed_daemon
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -478,14 +479,21 @@ def test_an_answered_request_for_a_preview_is_not_answered_again(home: DaemonHom
     assert (first.status, word(second)) == (200, "unauthorized")
 
 
+def add_held(home: DaemonHome, approver: Approver, name: str, window_s: int) -> None:
+    """An action with an effect, which can be cancelled for so long after it was approved."""
+    text = probe_action("effect", name=name, gated=True)
+    text = text.replace("[approval]\n", f"[approval]\nundo_window_s = {window_s}\n")
+    approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
+
+
 def test_a_run_that_is_held_can_be_cancelled_and_else_begins_by_itself(
     home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """`undo_window_s`: approved, nothing happens, `held_until` says until when."""
-    text = probe_action("effect", name="held", gated=True).replace("[approval]\n", "[approval]\nundo_window_s = 2\n")
-    approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
+    add_held(home, approver, "held", 600)
+    add_held(home, approver, "soon", 1)
     before = upstream.effects
-    taken_back, kept = home.asked("held"), home.asked("held")
+    taken_back, kept = home.asked("held"), home.asked("soon")
 
     decided = [approver.decide(home, question["approval_id"]) for question in (taken_back, kept)]
     cancelled = home.agent.request("POST", f"/v1/action-approvals/{taken_back['approval_id']}/cancel")
@@ -499,20 +507,20 @@ def test_a_run_that_is_held_can_be_cancelled_and_else_begins_by_itself(
 
 def test_a_held_run_survives_the_daemon(own_home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
     """Killed while it holds one: after the vault is open again it begins when its time has come, once."""
-    text = probe_action("effect", name="held", gated=True).replace("[approval]\n", "[approval]\nundo_window_s = 4\n")
-    approver.agree(own_home, own_home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
+    add_held(own_home, approver, "held", 600)
     before = upstream.effects
     question = own_home.asked("held")
     held = approver.decide(own_home, question["approval_id"]).body["held_until"]
     said = own_home.must("GET", f"/v1/action-approvals/{question['approval_id']}/result")["held_until"]
     own_home.kill()
 
-    own_home.unlock()
-    result = own_home.result(question, wait=30)
+    with skewed_daemon(own_home.path, 597.0):  # by whose clock it is nearly time
+        own_home.unlock()
+        result = own_home.result(question, wait=30)
+        (started,) = [event for event in own_home.events(question["audit_id"]) if event["type"] == "run.started"]
 
     assert result["status"] == "completed"
     assert upstream.effects == before + 1
-    (started,) = [event for event in own_home.events(question["audit_id"]) if event["type"] == "run.started"]
     assert said[: len(held) - 1] == held[:-1]
     assert started["at"] >= held[:-1]
 
@@ -531,10 +539,9 @@ def test_what_was_taken_back_while_the_vault_was_locked_stays_so(
     own_home: DaemonHome, approver: Approver, upstream: CountingServer
 ) -> None:
     """Locked by somebody else in the moment in which it can be cancelled, and set back in the ledger afterwards."""
-    text = probe_action("effect", "path:string?", name="held", gated=True)
-    text = text.replace("[approval]\n", "[approval]\nundo_window_s = 3\n")
-    approver.agree(own_home, own_home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
-    question, other = own_home.asked("held"), own_home.asked("held")
+    add_held(own_home, approver, "held", 600)
+    add_held(own_home, approver, "soon", 2)
+    question, other = own_home.asked("held"), own_home.asked("soon")
     before = upstream.effects
     for one in (question, other):
         approver.decide(own_home, one["approval_id"])
