@@ -225,4 +225,5 @@ def test_a_wrong_password_is_said_once_and_not_tried_again(office: Office) -> No
 
     assert failed.body["error"]["class"] == again.body["error"]["class"] == "binding_failed", (failed.body, again.body)
     assert right.status == 200, right.body
+    wait_until(lambda: "auth failed" in office.dovecot.log(), "Dovecot writes down the first")
     assert office.dovecot.log().count("auth failed") == 1, office.dovecot.log()

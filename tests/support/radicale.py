@@ -48,6 +48,7 @@ class RadicaleServer:
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._has_ended = False
+        self._marks = 0
 
     @property
     def url(self) -> str:
@@ -137,8 +138,13 @@ class RadicaleServer:
         return re.findall(r"Failed login attempt from .*?: '([^']*)'", self.log())
 
     def requests(self) -> list[tuple[str, str]]:
-        """Method and path of every request, in order, by its own log."""
-        return re.findall(r"(\w+) request for '([^']*)' received", self.log())
+        """Method and path of every request that it has answered by now, in order, by its own log."""
+        self._marks += 1
+        mark = f"/mark-{self._marks}"
+        self.request("GET", mark)
+        self.wait_for_log(f"GET request for '{mark}' received")  # and so is what came before, by the thread that reads
+        found = re.findall(r"(\w+) request for '([^']*)' received", self.log())
+        return [(method, path) for method, path in found if not path.startswith("/mark-")]
 
     def log(self) -> str:
         """Everything it has written to its log so far."""
