@@ -34,7 +34,7 @@ SECRET = PASSWORD.encode()
 NEEDLE = "a-word-that-is-in-one-message-only"
 OPERATIONS = {
     "send": ("subject:string", "to:string", "start:boolean?"),
-    "read_imap": ("start:boolean?", "linger_s:integer?"),
+    "read_imap": ("start:boolean?", "until:string?"),
     "read_pop3": ("start:boolean?",),
 }
 
@@ -132,7 +132,7 @@ def test_the_password_is_in_no_jail_no_file_and_no_answer(account: Account) -> N
     """Looked for while the stream is open; the mailbox's words are there, so the memory that was looked at is the right one."""
     account.dovecot.deliver("mira", f"Subject: x\r\n\r\n{NEEDLE}\r\n".encode())
     told: list[Any] = []
-    reading = threading.Thread(target=lambda: told.append(account.done("read_imap", linger_s=3)))
+    reading = threading.Thread(target=lambda: told.append(account.done("read_imap", until="enough")))
     reading.start()
     found: dict[int, bytes] = {}
 
@@ -149,6 +149,7 @@ def test_the_password_is_in_no_jail_no_file_and_no_answer(account: Account) -> N
         return bool(found)
 
     wait_until(is_in_a_jail, "a jail has the message")
+    account.dovecot.deliver("mira", b"Subject: enough\r\n\r\nx\r\n")
     reading.join(30)
     for memory in found.values():
         assert find(memory, SECRET, b"\0mira\0" + SECRET) == []
@@ -179,6 +180,7 @@ def test_a_wrong_password_is_a_binding_failure_and_is_tried_once(account: Accoun
         first, second = account.failed("read_imap"), account.failed("read_imap")
         assert (first["class"], second["class"]) == ("binding_failed", "binding_failed")
         assert first["details"]["reason"] == "refused_credential"
+        wait_until(lambda: account.dovecot.log().count("auth failed") > before, "Dovecot writes down the first")
         assert account.dovecot.log().count("auth failed") == before + 1
         assert "wrong-password" not in str((first, second))
     finally:

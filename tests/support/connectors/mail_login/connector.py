@@ -27,8 +27,8 @@ def send(subject: str, to: str, start: bool = False):
 
 
 @op
-def read_imap(start: bool = False, linger_s: int = 0):
-    """All subjects; and then the message is kept in memory for a while."""
+def read_imap(start: bool = False, until: str = ""):
+    """All messages; and then they are kept in memory until one comes with the subject `until`."""
     client = (imaplib.IMAP4 if start else imaplib.IMAP4_SSL)(*_at("imap"), timeout=10)
     if start:
         client.starttls()
@@ -36,7 +36,9 @@ def read_imap(start: bool = False, linger_s: int = 0):
     client.select()
     numbers = client.search(None, "ALL")[1][0].split()
     found = [client.fetch(number.decode(), "(RFC822)")[1][0][1].decode() for number in numbers]
-    time.sleep(linger_s)
+    while until and client.search(None, "SUBJECT", until)[1] in ([b""], [None]):
+        time.sleep(0.05)
+        client.noop()
     client.logout()
     return found
 
