@@ -42,10 +42,10 @@ def upstream() -> Iterator[CountingServer]:
 
 @pytest.fixture(scope="module")
 def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A daemon whose vault is open and whose probe connector is bound."""
+    """A daemon whose vault is open and whose probe connector is bound, and has the time for which it is looked into."""
     with daemon_home() as made:
         made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.install_probe(f"localhost:{upstream.port}")
+        made.install_probe(f"localhost:{upstream.port}", timeout_s=120)
         made.unlock(SECRET.encode())
         made.bind_probe()
         made.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
@@ -70,6 +70,7 @@ def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: Daemon
     for process in below:
         attack.denied(f"in the memory of process {process.ppid()} → {process.pid}", [], _found_in(process.pid))
     attack.control("the daemon has it", True, bool(_found_in(daemon.pid)))
+    attack.control("the request waits still", "running", home.must("GET", f"/v1/runs/{asked.body['run_id']}")["status"])
 
 
 def test_no_file_of_the_home_holds_it_in_the_clear(attack: Attack, home: DaemonHome, upstream: CountingServer) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
@@ -28,7 +25,6 @@ _RUNS: Final = 32
 _QUESTIONS: Final = 400
 """Of 800, what a session gets that asks alone."""
 _DEADLINE_S: Final = 60.0
-_PROBE: Final = Path(__file__).parents[1] / "support" / "connectors" / "probe"
 _AGENT: Final = """
 import json, os, sys
 from pathlib import Path
@@ -156,13 +152,9 @@ class Agent:
 @contextlib.contextmanager
 def waiting_home() -> Iterator[tuple[DaemonHome, Gate]]:
     """A home with `hold` (a run that goes on until its gate is opened), `give-back`, and `ask-first` and `ask-hold` that ask."""
-    with Gate() as gate, daemon_home() as home, tempfile.TemporaryDirectory() as folder:
-        source = Path(shutil.copytree(_PROBE, Path(folder, "probe")))
-        manifest = (source / "manifest.toml").read_text(encoding="utf-8")
-        (source / "manifest.toml").write_text(manifest.replace("timeout_s = 10", "timeout_s = 120"), encoding="utf-8")
+    with Gate() as gate, daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{gate.port}"]\n')
-        home.ask("GET", "/healthz")
-        home.install(source, f"localhost:{gate.port}")
+        home.install_probe(f"localhost:{gate.port}", timeout_s=120)
         home.unlock()
         home.bind_probe()
         home.add_probe_action("give_back", "text:string")

@@ -167,10 +167,10 @@ class DaemonHome:
         installed: dict[str, Any] = self.must("POST", "/v1/connectors", {"path": str(archive)})
         return installed
 
-    def install_probe(self, host: str = "localhost:1") -> None:
-        """The probe connector of tests/support/connectors, granted one host."""
+    def install_probe(self, host: str = "localhost:1", timeout_s: int = 10) -> None:
+        """The probe connector of tests/support/connectors, granted one host and so many seconds for a step."""
         self.ask("GET", "/healthz")  # makes the home
-        self._install(other_probe(host))
+        self._install(other_probe(host, timeout_s))
 
     def add_probe_action(
         self,
@@ -258,9 +258,14 @@ def asking_home() -> Iterator[DaemonHome]:
 
 
 @functools.cache
-def other_probe(host: str) -> bytes:
+def other_probe(host: str, timeout_s: int = 10) -> bytes:
     """An archive of the probe connector granted another host: the same version, other bytes. Built once for each."""
-    return build(_PROBE_SOURCE, [HostPort.parse(host)]).archive
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(shutil.copytree(_PROBE_SOURCE, Path(folder, "probe")))
+        manifest = (source / "manifest.toml").read_text(encoding="utf-8")
+        given = manifest.replace("timeout_s = 10", f"timeout_s = {timeout_s}")
+        (source / "manifest.toml").write_text(given, encoding="utf-8")
+        return build(source, [HostPort.parse(host)]).archive
 
 
 def probe_action(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import http.server
 import threading
-from typing import Self
+from typing import Final, Self
 
 __all__ = ["CountingServer"]
+
+_HELD_S: Final = 120.0
+"""How long a request goes without its answer, where the server does not end before."""
 
 
 class CountingServer:
@@ -39,7 +42,7 @@ class CountingServer:
             def do_GET(self) -> None:
                 outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
                 if self.path.partition("?")[0] == "/slow":
-                    release.wait(30)
+                    release.wait(_HELD_S)
                 if self.path == "/big":
                     self._answer(200, bytes(32 << 20))
                     return
@@ -57,7 +60,7 @@ class CountingServer:
                 with counting:
                     outer.effects += 1
                 if outer.keeps_waiting:
-                    release.wait(30)
+                    release.wait(_HELD_S)
                 self._answer(200, b"done")
 
             def _answer(self, status: int, body: bytes) -> None:
