@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -439,16 +440,23 @@ async def test_one_beyond_the_handful_is_counted_too(desk: Desk, tmp_path: Path)
     assert desk.texts[HANDFUL:] == [("And 1 more waits", "aileron approval list"), ("Claude asks: send-mail", last)]
 
 
-async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(desk: Desk, tmp_path: Path) -> None:
+async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A flood, a few more, and after the round single questions again: nothing is told twice, nothing is forgotten."""
-    async with notifying(
-        desk.environment, tmp_path, NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=2.0)
-    ) as notifier:
+    pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=30.0)
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    async with notifying(desk.environment, tmp_path, pace) as notifier:
         for number in range(HANDFUL + 2):
             notifier.asked(f"apr-{number}", "send-mail", "action")
         await desk.wait_shown(HANDFUL + 1)
+        await desk.wait_ended()
         for number in range(10):
             notifier.asked(f"apr-more-{number}", "send-mail", "action")
+        await give_turns()
+        assert len(desk.shown) == HANDFUL + 1
+        monkeypatch.setattr(loop, "time", lambda: now() + pace.round_s)
         await desk.wait_shown(HANDFUL + 2)
         notifier.asked("apr-last", "send-mail", "action")
         await desk.wait_shown(HANDFUL + 3)
