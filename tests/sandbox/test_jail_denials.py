@@ -185,12 +185,17 @@ def test_names_that_are_not_there_leave_nothing_behind(jailed: Jailed, free: Fre
     """
     if not Path(directory).is_dir() or not _missing_names():
         pytest.skip("no such directory here, or a kernel that does not count them")
-    before = _missing_names()
-    assert jailed("miss", directory, 20_000).report == {"loot": 20_000}
-    left_by_jail = _missing_names() - before
-    before = _missing_names()
-    assert free("miss", directory, 20_000) == {"loot": 20_000}
-    left_freely = _missing_names() - before
+    for _attempt in range(
+        3
+    ):  # of the whole machine: another program may ask for as many, or take a tree away, meanwhile
+        before = _missing_names()
+        assert jailed("miss", directory, 20_000).report == {"loot": 20_000}
+        left_by_jail = _missing_names() - before
+        before = _missing_names()
+        assert free("miss", directory, 20_000) == {"loot": 20_000}
+        left_freely = _missing_names() - before
+        if left_by_jail < 10_000 < left_freely:
+            break
 
     assert left_by_jail < 10_000  # of other programs of the machine, some hundreds
     assert left_freely > 10_000
