@@ -9,7 +9,7 @@ from typing import Final, Self
 __all__ = ["CountingServer"]
 
 _HELD_S: Final = 120.0
-"""How long a request goes without its answer, where the server does not end before."""
+"""The longest that a request goes without its answer: as long as any connector of a test has."""
 
 
 class CountingServer:
