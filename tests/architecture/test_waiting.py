@@ -36,7 +36,6 @@ SLEEPS: Final = {
     "tests/egress/test_egress_budget.py": (1, "an upload that drips"),
     "tests/egress/test_egress_hostile.py": (1, "work that does not give way"),
     "tests/faults/kills.py": (1, "a moment at random, which is what is tested"),
-    "tests/faults/test_killed_while_the_service_works.py": (1, "a moment in the middle of what others do"),
     # A time that another process measures, and tells nobody of.
     "tests/attacks/same_user/fullscreen.py": (1, "a key of the console is dead when something has come up"),
     "tests/browser/test_attacks_on_the_page.py": (1, "a browser updates a worker after some seconds without requests"),

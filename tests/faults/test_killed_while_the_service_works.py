@@ -6,12 +6,14 @@ to look; the same again is refused with the run that may have done it, until som
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 from tests.cli.command import Command, Said
@@ -32,11 +34,15 @@ class World(NamedTuple):
     upstream: CountingServer
     aileron: Command
 
-    def killed(self, process: subprocess.Popen[str], *, after_s: float = 0.0) -> Said:
-        """The daemon is killed once one more effect has happened and `after_s` are over; what the command then says."""
+    def killed(self, process: subprocess.Popen[str], *, in_second_request: bool = False) -> Said:
+        """The daemon is killed once one more effect has happened, in that request of the command or in its next one; what the
+        command then says.
+        """
         before = self.upstream.effects
         self.wait_effects(before + 1)
-        time.sleep(after_s)
+        if in_second_request:
+            first = _sockets(process.pid)
+            wait_until(lambda: _waits_beyond(process.pid, first), "the command asks again")
         self.home.kill()
         self.upstream.keeps_waiting = False
         out, err = process.communicate(timeout=30)
@@ -50,6 +56,21 @@ class World(NamedTuple):
         """The daemon runs, its vault is open, and the next effect is one whose answer does not come."""
         self.home.unlock()
         self.upstream.keeps_waiting = True
+
+
+def _sockets(pid: int) -> set[str]:
+    """The sockets of a process, of which a command has one for each request."""
+    folder = f"/proc/{pid}/fd"
+    found: set[str] = set()
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"{folder}/{name}"))
+    return {target for target in found if target.startswith("socket:")}
+
+
+def _waits_beyond(pid: int, earlier: set[str]) -> bool:
+    """Return whether it sleeps, and has another socket than those: it has sent its next request."""
+    return bool(_sockets(pid) - earlier) and psutil.Process(pid).status() == psutil.STATUS_SLEEPING
 
 
 @pytest.fixture
@@ -110,7 +131,7 @@ def test_a_run_that_was_waited_for_is_named_with_its_id(world: World) -> None:
     """Killed after the first answer said that it is running: 8, and the command that shows that run."""
     world.ready()
     with world.aileron.start("run", "effect") as process:
-        said = world.killed(process, after_s=2.5)
+        said = world.killed(process, in_second_request=True)
 
     assert (said.code, said.out) == (8, "")
     (lost,) = set(_RUN.findall(said.err))
