@@ -16,7 +16,7 @@ from aileron.hidden.start import ended
 from aileron.ingress.known import KnownCallers
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
-import aileron.threads  # as long as it may be read
+import aileron.threads, encodings.utf_16_be, psutil  # while they may be read
 from tests.support.waiting import wait_until_async
 
 sessions.LOOK_S = 0.02
