@@ -11,7 +11,9 @@ Rules
   knows. `fg` continues us, we continue the agent, and what it had turned on is turned on again.
 - Nobody is there to continue us (an orphaned group, as of a terminal's first program): the agent goes on at once.
 - A signal that was ignored when we began stays ignored (nohup(1)).
-- The terminal is put back however this ends. What is left when the agent has ended is written, and then the cell is closed.
+- The terminal is put back however this ends.
+- What is left when the agent has ended is written, for as long as its reader takes, as by any program. A signal ends that. A raw
+  terminal, whose keys are no signals, has a time, and so has every reader once we were told to end. What is lost is said.
 
 Source: credentials(7), setpgid(2), signal(7). Not here: the agent without a cell (aileron/launch/start.py), what a cell is.
 """
@@ -46,15 +48,18 @@ __all__ = ["PATIENCE_S", "Ending", "RunningCell", "attend"]
 PATIENCE_S: Final = 10.0
 """After SIGTERM or SIGHUP: what `docker stop` gives."""
 _REST_S: Final = 5.0
-"""For what the agent wrote at its end to be written, while something takes it."""
+"""Time to read what the agent wrote at its end, besides the time in which its reader pauses."""
 _QUIET_S: Final = 0.5
-"""Without a byte, if a stream has no end although nothing is left that could write to it."""
+"""Without a byte to read, if a stream has no end although nothing is left that could write to it."""
+_STALLED_S: Final = 5.0
+"""Time without a byte that a reader takes, where nobody could end the wait by a key, or somebody wants us to end."""
 _SETTLE_S: Final = 0.2
 """For what an agent that stops wrote before that: it has left the alternate screen, say."""
 _PIPE_BUF: Final = 4096
 """What a pipe that is ready takes without blocking, pipe(7)."""
 _HANDED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
 _LAST: Final = (signal.SIGTERM, signal.SIGHUP)
+_ENDING: Final = (signal.SIGINT, signal.SIGQUIT, *_LAST)
 _READABLE: Final = 1  # EPOLLIN
 
 
@@ -143,7 +148,11 @@ class _Attendance:
         self._ending: Ending | None = None
         self._is_closing = False
         self._undo = contextlib.ExitStack()
-        self._outputs: list[Pump] = []
+        self._shown: list[Pump] = []
+        """The pump that writes to the terminal, if there is one; `_piped` are all others for output."""
+        self._piped: list[Pump] = []
+        self._at_terminal = contextlib.ExitStack()
+        self._undo.callback(self._at_terminal.close)
         self._terminal = self._undo_close(Terminal.maybe(streams))
         if self._terminal is not None and cell.terminal is not None:
             self._terminal.copy_to(cell.terminal)
@@ -175,9 +184,10 @@ class _Attendance:
         os.set_blocking(theirs, False)
         master = self._end(os.dup(theirs))
         ours = End(self._loop, terminal.descriptor)
-        self._undo.callback(ours.on_readable, None)
-        self._undo.callback(ours.on_writable, None)
-        self._outputs.append(Pump(self._loop, master, ours, self._forget_output, through=self._filter.feed))
+        self._at_terminal.callback(ours.on_readable, None)
+        self._at_terminal.callback(ours.on_writable, None)
+        self._at_terminal.callback(master.close)
+        self._shown.append(Pump(self._loop, master, ours, self._forget_output, through=self._filter.feed))
         if terminal.is_input:
             Pump(self._loop, ours, master, lambda _: None)
 
@@ -191,7 +201,7 @@ class _Attendance:
         if number == 0:
             Pump(self._loop, outside, inside, lambda _: inside.close())
         else:
-            self._outputs.append(Pump(self._loop, inside, outside, lambda _: inside.close()))
+            self._piped.append(Pump(self._loop, inside, outside, lambda _: inside.close()))
 
     def _end(self, descriptor: int) -> End:
         os.set_blocking(descriptor, False)
@@ -220,19 +230,25 @@ class _Attendance:
 
     def run(self, relays: Relays) -> Ending:
         """As `attend` says."""
-        with _Signals(self._loop) as signals, self._raw_terminal():
-            self._loop.watch(self._cell.control, _READABLE, lambda _: None)
-            self._cell.begin()
-            while self._ending is None:
-                self._loop.turn()
-                for number in signals.taken():
-                    self._signalled(number)
-                while self._ending is None and (event := self._cell.event()) is not None:
-                    self._happened(event, signals)
-            self._loop.watch(self._cell.control, 0, lambda _: None)
-            relays.close()  # before the listeners are
-            self._cell.close()
-            self._write_rest()
+        with _Signals(self._loop) as signals:
+            with self._raw_terminal():
+                ending = self._until_ended(signals)
+                self._loop.watch(self._cell.control, 0, lambda _: None)
+                relays.close()  # before the listeners are
+                self._cell.close()
+                ending = self._write_rest(self._shown, ending, signals)
+                self._at_terminal.close()
+            return self._write_rest(self._piped, ending, signals)  # with the terminal as it was: Ctrl-C is a signal
+
+    def _until_ended(self, signals: _Signals) -> Ending:
+        self._loop.watch(self._cell.control, _READABLE, lambda _: None)
+        self._cell.begin()
+        while self._ending is None:
+            self._loop.turn()
+            for number in signals.taken():
+                self._signalled(number)
+            while self._ending is None and (event := self._cell.event()) is not None:
+                self._happened(event, signals)
         return self._ending
 
     @contextlib.contextmanager
@@ -299,20 +315,40 @@ class _Attendance:
         while moved != (moved := self._moved()) and time.monotonic() < until:
             self._loop.turn(0.01)
 
-    def _write_rest(self) -> None:
-        """To the end of every stream, for as long as something goes on."""
-        until = time.monotonic() + _REST_S
-        moved, quiet_since = -1, time.monotonic()
-        while not all(pump.is_over for pump in self._outputs):
+    def _write_rest(self, outputs: list[Pump], ending: Ending, signals: _Signals) -> Ending:
+        """Write to the end of these streams, and return the ending, which is another if something was lost."""
+        read_s, moved, moved_at = 0.0, self._moved(), time.monotonic()
+        while not all(pump.is_over for pump in outputs):
+            begun = time.monotonic()
             self._loop.turn(0.05)
             now = time.monotonic()
             if moved != (moved := self._moved()):
-                quiet_since = now
-            if now >= until or now - quiet_since >= _QUIET_S:
-                return
+                moved_at = now
+            quiet_s = now - moved_at
+            if any(pump.is_held_up for pump in outputs):
+                if lost := self._maybe_lost(outputs, ending, signals, quiet_s):
+                    return lost
+                continue
+            read_s += now - begun
+            if quiet_s >= _QUIET_S or read_s >= _REST_S:
+                break
+        return ending
+
+    def _maybe_lost(self, outputs: list[Pump], ending: Ending, signals: _Signals, quiet_s: float) -> Ending | None:
+        """The ending if a reader that pauses is not waited for any more; None while it is."""
+        for number in signals.taken():
+            if number in _ENDING:
+                return Ending(None, number, f"{signal.Signals(number).name} before all of its output was read")
+            if number == signal.SIGTSTP:
+                signals.stop_us(is_by_key=False)
+        is_raw = outputs is self._shown and self._terminal is not None and self._terminal.is_input
+        if quiet_s < _STALLED_S or not (is_raw or self._is_closing):
+            return None
+        why = f"the rest of its output is lost, of which nothing was read for {_STALLED_S:g} s"
+        return msgspec.structs.replace(ending, code=None if ending.code is None else ending.code or 1, why=why)
 
     def _moved(self) -> int:
-        return sum(pump.moved for pump in self._outputs)
+        return sum(pump.moved for pump in (*self._shown, *self._piped))
 
 
 def _taken_over(theirs: int) -> int:

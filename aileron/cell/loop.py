@@ -222,6 +222,11 @@ class Pump:
         else:
             source.on_readable(self._read)
 
+    @property
+    def is_held_up(self) -> bool:
+        """Return whether the sink has not taken yet what was read."""
+        return bool(self._left)
+
     def _read(self) -> None:
         try:
             count = self._source.read(self._buffer)

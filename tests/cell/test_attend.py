@@ -13,12 +13,14 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.attended import agent, attended
 from tests.support.ports import reserve_ports
 from tests.support.raw_terminal import RawTerminal
 from tests.support.tmux import Tmux
+from tests.support.waiting import unread, wait_still, wait_until
 
 pytestmark = pytest.mark.jail
 
@@ -80,6 +82,27 @@ def test_an_agent_whose_reader_is_gone_gets_sigpipe() -> None:
         assert process.stdout.read(2) == b"y\n"
         process.stdout.close()
         assert process.wait(DEADLINE_S) == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("way", ["is read", "is interrupted"])
+def test_a_reader_that_pauses_is_waited_for(way: str) -> None:
+    """Beyond the agent's end, to its last byte; whoever would not wait says so with Ctrl-C, and is told what that costs."""
+    words = attended("/usr/bin/head", "-c", "100000", "/dev/zero")  # two pipes are 128 KiB: it ends unread
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        full, children = process.stdout.fileno(), psutil.Process(process.pid).children
+        wait_until(lambda: unread(full) == 65536 and not children(), "the cell is closed, and its output waits")
+        if way == "is read":
+            assert wait_still(process.poll, "it waits for its reader", for_s=0.7) is None
+        else:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(DEADLINE_S) == 128 + signal.SIGINT
+        out, err = process.communicate(timeout=DEADLINE_S)
+
+    if way == "is read":
+        assert (process.returncode, len(out), err) == (0, 100_000, b"")
+    else:
+        assert err == b"attended: SIGINT before all of its output was read\n"
 
 
 def test_an_agent_that_a_signal_ends_is_counted_as_shells_count() -> None:
