@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import os
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from aileron.config import MAX_CONFIG_BYTES
 from tests.support.approver import Approver
+from tests.support.descriptors import at_most
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
+DEADLINE_S = 30.0
 
 
 @pytest.fixture
@@ -36,6 +43,13 @@ def allowed(upstream: CountingServer, key: str = "private_plain") -> str:
 def with_port(home: DaemonHome, text: str) -> str:
     """The same with the port that the daemon keeps there."""
     return f"[daemon]\nport = {home.must('GET', '/v1/status')['web'].rpartition(':')[2]}\n{text}"
+
+
+def status_over(caller: http.client.HTTPConnection) -> dict[str, Any]:
+    """The status, asked for on a connection that stays open."""
+    caller.request("GET", "/v1/status")
+    found: dict[str, Any] = json.loads(caller.getresponse().read())
+    return found
 
 
 def test_a_setting_is_in_force_for_the_next_run(own_home: DaemonHome, upstream: CountingServer) -> None:
@@ -98,6 +112,30 @@ def test_a_file_that_would_hold_the_daemon_is_refused(own_home: DaemonHome) -> N
     assert "is not a regular file" in waits
     assert "is larger than 1 MiB" in is_long
     assert own_home.must("GET", "/v1/status")["settings_problem"] is None
+
+
+def test_a_file_that_could_not_be_opened_is_taken_up_later(own_home: DaemonHome) -> None:
+    """Neither it nor the certificates that it names change meanwhile: what was lacking is a descriptor, and then a file."""
+    pid, certificates = own_home.daemon_pid, own_home.path / "certificates.pem"
+    assert pid is not None
+    log = own_home.path / "logs" / "daemon.log"
+    with contextlib.closing(http.client.HTTPConnection("localhost", timeout=DEADLINE_S)) as caller:
+        caller.sock = socket.socket(socket.AF_UNIX)
+        caller.sock.connect(str(own_home.path / "run" / "operator.sock"))
+        status_over(caller)  # it is accepted, and has its descriptor
+        changed = with_port(own_home, f'[egress]\nca_file = "{certificates}"\n{_CELL.format(jail="true")}')
+        with at_most(pid, 3):
+            own_home.configure(changed)
+            status_over(caller)  # looks at the file first; the rest of it takes descriptors, too
+        without_certificates = status_over(caller)
+        certificates.touch()
+        after = status_over(caller)
+
+    assert "config.toml: cannot be read: Too many open files" in log.read_text()
+    assert "No such file" in without_certificates["settings_problem"]
+    assert without_certificates["launch"]["jail"] is None
+    assert (after["settings_problem"], after["launch"]["jail"]) == (None, True)
+    assert own_home.daemon_pid == pid
 
 
 def test_where_somebody_signs_a_setting_waits_for_their_yes(upstream: CountingServer) -> None:

@@ -4,9 +4,11 @@ Runs in the daemon. The file is anybody's of the same user. Where an approver ex
 was agreed to last, and the difference is a question; all else, and all of it where nobody signs, is in force at once.
 
 Rules
-- A file that cannot be read changes nothing: what was in force stays, and `problem` says why.
+- A file that cannot be read changes nothing: what was in force stays, and `problem` says why. Every look reads it again: what it
+  lacked may be there by then (a descriptor, the file of a certificate), and no stamp says so.
 - What is built once is not taken up (`AT_START`): it waits for the next start, and `status` says which those are.
-- Whether the file changed is looked at before a run, when the status is asked for, and every LOOK_S. A look is one stat.
+- Whether the file changed is looked at before a run, when the status is asked for, and every LOOK_S. A look is one stat, of
+  a file that was taken up.
 - Whoever uses settings is told by `adopt`, on the event loop, between two of its steps; a run that began goes on with its own.
 
 Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was agreed to
@@ -52,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class SettingsInForce:
-    """One for each daemon. `ask` puts what waits for a person into the queue; `read` is the stamp of where `wanted` is from."""
+    """One for each daemon. `ask` puts what waits for a person into the queue; `read` is the stamp of the file behind `wanted`."""
 
     def __init__(
         self,
@@ -103,23 +105,24 @@ class SettingsInForce:
         return msgspec.structs.replace(now, jail=jail), None
 
     async def look(self) -> None:
-        """Take the file up if it is another than was read last. Raises nothing."""
-        if files.stamp(self._path, follow_symlinks=True) == self._read:
+        """Take the file up if it is another than was taken up last. Raises nothing."""
+        if files.stamp(self._path, follow_symlinks=True) == self._read and self.problem is None:
             return
         async with self._looking:
             read = files.stamp(self._path, follow_symlinks=True)
-            if read == self._read:
+            if read == self._read and self.problem is None:
                 return
-            before, self._read = self._read, read  # before it is read: what changes meanwhile is looked at again
             try:
                 wanted = await in_thread(load_settings, self._path)
-            except OSError as error:  # no thread for it now: the next look tries again
-                self._read, self.problem = before, f"{self._path} cannot be read now: {error.strerror}"
+            except OSError as error:  # no thread for it now
+                self.problem = f"{self._path} cannot be read now: {error.strerror}"
                 return
             except AileronError as error:
+                if self.problem != error.failure.message:  # once, and not at every look
+                    _log.error("config.toml was changed and is not in force: %s", error)
                 self.problem = error.failure.message
-                _log.error("config.toml was changed and is not in force: %s", error)
                 return
+            self._read = read  # from before it was read: what changed meanwhile is looked at again
             self.problem = None
             self._wanted = msgspec.structs.replace(wanted, daemon_port=wanted.daemon_port or self._now.daemon_port)
             agreed = self._now.consented() if self._approver.is_hinted else None
