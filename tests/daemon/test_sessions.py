@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -123,6 +124,25 @@ def test_the_token_of_a_session_that_ended_opens_nothing(home: DaemonHome) -> No
     assert ask(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
     assert home.decide({**question, "digest": digest_of(home, question)}, "approve").status == 200
     assert home.result(question)["status"] == "completed"
+
+
+def test_an_end_that_could_not_be_recorded_is_recorded_later(home: DaemonHome) -> None:
+    """The token is refused from the first try. The row, which makes that so for the next daemon, is written by the second."""
+    session, other = begin(home), begin(home)
+    pid = home.daemon_pid
+    assert pid is not None
+    usual = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, usual[1]))  # as a full disk: nothing is written
+    try:
+        failed = home.ask("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 3})
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, usual)
+    refused = ask(home, session["token"], "GET", "/v1/actions")
+    ended = home.must("POST", f"/v1/sessions/{session['id']}/end", {})
+
+    assert failed.body["error"]["class"] == "internal_error"
+    assert (refused.status, ask(home, other["token"], "GET", "/v1/actions").status) == (401, 200)
+    assert (ended["status"], ended["reason"], ended["exit_code"]) == ("ended", "ended", 3)
 
 
 def digest_of(home: DaemonHome, question: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ time is over. Tokens are known by their digests alone, and a daemon that starts 
 
 Rules
 - A token that is unknown, ended or expired is refused (`unauthorized`); it never counts as no token.
+- A session that ends is over at once for whoever asks. An end that cannot be recorded is tried again until it is: with the next
+  `end`, and every LOOK_S.
 - A session that began with a process ends with it: a launcher that was killed leaves no token behind that opens anything.
 - At most MAX_OPEN at once, MAX_S long each.
 - What a session asked for goes on when it ends; a person still decides about it.
@@ -183,6 +185,9 @@ class Sessions:
         self._known = known
         self._open: dict[str, _Open] = {}
         """By the digest of its token."""
+        self._ends: dict[str, events.SessionEnded] = {}
+        """Ends that are not on record yet, or not told of, by session."""
+        self._ending = anyio.Lock()
         self._opening = anyio.Lock()
         self._families = Families()
         """By the sessions that have a share of their own and began with a process."""
@@ -236,7 +241,7 @@ class Sessions:
         above_only = tuple(dict.fromkeys(texts for one in above for texts in one.every_only))
         above_folders = tuple(dict.fromkeys(found for one in above for found in one.every_folder if found))
         async with self._opening:
-            if len(self._open) >= MAX_OPEN:
+            if len(self._open) + len(self._ends) >= MAX_OPEN:
                 raise AileronError(
                     FailureClass.BUSY, f"{MAX_OPEN} sessions are open: end one with `aileron sessions end ID`"
                 )
@@ -276,7 +281,8 @@ class Sessions:
     async def end(self, session: str, exit_code: int | None) -> Session:
         """End a session; one that is over stays as it is. AileronError(not_found)."""
         for one in [one for one in self._open.values() if one.id == session]:
-            await self._end(one, "ended", exit_code)
+            self._end(one, "ended", exit_code)
+        await self._record_end(session)
         return await self.show(session)
 
     def session_of(self, token: str) -> str:
@@ -536,18 +542,31 @@ class Sessions:
         self._started = {name: one for name, one in self._started.items() if one.process in there}
         now_us = self._ledger.now_us()
         for one in [one for one in self._open.values() if one.expires_at_us <= now_us]:
-            await self._end(one, "expired", None)
+            self._end(one, "expired", None)
         for one in [one for one in self._open.values() if one.pid is not None]:
             if not await in_thread(_is_alive, one):
-                await self._end(one, "process gone", None)
+                self._end(one, "process gone", None)
+        for session in [*self._ends]:
+            await self._record_end(session)
 
-    async def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:
+    def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:
+        """Let nobody in any more; what follows is `_record_end`."""
         if self._open.pop(one.token_digest, None) is None:
             return  # somebody else was faster
         self._known.discard(one.token_digest.removeprefix(_SHA256))
-        await self._audit.note(events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code))
-        for told in self._told_ended:
-            await told(one.id)
+        self._ends[one.id] = events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code)
+
+    async def _record_end(self, session: str) -> None:
+        """Record that a session is over, if that is not on record yet, and tell of it. AileronError: it is tried again."""
+        async with self._ending:
+            end = self._ends.get(session)
+            if end is None:
+                return
+            if await self._ledger.read(lambda look: _end_of(look, session)) is None:  # or the last try was written late
+                await self._audit.note(end)
+            for told in self._told_ended:
+                await told(session)
+            del self._ends[session]
 
 
 def token_shown(fields: list[str]) -> str | None:
