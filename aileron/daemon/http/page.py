@@ -100,7 +100,11 @@ class PageService:
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Peer:
         """Who holds the other end."""
-        found = await anyio.to_thread.run_sync(peer_of, client, server, limiter=self._looking)
+        try:
+            found = await anyio.to_thread.run_sync(peer_of, client, server, limiter=self._looking)
+        except OSError as error:  # nobody is suspected
+            why = f"which program asks cannot be looked up now ({error.strerror}): try again in a moment"
+            raise AileronError(FailureClass.BUSY, why, retriable=True) from error
         if isinstance(found, NoPeer):
             raise daemon_port.Unseen(found.value, is_gone=found is NoPeer.GONE, is_foreign=found is NoPeer.ANOTHER_USER)
         return found

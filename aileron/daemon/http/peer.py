@@ -11,6 +11,8 @@ Rules
 - Exactly one process of our own user, or nobody: a socket that two processes hold, one that no process we may look into holds
   (another user's, one that is not dumpable), and one of another network namespace are not told apart from an attack.
 - A process is its number and its beginning (proc_pid_stat(5), field 22): numbers are used again.
+- A process counts as no holder if it has gone or may not be looked into. Any other error, as without a descriptor, names nobody:
+  the second holder may be the one that was not looked at.
 - A connection that has gone meanwhile is `Gone`: nobody reads the answer, and nobody is suspected.
 - Looked up anew for each request. A connection can be handed on between two of them.
 
@@ -37,6 +39,8 @@ _PROC: Final = Path("/proc")
 _TRIES: Final = 4
 _PAUSE_S: Final = 0.03
 """A browser that starts a process holds everything twice between fork(2) and execve(2), for a millisecond or two."""
+_NOT_SEEN: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
+"""Errors for a process that has gone, or is another user's, or not dumpable: proc_pid_fd(5)."""
 _STARTED: Final = 19  # field 22, counted from the state, which is field 3
 
 
@@ -65,11 +69,11 @@ def variable_of(pid: int, name: str) -> str | None:
     """A variable of the environment that a process was started with, as far as this one may look; None where it has none.
 
     It can have another by now, and whoever starts a process chooses what it gets: that one is there says something, that none is
-    there says nothing.
+    there says nothing. OSError if nobody can look, as without a descriptor.
     """
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:
+    except _NOT_SEEN:
         return None
     wanted = name.encode() + b"="
     found = next((one for one in data.split(b"\0") if one.startswith(wanted)), None)
@@ -79,7 +83,7 @@ def variable_of(pid: int, name: str) -> str | None:
 def peer_of(client: tuple[str, int], server: tuple[str, int]) -> Peer | NoPeer:
     """Who holds the end `client` of the connection to `server`, both (address, port) on loopback. Blocks for some milliseconds.
 
-    ValueError for what is no address.
+    ValueError for what is no address, OSError if nobody can look, as without a descriptor.
     """
     local, remote = spellings_of(*client), spellings_of(*server)
     for _ in range(_TRIES - 1):
@@ -115,23 +119,24 @@ def _end(local: tuple[str, ...], remote: tuple[str, ...]) -> Connection | None:
 def _holders(inode: int) -> Iterator[Peer]:
     """Every process that has a socket of this inode, as far as this one may look."""
     wanted = f"socket:[{inode}]"
-    for entry in os.scandir(_PROC):
-        if entry.name.isdecimal() and _has(entry.path, wanted):
-            found = _process(int(entry.name))
-            if found is not None:
-                yield found
+    with os.scandir(_PROC) as entries:
+        for entry in entries:
+            if entry.name.isdecimal() and _has(entry.path, wanted):
+                found = _process(int(entry.name))
+                if found is not None:
+                    yield found
 
 
 def _has(process: str, wanted: str) -> bool:
     try:
         numbers = os.listdir(f"{process}/fd")
-    except OSError:  # gone, another user's, or not dumpable
+    except _NOT_SEEN:
         return False
     for number in numbers:
         try:
             if os.readlink(f"{process}/fd/{number}") == wanted:
                 return True
-        except OSError:  # closed meanwhile
+        except _NOT_SEEN:  # closed meanwhile
             continue
     return False
 
@@ -139,7 +144,7 @@ def _has(process: str, wanted: str) -> bool:
 def _process(pid: int) -> Peer | None:
     try:
         line = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
+    except _NOT_SEEN:
         return None
     name, _, rest = line.partition(b"(")[2].rpartition(b") ")
     return Peer(pid, int(rest.split()[_STARTED]), name.decode("utf-8", "replace"))
