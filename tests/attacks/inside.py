@@ -123,7 +123,7 @@ def told(seen: Seen) -> Any:
         return seen.report.get("errno", seen.report.get("loot"))
     match seen.ending:
         case Signalled():
-            return seen.ending.signal.name
+            return seen.ending.name
         case OverLimit():
             return f"over {seen.ending.limit}"
         case NetworkAttempt():
