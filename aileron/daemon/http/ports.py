@@ -12,7 +12,7 @@ Source: ip(7), ipv6(7). Not here: who may ask there, and what is answered (liste
 from __future__ import annotations
 
 import errno
-import secrets
+import random
 import socket
 import time
 from typing import Final
@@ -50,7 +50,7 @@ def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
                 "-ltnp` shows it), or remove daemon.port from config.toml to get a new one",
             ) from error
     for _ in range(_TRIES):
-        candidate = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
+        candidate = random.SystemRandom().randint(_FIRST_PORT, _LAST_PORT)  # `secrets` imports HMAC, too
         try:
             return candidate, _listeners(candidate)
         except OSError as error:
