@@ -22,6 +22,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 import pytest
+from starlette.types import ASGIApp
 
 from aileron.daemon.http import ingress
 from aileron.daemon.http.cells import OnlyOfCells
@@ -248,8 +249,8 @@ async def test_requests_wait_while_no_descriptor_is_free(
         assert (await _lines(found, 2))[1] == "200"
 
 
-async def test_a_request_of_an_agent_without_a_descriptor_is_told_to_come_again() -> None:
-    """The answer says that nothing was begun."""
+async def _said_by(app: ASGIApp, state: dict[str, Any]) -> list[Any]:
+    """The messages with which it answers a request without a body."""
     said: list[Any] = []
 
     async def receive() -> Any:
@@ -258,26 +259,24 @@ async def test_a_request_of_an_agent_without_a_descriptor_is_told_to_come_again(
     async def send(message: Any) -> None:
         said.append(message)
 
+    await app({"type": "http", "state": state}, receive, send)
+    return said
+
+
+async def test_a_request_of_an_agent_without_a_descriptor_is_told_to_come_again() -> None:
+    """The answer says that nothing was begun."""
     protocol = AgentProtocol(cast("Any", None), cast("Any", None), "0", lambda: None, Path("unused"))
     with at_most(os.getpid(), 3):
-        await protocol.http({"type": "http", "state": {"session": "ses_x"}}, receive, send)
+        said = await _said_by(protocol.http, {"session": "ses_x"})
     assert said[0]["status"] == 429
     assert b"agents cannot be served now" in said[1]["body"]
 
 
 async def test_a_request_from_a_cell_that_cannot_be_told_is_told_to_come_again() -> None:
     """The answer ends the connection, and no caller is put on record as refused."""
-    said: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Any) -> None:
-        said.append(message)
-
     cells = OnlyOfCells(_app, cast("Any", None), cast("Any", None))
     why = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    await cells({"type": "http", "state": {"aileron.peer": why}}, receive, send)
+    said = await _said_by(cells, {"aileron.peer": why})
     assert said[0]["status"] == 429
     assert (b"connection", b"close") in said[0]["headers"]
 
