@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aileron.daemon.http.peer import NoPeer, Peer, peer_of, variable_of
-from tests.support.descriptors import at_most
+from tests.support.descriptors import at_most, room_for
 
 CLIENT = """
 import encodings.idna, os, socket, sys
@@ -97,9 +97,7 @@ def test_a_connection_that_two_processes_hold_is_nobodys(server: socket.socket) 
 def test_a_holder_that_cannot_be_looked_at_is_not_left_out(server: socket.socket) -> None:
     """The list of processes takes the only free descriptor: none of them can be told to hold the connection, or not to."""
     with client(server) as (process, end):
-        free = os.dup(0)
-        os.close(free)
-        with at_most(os.getpid(), free + 1), pytest.raises(OSError, match="Too many open files"):
+        with room_for(1), pytest.raises(OSError, match="Too many open files"):
             peer_of(end, place(server))
         with at_most(os.getpid(), 3), pytest.raises(OSError, match="Too many open files"):
             variable_of(process.pid, "PATH")

@@ -21,7 +21,7 @@ import pytest
 from aileron.logins.keeper import UNUSED_S, Begun, Keeper
 from aileron.logins.messages import MAX_LOGINS, Failed, LoggedIn, Order, Over, Problem
 from aileron.model.login import LoginDetails, LoginTarget
-from tests.support.descriptors import at_most
+from tests.support.descriptors import room_for
 from tests.support.waiting import wait_gone, wait_until_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.jail]
@@ -316,16 +316,6 @@ def test_what_a_process_of_logins_can_do(stage: str) -> None:
             {"unix"} if tried["unix"] == errno.EACCES else set()
         )
     assert done.returncode == (-signal.SIGSYS if stage == "login" else 0)
-
-
-@contextmanager
-def room_for(descriptors: int) -> Iterator[None]:
-    """Let this process open so many descriptors, and no more."""
-    free = [os.dup(0) for _ in range(descriptors)]
-    for descriptor in free:
-        os.close(descriptor)
-    with at_most(os.getpid(), max(free) + 1):
-        yield
 
 
 @needs_root

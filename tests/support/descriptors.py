@@ -9,10 +9,11 @@ Runs in the process of the tests. Source: prlimit(2), RLIMIT_NOFILE, of which on
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from collections.abc import Iterator
 
-__all__ = ["at_most"]
+__all__ = ["at_most", "room_for"]
 
 
 @contextlib.contextmanager
@@ -24,3 +25,13 @@ def at_most(pid: int, descriptors: int) -> Iterator[None]:
         yield
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+@contextlib.contextmanager
+def room_for(descriptors: int) -> Iterator[None]:
+    """Let this process open so many descriptors, and no more."""
+    free = [os.dup(0) for _ in range(descriptors)]
+    for descriptor in free:
+        os.close(descriptor)
+    with at_most(os.getpid(), max(free) + 1):
+        yield
