@@ -28,7 +28,7 @@ __all__ = ["Tmux"]
 
 _DEADLINE_S: Final = 40.0
 _REFUSED: Final = "press the key again"
-"""What the console says of a key that came too early."""
+"""The console says so of a key that came too early."""
 _KEY_S: Final = 0.7
 """Longer than a key of the console is dead."""
 _UNHEARD_S: Final = 5.0
