@@ -6,12 +6,16 @@ Runs on both sides. Not here: what the packets mean.
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import socket
 import struct
 from typing import Final, NamedTuple
 
-__all__ = ["Received", "packet_socket", "received_with"]
+__all__ = ["FULL_PAUSE_S", "Received", "are_free", "packet_socket", "received_with"]
+
+FULL_PAUSE_S: Final = 1.0
+"""Between two looks for a free descriptor: asyncio's servers wait as long."""
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """struct ucred: a process, its user and its group; unix(7)."""
@@ -44,6 +48,20 @@ def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> 
     for one in passed[most:]:  # there was room for them where nobody asked for the sender
         os.close(one)
     return Received(packet, list(passed[:most]), sender)
+
+
+def are_free(count: int, descriptor: int) -> bool:
+    """Tell whether so many more descriptors can be had, by copies of `descriptor` that are closed again.
+
+    Ask before `received_with`: the kernel drops what comes along and finds no number, unix(7).
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            for _ in range(count):
+                held.callback(os.close, os.dup(descriptor))
+        except OSError:
+            return False
+    return True
 
 
 def packet_socket(descriptor: int) -> socket.socket:

@@ -15,11 +15,9 @@ it is started and ended (daemon/http/mcp.py).
 
 from __future__ import annotations
 
-import contextlib
 import encodings.idna  # noqa: F401 - what is not imported now cannot be any more
 import gc
 import logging
-import os
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -31,7 +29,7 @@ from anyio.abc import ByteStream, SocketStream, TaskGroup
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from aileron.hidden.confine import compiled, confine
-from aileron.hidden.packets import received_with
+from aileron.hidden.packets import FULL_PAUSE_S, are_free, received_with
 from aileron.hidden.start import send
 from aileron.ingress.exchange import Exchange, scope_of
 from aileron.mcp.asking import Agent
@@ -63,8 +61,6 @@ _LOOKS: Final = 10
 """At whether anybody uses it, while it rests."""
 _PASSED: Final = 2
 """Descriptors that come with an agent."""
-_FULL_S: Final = 0.2
-"""Between two looks for free ones."""
 _LET_GO_S: Final = 10.0
 """For the daemon to take an answer and close its end: microseconds, unless its event loop is held up."""
 _log = logging.getLogger(__name__)
@@ -211,21 +207,11 @@ async def _wait_room(descriptor: int) -> None:
     Whoever comes meanwhile waits in the socket, for as long as the daemon has them wait.
     """
     is_told = False
-    while not _has_room(descriptor):
+    while not are_free(_PASSED, descriptor):
         if not is_told:
             _log.warning("no more agents can be served until some have gone: out of system resource")
             is_told = True
-        await anyio.sleep(_FULL_S)
-
-
-def _has_room(descriptor: int) -> bool:
-    with contextlib.ExitStack() as held:
-        try:
-            for _ in range(_PASSED):
-                held.callback(os.close, os.dup(descriptor))
-        except OSError:
-            return False
-    return True
+        await anyio.sleep(FULL_PAUSE_S)
 
 
 class _Begun(ByteStream):

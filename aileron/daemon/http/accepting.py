@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import Final
 
 import anyio
 import anyio.lowlevel
 
+from aileron.hidden.packets import FULL_PAUSE_S
+
 __all__ = ["accepted"]
 
-_PAUSE_S: Final = 1.0
-"""After an attempt that found no descriptor: asyncio's servers wait as long."""
 _log = logging.getLogger(__name__)
 
 
@@ -33,7 +32,7 @@ async def accepted(listener: socket.socket, what: str) -> socket.socket:
             await anyio.wait_readable(listener)
         except OSError as error:
             _log.warning("no %s can be accepted: out of system resource (%s)", what, error.strerror)
-            await anyio.sleep(_PAUSE_S)
+            await anyio.sleep(FULL_PAUSE_S)
         else:
             connection.setblocking(False)
             await anyio.lowlevel.cancel_shielded_checkpoint()  # a crowd at the door must not keep the loop to itself

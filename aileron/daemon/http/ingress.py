@@ -28,7 +28,6 @@ import array
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ import anyio.to_thread
 import msgspec
 from starlette.types import ASGIApp
 
-from aileron.hidden.packets import packet_socket, received_with
+from aileron.hidden.packets import FULL_PAUSE_S, are_free, packet_socket, received_with
 from aileron.hidden.start import control_of, ended, execute_program, send, started
 from aileron.ingress.exchange import Exchange, scope_of, unread_thrown_away
 from aileron.ingress.known import SHOWS_SESSION, KnownCallers
@@ -67,8 +66,6 @@ MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
 GRACE_S: Final = 6.0
 """When the daemon stops: ingress gives answers under way five seconds, and ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
-FULL_PAUSE_S: Final = 1.0
-"""Until another attempt where no descriptor is free: asyncio's servers wait as long."""
 _WELL_S: Final = 60.0
 """It ran that long: what ended it is no fault that comes again at once."""
 _AT_ONCE: Final = 16
@@ -206,10 +203,8 @@ class Ingress:
         while True:
             await anyio.wait_readable(ours)
             for _ in range(_AT_ONCE):
-                try:
-                    os.close(os.dup(ours.fileno()))
-                except OSError as error:  # the kernel would drop what comes along, unix(7): it waits in the socket
-                    _log.warning("requests over TCP wait: out of system resource (%s)", error.strerror)
+                if not are_free(1, ours.fileno()):  # it waits in the socket
+                    _log.warning("requests over TCP wait: out of system resource")
                     await anyio.sleep(FULL_PAUSE_S)
                     break
                 try:
