@@ -91,11 +91,11 @@ class DaemonPort(Protocol):
         ...
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
-        """Who holds the end `client` of this connection. Unseen."""
+        """Who holds the end `client` of this connection. Unseen, AileronError(busy)."""
         ...
 
     async def session_of(self, process: Process) -> str | None:
-        """The agent's session that started this process, if one did."""
+        """The agent's session that started this process, if one did. AileronError(busy)."""
         ...
 
     async def open_key(self, passphrase: Secret) -> Key:

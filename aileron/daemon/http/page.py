@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -44,6 +45,7 @@ from aileron.model.preview import Preview
 from aileron.model.secret import Secret
 from aileron.review.decision_flow import UnsignedDecision
 from aileron.review.listed import listed
+from aileron.threads import in_thread
 from aileron.web import daemon_port
 
 __all__ = ["SURFACE", "PageService"]
@@ -100,18 +102,16 @@ class PageService:
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Peer:
         """Who holds the other end."""
-        try:
-            found = await anyio.to_thread.run_sync(peer_of, client, server, limiter=self._looking)
-        except OSError as error:  # nobody is suspected
-            why = f"which program asks cannot be looked up now ({error.strerror}): try again in a moment"
-            raise AileronError(FailureClass.BUSY, why, retriable=True) from error
+        with _looked_up():
+            found = await in_thread(peer_of, client, server, limiter=self._looking)
         if isinstance(found, NoPeer):
             raise daemon_port.Unseen(found.value, is_gone=found is NoPeer.GONE, is_foreign=found is NoPeer.ANOTHER_USER)
         return found
 
     async def session_of(self, process: daemon_port.Process) -> str | None:
         """By its ancestors."""
-        return await anyio.to_thread.run_sync(self._sessions.started_by, process.pid, limiter=self._looking)
+        with _looked_up():
+            return await in_thread(self._sessions.started_by, process.pid, limiter=self._looking)
 
     async def open_key(self, passphrase: Secret) -> keyfile.ApproverKey:
         """The key that the vault names."""
@@ -209,3 +209,13 @@ class PageService:
     async def cancel(self, approval_id: str) -> None:
         """Take back what is held."""
         await self._queue.cancel(approval_id, SURFACE, None)
+
+
+@contextlib.contextmanager
+def _looked_up() -> Iterator[None]:
+    """Look into /proc: what fails for want of a thread or a descriptor is tried again, and nobody is suspected."""
+    try:
+        yield
+    except OSError as error:
+        why = f"which program asks cannot be looked up now ({error.strerror}): try again in a moment"
+        raise AileronError(FailureClass.BUSY, why, retriable=True) from error
