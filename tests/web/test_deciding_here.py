@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -86,7 +87,7 @@ def test_a_wrong_passphrase_is_refused_and_on_record(home: DaemonHome, stranger:
     name, _, attributes = cookie.partition("=")
     assert name == f"aileron-page-{stranger.port}"
     assert attributes.partition("; ")[2] == "HttpOnly; Path=/approvals; SameSite=strict"
-    assert events(home, "page.unlocked")[-1]["program"] == "python"
+    assert events(home, "page.unlocked")[-1]["program"] == Path("/proc/self/comm").read_text().strip()
 
 
 # Deciding
