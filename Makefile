@@ -28,9 +28,7 @@ SERVER_TESTS := tests/egress/test_egress_certificates.py $(addprefix tests/conne
 SERVER_TESTS += tests/elsewhere/test_password_store.py tests/daemon/test_secrets_elsewhere.py \
     tests/cli/test_keep_secrets_elsewhere_page.py $(addprefix tests/egress/test_egress_,tunnel.py tunnel_bytes.py tunnel_clients.py)
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TESTS)
-# On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
-ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
-PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
+PYTEST := $(BIN)/python -m pytest
 # A file at a time to a process for each core; to more where what they do is to wait for disks, deadlines and other processes.
 CORES := $(shell nproc)
 BY_FILE := --shards $(CORES)
@@ -61,7 +59,7 @@ help:
 	@echo "make pages   the tables of keys in docs/reference, from the schemas"
 	@echo "make release the last commit as wheel and sdist, built twice and compared, with SBOM and checksums, in dist/"
 	@echo "make seeded  sixty seeded faults, each of which the tests have to catch (a few minutes)"
-	@echo "make stress  FILE=tests/… twenty times beside two busy processes; without FILE all that ever needed a second try"
+	@echo "make stress  FILE=tests/… twenty times beside two busy processes; without FILE all that ever failed without a fault"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
 setup: $(VENV)/.dev
@@ -136,7 +134,7 @@ pages: $(VENV)/.dev
 release: $(VENV)/.dev
 	PYTHON=$(BIN)/python .ci/release
 
-# What needs a second try here assumes a time, an order or a port: FILE="tests/a.py tests/b.py", or all that ever needed one.
+# What fails here now and then assumes a time, an order or a port: FILE="tests/a.py tests/b.py", or all that ever did.
 stress: $(VENV)/.dev
 	$(BIN)/python -m tests.support.stress $(FILE)
 

@@ -150,11 +150,6 @@ PASSING = "def test_passes(): pass\n"
         (PASSING + "import pytest\n@pytest.mark.skip\ndef test_is_skipped(): pass\n", (), False),
         (PASSING + "def test_other(): pass\n", ("-k", "passes"), False),
         (
-            PASSING + "import itertools\nN = itertools.count()\ndef test_once(): assert next(N)\n",
-            ("--reruns=1",),
-            False,
-        ),
-        (
             PASSING + "from pathlib import Path\ndef test_writes(): Path(__file__).with_name('new').write_text('')\n",
             (),
             False,
@@ -165,7 +160,6 @@ PASSING = "def test_passes(): pass\n"
         "one fails",
         "one is skipped",
         "one is left out",
-        "one is tried twice",
         "an input changes meanwhile",
     ],
 )

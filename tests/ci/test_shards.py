@@ -166,29 +166,3 @@ def test_a_shard_that_is_lost_fails_the_run(run: Run, test: str, expected: str) 
 
     assert status == 1, said
     assert expected in said
-
-
-_FLAKY = """
-import itertools, os, pathlib, time
-COUNT = itertools.count()
-def test_once():
-    there = pathlib.Path(f"{__file__}.{os.getppid()}")
-    there.touch()
-    until = time.monotonic() + 20
-    while len(list(there.parent.glob(f"*.{os.getppid()}"))) < 2:  # the other shard takes the other file
-        assert time.monotonic() < until, "there is no other shard"
-        time.sleep(0.01)
-    assert next(COUNT)
-"""
-"""Fails the first time, as soon as both shards are there."""
-
-
-def test_reruns_are_limited_for_all_shards_together(run: Run) -> None:
-    """Two tests that pass the second time, one in each shard, are within the limit of two, and over that of one."""
-    files = {"test_a.py": _FLAKY, "test_b.py": _FLAKY}
-
-    within = run(files, "--shards=2", "--reruns=1", "--max-suite-reruns=2")
-    over = run(files, "--shards=2", "--reruns=1", "--max-suite-reruns=1")
-
-    assert (within[0], "2 passed, 2 rerun" in within[1]) == (0, True), within[1]
-    assert (over[0], "2 tests were run again, and 1 may be" in over[1]) == (1, True), over[1]

@@ -10,7 +10,7 @@ run of it depends on, its inputs:
 - pyproject.toml, the version of Python, and whether it runs as root.
 
 `--stamp GROUP`, an option of pytest, writes the SHA-256 of them into tests/pinned/passed when all tests of the group passed: none
-was skipped, deselected or tried twice, and no input changed meanwhile. `python -m tests.support.pinned unchanged GROUP` compares.
+was skipped or deselected, and no input changed meanwhile. `python -m tests.support.pinned unchanged GROUP` compares.
 
 Why this is what a group depends on, and what is not: docs/adr/0076-what-runs-when.md.
 """
@@ -39,7 +39,7 @@ _ALWAYS: Final = ("pyproject.toml", "tests/conftest.py")
 _SOURCES: Final = {"tests": "", "aileron": "", "aileron_sandbox": "sandbox", "aileron_connector": "connectors/sdk"}
 """Packages of this repository, and the folders in which they lie."""
 _NOT_READ: Final = {"__pycache__", ".hypothesis"}
-_NOT_PASSED: Final = ("skipped", "deselected", "rerun", "failed", "error")
+_NOT_PASSED: Final = ("skipped", "deselected", "failed", "error")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -198,12 +198,11 @@ class _Shard:
 
 
 class _Watch:
-    """In the first process: shows and counts what the shards report, until all of them have ended."""
+    """In the first process: shows what the shards report, until all of them have ended."""
 
     def __init__(self, session: pytest.Session, shards: list[_Shard], queue: int) -> None:
         self._session, self._config = session, session.config
         self._shards, self._queue = shards, queue
-        self._again = 0
 
     def run(self) -> None:
         """Fail the session where a shard was lost, and stop it where enough tests have failed."""
@@ -238,10 +237,6 @@ class _Watch:
         for data in shard.reports():
             report = self._config.hook.pytest_report_from_serializable(config=self._config, data=data)
             self._config.hook.pytest_runtest_logreport(report=report)
-            self._again += report.outcome == "rerun"
-        allowed = self._config.getoption("max_suite_reruns", None)
-        if allowed is not None and self._again > allowed:
-            self._session.shouldfail = f"{self._again} tests were run again, and {allowed} may be"
         if self._session.shouldfail or self._session.shouldstop:
             for _ in _taken(self._queue):
                 pass

@@ -3,7 +3,7 @@
     python -m tests.support.stress tests/mcp/test_relay_http.py
     python -m tests.support.stress              # every file of SECOND_TRIES
 
-Each file runs TIMES times, by itself and without a second try, on two processors of which BUSY other processes want all. Exit
+Each file runs TIMES times, by itself, on two processors of which BUSY other processes want all. Exit
 status 1 if any run failed; the tests are named, with what they said.
 """
 
@@ -103,7 +103,7 @@ def _failed(file: str) -> list[str]:
 
 
 def main(files: Sequence[str]) -> int:
-    """Stress these files, or all that ever needed a second try."""
+    """Stress these files, or all of SECOND_TRIES."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
     bad: dict[str, list[str]] = {}
     with _busy():
