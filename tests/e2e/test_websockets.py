@@ -36,6 +36,7 @@ OPERATIONS = {
     "library": ("path:string", "key:string?", "subprotocol:string?"),
     "library_iterates": ("path:string",),
     "library_async": ("path:string", "messages:integer?", "subprotocol:string?"),
+    "library_async_breaks": ("path:string",),
     "out_of_turn": ("path:string",),
     "elsewhere": ("url:string",),
 }
@@ -196,6 +197,13 @@ def test_the_asynchronous_library(home: DaemonHome, server: tuple[WebSocketServe
     assert (refused["status"], refused["body"]) == (403, "no: " + "*" * len(SECRET))
     closing = path_to("close", "?code=4001&reason=later&")[0]
     assert done(home, "library_async", path=closing) == {"code": 4001, "reason": "later"}
+
+
+def test_what_the_asynchronous_library_breaks_ends_at_once(home: DaemonHome) -> None:
+    """What it wrote is no frame, so nothing that follows could be understood: its client hears that and does not wait."""
+    error = failed(home, "library_async_breaks", path=path_to("echo")[0])
+    assert error["class"] == "connector_runtime_error"
+    assert "ConnectionClosedError: " in error["message"]
 
 
 def test_what_was_never_granted_ends_the_invocation(

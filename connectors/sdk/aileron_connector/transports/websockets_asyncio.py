@@ -90,6 +90,8 @@ class _Transport(asyncio.Transport):
             else:
                 self._ask(event)
         self._flush()
+        if self._server.parser_exc is not None:  # as a server does: nothing that follows can be understood
+            self._end(self._server.parser_exc)
 
     def writelines(self, list_of_data: Any) -> None:
         for data in list_of_data:
@@ -167,7 +169,7 @@ class _Transport(asyncio.Transport):
                 await self._decline(request_id, first.message)
             elif isinstance(first.message, Refused):
                 raise ConnectionError(first.message.error.message) from http.refusal(first.message.error)
-        except ConnectionError as lost:
+        except (ConnectionError, MemoryError) as lost:
             error = lost
         finally:
             self._end(error)

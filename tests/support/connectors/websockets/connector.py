@@ -159,6 +159,21 @@ def library_async(path: str, messages: int = 1, subprotocol: str = ""):
 
 
 @op
+def library_async_breaks(path: str):
+    """Write what is no frame below the library's asynchronous client, and wait for a message."""
+    import asyncio
+
+    from websockets.asyncio.client import connect
+
+    async def one():
+        async with connect(url_of(path)) as client:
+            client.transport.write(b"\xff" * 6)
+            await client.recv()
+
+    asyncio.run(one())
+
+
+@op
 def out_of_turn(path: str):
     """A message before it is open."""
     conversation = loop.current()
