@@ -29,6 +29,10 @@ _SHARE: Final = 0.25
 """Of the loop's time for one connector's frames: four that flood leave as much as one that computes would."""
 _AHEAD_S: Final = 0.005
 """Spent before anybody is made to wait: 200 small frames in a row, or 50 MB in large ones, are no flood."""
+_MOST_S: Final = 0.1
+"""Of one frame: the dearest takes 80 ms to decode. Where the clock says more, this process had to wait for a processor meanwhile,
+and the connector is not made to wait four times as long for that.
+"""
 _FRAME_S: Final = 20e-6
 """What a frame costs beside its decoding: the session, and what is done about it (measured: 5 to 30 µs)."""
 
@@ -41,8 +45,8 @@ class Share:
         self._at = now
 
     def pause_s(self, now: float, spent_s: float) -> float:
-        """Note that `spent_s` more were spent; how long to do nothing now. 0 for whoever keeps to the share."""
-        self._owed = max(0.0, self._owed - (now - self._at) * _SHARE) + spent_s
+        """Note that `spent_s` more were spent, on one frame; how long to do nothing now. 0 for whoever keeps to the share."""
+        self._owed = max(0.0, self._owed - (now - self._at) * _SHARE) + min(spent_s, _MOST_S)
         self._at = now
         return 0.0 if self._owed <= _AHEAD_S else self._owed / _SHARE
 

@@ -31,6 +31,11 @@ def test_who_takes_more_waits_until_it_was_a_quarter(piece_s: float) -> None:
     assert 0.19 < spent / now <= 0.27
 
 
+def test_whoever_was_read_while_the_machine_stood_still_does_not_pay_for_that() -> None:
+    """Three seconds pass within one frame, which takes none of them: no wait of twelve seconds."""
+    assert Share(0.0).pause_s(3.0, 3.0) <= 0.4
+
+
 @pytest.mark.anyio
 async def test_a_full_pipe_leaves_the_others_their_turn() -> None:
     """A writer that always has another frame ready: whoever else runs on this loop is not kept from it until it ends."""
