@@ -50,7 +50,6 @@ def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> 
             ("give_back", ("text:string?", "number:integer?", "flag:boolean?", "share:number?"), {}),
             ("fetch", ("path:string?", "with_credential:boolean?"), {}),
             ("effect", ("path:string?",), {"gated": True}),
-            ("linger", ("seconds:number?",), {}),
             ("report", ("times:integer", "seconds:number", "message:string?"), {}),
             ("leave", (), {}),
             ("fetch_url", ("url:string",), {}),
@@ -113,9 +112,10 @@ def test_what_a_connector_reports_is_seen_while_it_runs(aileron: Command):
     assert (said.code, rest) == (0, "4\n")
 
 
-def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome):
+def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome, upstream: CountingServer):
     """Told that it goes on, it does, and `audit show` has its end."""
-    said = aileron("run", "linger", "seconds=1", "--wait", "100ms", "--json")
+    with upstream.holding():
+        said = aileron("run", "fetch", "path=/held", "--wait", "100ms", "--json")
 
     assert said.code == 75
     real.must("GET", f"/v1/runs/{said.json['run_id']}?wait=20", wait_s=20)
@@ -212,10 +212,10 @@ def test_names_of_actions_are_completed(aileron: Command):
     assert said.out.split() == ["fetch", "fetch-url"]
 
 
-def test_an_interrupted_run_goes_on(aileron: Command, real: DaemonHome):
+def test_an_interrupted_run_goes_on(aileron: Command, real: DaemonHome, upstream: CountingServer):
     """Ctrl-C after it has begun: 130, and the run completes."""
     since = real.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
-    with aileron.start("run", "linger", "seconds=2") as process:
+    with upstream.holding(), aileron.start("run", "fetch", "path=/held") as process:
         run_id = _run_that_began(real, since)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)

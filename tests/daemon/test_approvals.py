@@ -183,16 +183,18 @@ def test_whoever_asked_may_take_it_back_until_it_begins(home: DaemonHome, gated:
     assert upstream.effects == before
 
 
-def test_what_has_begun_cannot_be_taken_back(home: DaemonHome) -> None:
+def test_what_has_begun_cannot_be_taken_back(home: DaemonHome, upstream: CountingServer) -> None:
     """It is told that it runs, and then that it is over."""
-    home.add_probe_action("linger", "seconds:number?", name="gated-linger", gated=True)
-    question = home.asked("gated-linger", {"seconds": 1.5})
-    home.decide(question, "approve")
+    home.add_probe_action("fetch", "path:string", name="gated-fetch", gated=True)
+    question = home.asked("gated-fetch", {"path": "/held"})
     cancel = f"/v1/action-approvals/{question['approval_id']}/cancel"
-    while home.result(question, 0)["status"] == "approved":
-        pass
+    with upstream.holding():
+        home.decide(question, "approve")
+        while home.result(question, 0)["status"] == "approved":
+            pass
+        running = home.ask("POST", cancel)
 
-    running, result, over = home.ask("POST", cancel), home.result(question), home.ask("POST", cancel)
+    result, over = home.result(question), home.ask("POST", cancel)
 
     assert (said(running), running.body["error"]["details"]) == ((409, "already_decided"), {"status": "running"})
     assert result["status"] == "completed"

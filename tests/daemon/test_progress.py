@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -16,18 +17,29 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import RunStatus
 from aileron.runs.progress import MAX_AMOUNT, MAX_MESSAGE, PERIOD_S, Board, Progress, Reported
 from tests.support.home import DaemonHome, word
+from tests.support.upstream_http import CountingServer
 
 if TYPE_CHECKING:
     from aileron.daemon.runner import Runner
     from aileron.ledger.sqlite import Ledger
 
 pytestmark = pytest.mark.jail
-INPUTS = ("times:integer", "seconds:number", "message:string?")
+INPUTS = ("times:integer", "seconds:number", "message:string?", "path:string?")
 
 
-def watched(home: DaemonHome, args: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What a watcher of one run of `report` is told: the reports, and the end."""
-    run = home.run("report", args, wait=0)
+def watched(
+    home: DaemonHome, upstream: CountingServer, args: dict[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What a watcher of one run of `report` is told: the reports, and the end. It does not end before the first was heard."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(upstream.holding())
+        return _watched(home, args, stack.close)
+
+
+def _watched(
+    home: DaemonHome, args: dict[str, Any], let_go: Callable[[], None]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    run = home.run("report", {**args, "path": "/held"}, wait=0)
     assert run.body["status"] == "running", run.body
     seen: list[dict[str, Any]] = []
     while True:
@@ -41,13 +53,16 @@ def watched(home: DaemonHome, args: dict[str, Any]) -> tuple[list[dict[str, Any]
             continue
         assert state["progress"]["number"] > last, "woken for nothing"
         seen.append(state["progress"])
+        let_go()
 
 
-def test_who_watches_a_run_hears_how_far_it_is_and_then_what_came_of_it(home: DaemonHome) -> None:
+def test_who_watches_a_run_hears_how_far_it_is_and_then_what_came_of_it(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
     """Each answer is a later report than the one before; the last answer is the result, without a report."""
     home.add_probe_action("report", *INPUTS)
 
-    seen, state = watched(home, {"times": 4, "seconds": 2.0, "message": "reading"})
+    seen, state = watched(home, upstream, {"times": 4, "seconds": 1.0, "message": "reading"})
 
     assert seen
     assert [one["done"] for one in seen] == sorted({one["done"] for one in seen})
@@ -55,23 +70,27 @@ def test_who_watches_a_run_hears_how_far_it_is_and_then_what_came_of_it(home: Da
     assert (state["status"], state["result"], "progress" in state) == ("completed", 4, False)
 
 
-def test_reports_without_end_cost_a_watcher_ten_answers_a_second_and_the_record_nothing(home: DaemonHome) -> None:
+def test_reports_without_end_cost_a_watcher_ten_answers_a_second_and_the_record_nothing(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
     """The latest counts; between two answers lies a tenth of a second; not one report is on record."""
     began = time.monotonic()
-    seen, state = watched(home, {"times": 2000, "seconds": 1.0})
+    seen, state = watched(home, upstream, {"times": 2000, "seconds": 1.0})
 
     assert 1 <= len(seen) <= (time.monotonic() - began) / PERIOD_S + 1
     assert seen[-1]["number"] > 10 * len(seen), "in between lay many that nobody was told of"
     assert [event["type"] for event in home.events(state["audit_id"])] == [
         "run.requested",
         "run.started",
+        "egress.sending",
+        "egress.finished",
         "run.finished",
     ]
 
 
-def test_what_a_connector_says_of_its_progress_is_cut_and_harmless(home: DaemonHome) -> None:
+def test_what_a_connector_says_of_its_progress_is_cut_and_harmless(home: DaemonHome, upstream: CountingServer) -> None:
     """Whoever shows the message needs no care."""
-    seen, _state = watched(home, {"times": 1, "seconds": 1.0, "message": "a\x1b[2J\u202e" + 500 * "b"})
+    seen, _state = watched(home, upstream, {"times": 1, "seconds": 0.1, "message": "a\x1b[2J\u202e" + 500 * "b"})
 
     assert seen[0]["message"] == "a\\x1b[2J\\u202e" + (MAX_MESSAGE - 6) * "b"
 

@@ -464,14 +464,16 @@ def test_a_caller_that_goes_away_stops_nothing(home: DaemonHome, upstream: Count
     assert upstream.effects == before + 1
 
 
-def test_asking_again_with_the_key_of_a_run_under_way_waits_for_it(home: DaemonHome) -> None:
+def test_asking_again_with_the_key_of_a_run_under_way_waits_for_it(home: DaemonHome, upstream: CountingServer) -> None:
     """The second caller gets the outcome of the first one's run, or that it still runs when its wait is over."""
-    home.add_probe_action("linger", "seconds:number?", name="linger-once")
-    key = {"Idempotency-Key": "linger"}
-    first = home.run("linger-once", {"seconds": 1.5}, wait=0, headers=key)
-
-    at_once = home.run("linger-once", {"seconds": 1.5}, wait=0, headers=key)
-    waited = home.run("linger-once", {"seconds": 1.5}, wait=20, headers=key)
+    home.add_probe_action("fetch", "path:string", name="fetch-once")
+    key = {"Idempotency-Key": "held"}
+    with ThreadPoolExecutor(1) as pool:
+        with upstream.holding():
+            first = home.run("fetch-once", {"path": "/held"}, wait=0, headers=key)
+            at_once = home.run("fetch-once", {"path": "/held"}, wait=0, headers=key)
+            waiting = pool.submit(home.run, "fetch-once", {"path": "/held"}, wait=20, headers=key)
+        waited = waiting.result()
 
     assert (first.body["status"], at_once.body["status"]) == ("running", "running")
     assert at_once.body["run_id"] == first.body["run_id"] == waited.body["audit_id"]

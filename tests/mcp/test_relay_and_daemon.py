@@ -244,10 +244,10 @@ def test_a_client_that_asks_for_progress_hears_the_connectors(home: DaemonHome, 
     if way == "http":
         token = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"]
         elsewhere = {"AILERON_URL": home.must("GET", "/v1/status")["web"], "AILERON_SESSION_TOKEN": token}
-    work = call("report", times=10, seconds=1.5, message="reading")
+    shortly, work = (call("report", times=10, seconds=seconds, message="reading") for seconds in (0.2, 3.0))
     with Agent(home.path, **elsewhere) as agent:
         agent.initialize()
-        silent = agent.ask("tools/call", work)["result"]["structuredContent"]
+        silent = agent.ask("tools/call", shortly)["result"]["structuredContent"]
         heard = [one for one in agent.others if one["method"] != LIST_CHANGED]
         told = agent.ask("tools/call", {**work, "_meta": {"progressToken": "mine"}})["result"]["structuredContent"]
         reports = [one["params"] for one in agent.others if one["method"] == "notifications/progress"]

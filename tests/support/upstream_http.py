@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import threading
+from collections.abc import Iterator
 from typing import Final, Self
 
 __all__ = ["CountingServer"]
@@ -15,7 +17,7 @@ _HELD_S: Final = 120.0
 class CountingServer:
     """`/status/N` answers N, `/slow` never answers, whatever its query, `/big` is 32 MiB, `/read` is `page`.
 
-    A POST counts, all else says hello.
+    `/held` answers when nobody is `holding`. A POST counts, all else says hello.
     """
 
     def __init__(self) -> None:
@@ -31,6 +33,8 @@ class CountingServer:
         outer = self
         release = threading.Event()
         self._release = release
+        self._is_let_go = threading.Event()
+        self._is_let_go.set()
         counting = threading.Lock()
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -43,6 +47,8 @@ class CountingServer:
                 outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
                 if self.path.partition("?")[0] == "/slow":
                     release.wait(_HELD_S)
+                if self.path == "/held":
+                    outer._is_let_go.wait(_HELD_S)
                 if self.path == "/big":
                     self._answer(200, bytes(32 << 20))
                     return
@@ -61,6 +67,8 @@ class CountingServer:
                     outer.effects += 1
                 if outer.keeps_waiting:
                     release.wait(_HELD_S)
+                if self.path == "/held":
+                    outer._is_let_go.wait(_HELD_S)
                 self._answer(200, b"done")
 
             def _answer(self, status: int, body: bytes) -> None:
@@ -86,6 +94,15 @@ class CountingServer:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
         return self
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Answer no request for `/held` until this is left: a run that made one is under way for as long as a test needs."""
+        self._is_let_go.clear()
+        try:
+            yield
+        finally:
+            self._is_let_go.set()
 
     def __exit__(self, *_: object) -> None:
         self._release.set()

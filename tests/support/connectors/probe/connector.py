@@ -178,11 +178,13 @@ def claim(times: int = 1):
 
 
 @op
-def report(times: int = 3, seconds: float = 0.3, message: str = ""):
-    """Say how far it is, so often, in so many seconds."""
+def report(times: int = 3, seconds: float = 0.3, message: str = "", path: str = ""):
+    """Say how far it is, so often, in so many seconds; then ask for `path`, if there is one."""
     for number in range(1, times + 1):
         progress(number, times, message or None)
         time.sleep(seconds / times)
+    if path:
+        fetch(path)
     return times
 
 
