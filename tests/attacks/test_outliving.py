@@ -125,7 +125,9 @@ def test_setting_the_clock_does_not_make_a_deadline_longer(
     file.write_text("0", encoding="ascii")
     monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("FAKE_CLOCK", str(file))
-    with hostile_home(timeout_s=5) as hostile:  # a jail starts, and half a second passes, where others have both processors
+    with hostile_home(
+        timeout_s=5
+    ) as hostile:  # a jail starts, and half a second passes, where others have both processors
         monkeypatch.delenv("LD_PRELOAD")
         home = hostile.home
         run_id = home.run("hostile", {"source": "stay()"}, wait=0).body["run_id"]

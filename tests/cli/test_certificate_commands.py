@@ -14,6 +14,7 @@ from tests.cli.person import at_terminal, flat
 from tests.support.client_certificates import ClientAuthority
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.key_value_store import TOKEN, KeyValueStore
+from tests.support.skewed_daemon import skewed_daemon
 
 BANK = "github://aileron-tests/bank"
 MANIFEST = f"""\
@@ -32,6 +33,7 @@ scope = "Read the accounts"
 imports = ["http"]
 """
 PROGRAM = "from aileron_connector import op, run\n\n@op\ndef query():\n    return 1\n\nrun()\n"
+TWO_DAYS_S = 172_800.0
 QUESTION = "File of the certificate and its private key, in PEM: "
 
 
@@ -127,16 +129,17 @@ def test_one_that_has_expired_since_is_listed_as_that(
     aileron: Command, home: DaemonHome, clients: ClientAuthority
 ) -> None:
     """With what to do. While the vault is locked nobody knows."""
-    aileron("secret", "set", "short", given=clients.issue_for_seconds(4).decode())
+    aileron("secret", "set", "short", given=clients.issue_for(-1, 1).decode())
     assert aileron("binding", "setup", BANK, "--name", "mtls/bank/short", "--secret", "short").code == 0
     before = aileron("binding", "inspect", "mtls/bank/short", "--json").json
-    clients.wait_until_over()
-    listed = {entry["name"]: entry for entry in aileron("binding", "list", "--json").json["bindings"]}
-    seen = at_terminal(aileron, "binding", "list")
-    home.must("POST", "/v1/vault/lock")
-    locked = aileron("binding", "inspect", "mtls/bank/short", "--json").json
-    told = at_terminal(aileron, "binding", "list")
-    home.unlock()
+    home.stop()
+    with skewed_daemon(home.path, TWO_DAYS_S):
+        home.unlock()
+        listed = {entry["name"]: entry for entry in aileron("binding", "list", "--json").json["bindings"]}
+        seen = at_terminal(aileron, "binding", "list")
+        home.must("POST", "/v1/vault/lock")
+        locked = aileron("binding", "inspect", "mtls/bank/short", "--json").json
+        told = at_terminal(aileron, "binding", "list")
 
     assert (before["state"], before["certificate"]["valid_until"]) == ("ok", before["expires_at"])
     assert listed["mtls/bank/short"]["state"] == "expired"
@@ -158,7 +161,7 @@ def test_of_one_that_is_kept_elsewhere_it_is_said_where_to_change_it(source: Pat
         home.install(source)
         aileron = Command(home.path)
         assert aileron("secret", "set", "store-token", given=TOKEN.decode()).code == 0
-        store.value = clients.issue_for_seconds(8).decode()
+        store.value = clients.issue_for_seconds(12).decode()
         kept = ("--from", store.at("mail/home"), "--from-token", "store-token")
         bound = aileron("binding", "setup", BANK, "--name", "mtls/bank/away", *kept)
         before = aileron("binding", "inspect", "mtls/bank/away")

@@ -33,7 +33,11 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.jail, needs_sshd]
 CONNECTOR = "github://aileron/connector-git"
 MARKER = "a message that is looked for in jails"
-HELD_S = 3
+HOOK = """\
+#!/bin/sh
+for tenth in $(seq 300); do [ -e {seen} ] && exit 0; sleep 0.1; done
+exit 1
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,10 +231,11 @@ def test_a_repository_that_the_server_does_not_have_is_said(office: Office) -> N
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 def test_the_key_is_not_in_the_jail(office: Office) -> None:
-    """While a push is at the server, whose hook takes its time; what the connector was given is found there."""
+    """While a push is at the server, whose hook waits for this; what the connector was given is found there."""
     hook = office.repositories / "site.git" / "hooks" / "update"
     hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\nsleep {HELD_S}\n")
+    seen = office.repositories / "seen"
+    hook.write_text(HOOK.format(seen=seen))
     hook.chmod(0o755)
     asked = change(office.repositories, repository=office.path(), message=MARKER)
     question = office.ask("push-commit", **asked)
@@ -238,6 +243,7 @@ def test_the_key_is_not_in_the_jail(office: Office) -> None:
     running = threading.Thread(target=lambda: done.append(office.decide(question, "approve")))
     running.start()
     jails = _jails(office.home, MARKER.encode())
+    seen.touch()
     running.join(60)
 
     assert done[0]["status"] == "completed", done

@@ -63,8 +63,8 @@ def whoami():
 
 
 @op
-def late():
-    time.sleep(1.5)
+def late(seconds: float):
+    time.sleep(seconds)
     with connected() as stream:
         return ask(stream, b"ACL", b"WHOAMI")
 
@@ -111,7 +111,13 @@ def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: b
         made.configure(f'[egress]\nprivate = ["{at}"]\nca_file = "{authority.ca_file}"\n')
         made.ask("GET", "/healthz")
         made.install(source, at)
-        for name, inputs in {"whoami": (), "echo": ("text:string",), "late": (), "hold": (), "by_http": ()}.items():
+        for name, inputs in {
+            "whoami": (),
+            "echo": ("text:string",),
+            "late": ("seconds:number",),
+            "hold": (),
+            "by_http": (),
+        }.items():
             made.add_probe_action(name, *inputs, connector=CONNECTOR)
         made.unlock(secret)
         made.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": BINDING, "username": "me", "secret": "pw"})
@@ -175,7 +181,7 @@ def test_a_binding_made_anew_while_a_step_runs_does_not_change_whose_login_it_is
 ) -> None:
     """What the plan says is compared when the secret is lent: nothing leaves for another database. For the same it goes on."""
     with home_at(server, authority, tmp_path) as home:
-        run_id = home.run("late", {}, wait=0).body["run_id"]
+        run_id = home.run("late", {"seconds": 5 if is_other else 0.5}, wait=0).body["run_id"]
         home.must("PATCH", f"/v1/bindings/{BINDING}", {"details": {"database": "1"} if is_other else {}})
         ended = home.must("GET", f"/v1/runs/{run_id}?wait=20", wait_s=20)
         sent = [event for event in home.events(ended["audit_id"]) if event["type"] == "egress.sending"]
