@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.ports import reserve_ports
+from tests.support.reused import reused
 
 pytestmark = pytest.mark.jail
 
@@ -102,16 +104,17 @@ def test_nobody_is_local_over_tcp(page_home: DaemonHome, path: str) -> None:
 def test_who_is_refused_over_tcp_hears_it_before_the_connection_is_used_again(page_home: DaemonHome) -> None:
     """Whatever was sent with the request: the next one on the same connection is answered."""
     port = port_of(page_home)
-    connection = http.client.HTTPConnection("localhost", port, timeout=10)
-    try:
-        for path in ("/mcp", "/v1/actions/x/run"):
-            connection.request("POST", path, b"x" * 900_000, {"Host": f"localhost:{port}"})
-            answer = connection.getresponse()
-            assert (answer.status, json.loads(answer.read())["error"]["class"]) == (401, "unauthorized")
-        connection.request("GET", "/healthz", headers={"Host": f"localhost:{port}"})
-        assert connection.getresponse().status == 200
-    finally:
-        connection.close()
+
+    def refused_and_then_answered() -> None:
+        with contextlib.closing(http.client.HTTPConnection("localhost", port, timeout=10)) as connection:
+            for path in ("/mcp", "/v1/actions/x/run"):
+                connection.request("POST", path, b"x" * 900_000, {"Host": f"localhost:{port}"})
+                answer = connection.getresponse()
+                assert (answer.status, json.loads(answer.read())["error"]["class"]) == (401, "unauthorized")
+            connection.request("GET", "/healthz", headers={"Host": f"localhost:{port}"})
+            assert connection.getresponse().status == 200
+
+    reused(refused_and_then_answered)
 
 
 def said(home: DaemonHome, line: str, where: str) -> tuple[int, bytes]:

@@ -16,6 +16,7 @@ from aileron.config import MAX_CONFIG_BYTES
 from tests.support.approver import Approver
 from tests.support.descriptors import at_most
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.reused import reused
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -119,17 +120,22 @@ def test_a_file_that_could_not_be_opened_is_taken_up_later(own_home: DaemonHome)
     pid, certificates = own_home.daemon_pid, own_home.path / "certificates.pem"
     assert pid is not None
     log = own_home.path / "logs" / "daemon.log"
-    with contextlib.closing(http.client.HTTPConnection("localhost", timeout=DEADLINE_S)) as caller:
-        caller.sock = socket.socket(socket.AF_UNIX)
-        caller.sock.connect(str(own_home.path / "run" / "operator.sock"))
-        status_over(caller)  # it is accepted, and has its descriptor
-        changed = with_port(own_home, f'[egress]\nca_file = "{certificates}"\n{_CELL.format(jail="true")}')
-        with at_most(pid, 3):
-            own_home.configure(changed)
-            status_over(caller)  # looks at the file first; the rest of it takes descriptors, too
-        without_certificates = status_over(caller)
-        certificates.touch()
-        after = status_over(caller)
+    changed = with_port(own_home, f'[egress]\nca_file = "{certificates}"\n{_CELL.format(jail="true")}')
+
+    def changed_without_descriptors() -> None:
+        own_home.configure("")
+        with contextlib.closing(http.client.HTTPConnection("localhost", timeout=DEADLINE_S)) as caller:
+            caller.sock = socket.socket(socket.AF_UNIX)
+            caller.sock.connect(str(own_home.path / "run" / "operator.sock"))
+            status_over(caller)  # it is accepted, and has its descriptor
+            with at_most(pid, 3):
+                own_home.configure(changed)
+                status_over(caller)  # looks at the file first; the rest of it takes descriptors, too
+
+    reused(changed_without_descriptors)
+    without_certificates = own_home.must("GET", "/v1/status")
+    certificates.touch()
+    after = own_home.must("GET", "/v1/status")
 
     assert "config.toml: cannot be read: Too many open files" in log.read_text()
     assert "No such file" in without_certificates["settings_problem"]
