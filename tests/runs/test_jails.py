@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import io
@@ -343,12 +344,13 @@ async def test_a_template_that_nobody_uses_ends_soon_after_its_time(
     python_program: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not as long after it as it waits: whoever used it just after a look would pay for twice the time."""
-    monkeypatch.setattr("aileron.executor.jails.IDLE_S", 6.0)
-    clock, others = _Clock(), _templates()
+    loop, clock, others = asyncio.get_running_loop(), _Clock(), _templates()
+    now = loop.time
     async with _served(clock=clock) as jails:
         await _ran_python(jails, python_program)
-        clock.now += 6.0
-        with anyio.fail_after(3.0):
+        clock.now += IDLE_S
+        monkeypatch.setattr(loop, "time", lambda: now() + IDLE_S / 2)
+        with anyio.fail_after(_DEADLINE_S):
             await _until_gone(_templates() - others)
 
 

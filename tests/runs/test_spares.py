@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import sys
@@ -416,9 +417,13 @@ _EARLY_ELF: dict[str, tuple[str, Early]] = {
 }
 
 
-async def test_a_compiled_one_waits_once_it_has_said_that_it_is_ready(tmp_path: Path) -> None:
+async def test_a_compiled_one_waits_once_it_has_said_that_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It answers as any jail. One that says nothing is nobody's, and nobody is blamed when its time is over."""
-    async with _room(tmp_path, Bounds(look_s=0.1, lifetime_s=2)) as room:
+    loop, bounds = asyncio.get_running_loop(), Bounds(look_s=0.1, lifetime_s=600.0)
+    now = loop.time
+    async with _room(tmp_path, bounds) as room:
         pin, silent = (
             room.installed_program("-DEARLY="),
             room.installed_program("-DEARLY=", "-DIS_SILENT=1", version="2.0.0"),
@@ -433,6 +438,7 @@ async def test_a_compiled_one_waits_once_it_has_said_that_it_is_ready(tmp_path: 
         assert room.spares.maybe_take(pin, ELF) is None
         assert room.spares.maybe_take(silent, ELF) is None
         assert len(room.spares.waiting) == 1
+        monkeypatch.setattr(loop, "time", lambda: now() + bounds.lifetime_s)
         await room.until_waiting(0)
         assert not room.noted
 
