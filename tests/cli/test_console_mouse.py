@@ -77,13 +77,12 @@ def test_no_click_anywhere_decides(home: Path, fake: FakeDaemon) -> None:
 
 
 def leave(at: Tmux, shown: str) -> None:
-    """Escape, until what is open is gone; what the mouse has done is done by then."""
+    """Escape, and wait until what is open is gone; what the mouse has done is done by then.
 
-    def is_left() -> bool:
-        at.keys("Escape")
-        return shown not in at.text
-
-    wait_until(is_left, f"{shown} is left", seen=lambda: at.text)
+    Once: another Escape would be on its way, and with the next key be one key with Alt, which nobody hears.
+    """
+    at.keys("Escape")
+    wait_until(lambda: shown not in at.text, f"{shown} is left", seen=lambda: at.text)
 
 
 def click_everywhere(at: Tmux) -> None:

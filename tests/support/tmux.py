@@ -26,13 +26,13 @@ from tests.support.waiting import wait_until
 
 __all__ = ["Tmux"]
 
-_DEADLINE_S: Final = 40.0
+_DEADLINE_S: Final = 60.0
 _REFUSED: Final = "press the key again"
 """The console says so of a key that came too early."""
 _KEY_S: Final = 0.7
 """Longer than a key of the console is dead."""
-_UNHEARD_S: Final = 5.0
-"""For a key to be seen to on a busy machine: pressed again earlier, it would be an answer to what it brings up."""
+_UNHEARD_S: Final = 20.0
+"""For a key to be seen to on a machine that stands still: pressed again earlier, it would be an answer to what it brings up."""
 
 
 class Tmux:
