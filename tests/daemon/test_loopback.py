@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from aileron.daemon.http import ports
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.ports import reserve_ports
 from tests.support.reused import reused
@@ -252,6 +253,19 @@ def test_a_port_that_another_program_has_is_said_at_the_start() -> None:
         other.close()
 
         assert port_of(home) == port
+
+
+def test_a_port_of_ours_is_waited_for_while_somebody_dies_who_held_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause between two looks is when they do."""
+    held = socket.create_server(("127.0.0.1", 0))
+    port = held.getsockname()[1]
+    monkeypatch.setattr("aileron.daemon.http.ports.time.sleep", lambda _pause_s: held.close())
+    found, listeners = ports.listen_on_loopback(port)
+    addresses = [one.getsockname()[:2] for one in listeners]
+    for one in listeners:
+        one.close()
+
+    assert (found, addresses[0]) == (port, ("127.0.0.1", port))
 
 
 def test_a_configuration_that_cannot_be_written_is_said_at_the_start() -> None:

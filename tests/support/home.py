@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from aileron.client import Answer, AnswerLost, Client, StartedDaemon
 from aileron.model.names import HostPort
 from aileron.registry.build import build
@@ -211,11 +213,14 @@ class DaemonHome:
         self._wait_gone(pid)
 
     def kill(self) -> None:
-        """SIGKILL, waited for."""
+        """SIGKILL, waited for; its ports are free then, as what stands before them has died of it."""
         pid = self.daemon_pid
         assert pid is not None, "no daemon is running"
+        before_it = _ingress_of(pid)
         os.kill(pid, signal.SIGKILL)
         self._wait_gone(pid)
+        for one in before_it:
+            wait_ended(one)
 
     def _wait_gone(self, pid: int) -> None:
         """Until the lock is free: a dying process of several threads is a zombie before its files are closed."""
@@ -224,6 +229,16 @@ class DaemonHome:
             wait_until(lambda: try_lock(lock), f"process {pid} lets its lock go", within_s=_END_S)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
+
+
+def _ingress_of(daemon: int) -> list[int]:
+    """The processes that serve its ports."""
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(daemon).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                found += [process.pid] if "aileron.ingress" in process.cmdline() else []
+    return found
 
 
 def word(answer: Answer) -> str:
