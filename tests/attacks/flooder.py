@@ -1,9 +1,10 @@
 """A hostile client of a TCP port: 500 connections at once, of one kind, until its time is over.
 
-    python flooder.py PORT KIND SECONDS
+    python flooder.py PORT KIND SECONDS [STATUS]
 
 A program by itself, with the standard library only, so that another user of the machine can be made to run it. It prints how many
-connections it began, and how many answers of which status it read.
+connections it began, and how many answers of which status it read. Where a STATUS is named it goes on until it
+has read one, for MOST_S at most.
 
     pipelined   64 KiB of requests back to back, and closed at once
     refused     one request after the other, for a page without a cookie
@@ -30,6 +31,7 @@ from collections.abc import Callable
 CONNECTIONS = 500
 PIPELINED = 65536
 DRIP_S = 0.05
+MOST_S = 20.0
 
 
 def _request(line: str, port: int, *fields: str) -> bytes:
@@ -125,14 +127,14 @@ class Client:
             self._watch.modify(self._sock, selectors.EVENT_READ, self)
 
 
-def main(port: int, kind: str, seconds: float) -> None:
+def main(port: int, kind: str, seconds: float, status: str | None = None) -> None:
     """Flood."""
     watch = selectors.DefaultSelector()
     counted: collections.Counter[str] = collections.Counter()
     clients = [Client(port, kind, watch, counted) for _ in range(CONNECTIONS)]
     print("begun", flush=True)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    until, most = time.monotonic() + seconds, time.monotonic() + MOST_S
+    while (now := time.monotonic()) < until or (status is not None and not counted[status] and now < most):
         if kind == "dripping":
             time.sleep(DRIP_S / 2)  # who drips does not compute
         for key, events in watch.select(0.1):
@@ -143,4 +145,4 @@ def main(port: int, kind: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), *sys.argv[4:])

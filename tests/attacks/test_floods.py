@@ -85,20 +85,20 @@ def _processes(home: DaemonHome) -> tuple[psutil.Process, psutil.Process]:
     return daemon, ingress
 
 
-def _flooded(home: DaemonHome, kind: str, for_s: float = 1.5) -> dict[str, int]:
-    """What a flood of this kind counted."""
-    with _flood(home, kind, for_s) as flood:
+def _flooded(home: DaemonHome, kind: str, for_s: float = 1.5, *, until_told: str | None = None) -> dict[str, int]:
+    """What a flood of this kind counted, which goes on until it was told this status."""
+    with _flood(home, kind, for_s, *filter(None, [until_told])) as flood:
         found, _ = flood.communicate(timeout=DEADLINE_S)
     return {what: int(count) for what, _, count in (word.partition("=") for word in found.split()) if count}
 
 
 @contextlib.contextmanager
-def _flood(home: DaemonHome, kind: str, for_s: float = DEADLINE_S) -> Iterator[subprocess.Popen[str]]:
+def _flood(home: DaemonHome, kind: str, for_s: float = DEADLINE_S, *more: str) -> Iterator[subprocess.Popen[str]]:
     """A flood of this kind, from when all of its connections have begun."""
     other = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     source = (Path(__file__).parent / "flooder.py").read_text(encoding="utf-8")
     python = "/usr/bin/python3" if other else sys.executable
-    words = [python, "-c", source, str(_port(home)), kind, str(for_s)]
+    words = [python, "-c", source, str(_port(home)), kind, str(for_s), *more]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd="/", **other) as process:  # type: ignore[call-overload] # keywords
         try:
             assert process.stdout is not None
@@ -168,7 +168,7 @@ def test_strangers_share_a_budget(
 ) -> None:
     """The daemon hears of as many requests as it has time for, the rest is refused before it; who is known is answered."""
     began = time.monotonic()
-    counted = _flooded(home, kind, for_s=4.0)  # who waits is told after two
+    counted = _flooded(home, kind, for_s=4.0, until_told="429")  # who waits is told after two
     most = at_once + per_s * (time.monotonic() - began) + 1
     attack.denied(f"{kind}: more than the budget", True, counted.get(answered, 0) <= most)
     attack.denied(f"{kind}: the others are told", True, counted.get("429", 0) > 0)

@@ -158,7 +158,7 @@ def test_what_a_person_took_back_stays_so(attack: Attack, home: House) -> None:
         _set_back(ledger, held)
         ledger.execute("UPDATE grant_uses SET used = 0, revoked_us = NULL")
         ledger.execute("UPDATE approvals SET state = 'approved' WHERE id IN (?, ?)", (revoked, kept))
-    state = home.home.result(held, wait=3)
+    state = home.home.result(held, wait=25)
     attack.answered(
         "a cancelled approval put back", ("failed", 0), (state["status"], home.effects(held)), _words(state)
     )
