@@ -123,6 +123,7 @@ def test_what_was_found_long_ago_is_looked_for_again(etc: str, monkeypatch: pyte
             select.select([stub.control], [], [], DEADLINE_S)
         another = Path(etc) / "another"
         another.touch(mode=0o600)
+        monkeypatch.setattr("aileron_sandbox.cell.stub.FRESH_S", 600.0)  # at once, even where the machine stood still
         before = at_once.closed
         monkeypatch.setattr("aileron_sandbox.cell.stub.FRESH_S", 0.0)
         after = later.closed

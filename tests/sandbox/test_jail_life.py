@@ -20,7 +20,7 @@ from aileron_sandbox.jail import MAX_CHILDREN, Child, Template, TemplateGone
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
-from tests.sandbox.conftest import TELLS_WHO_LEFT, memory_file, program
+from tests.sandbox.conftest import DEADLINE_S, TELLS_WHO_LEFT, memory_file, program
 from tests.sandbox.processes import AHEAD, below
 from tests.sandbox.seen import Seen
 from tests.support.waiting import wait_ended, wait_still
@@ -265,7 +265,7 @@ def test_killing_it_is_seen_at_once_as_a_signal(template: Template) -> None:
     """A program that sleeps for ever, ended by the host."""
     with _child(template, "sleep", 3600) as child:
         child.kill()
-        ending = child.wait(5)
+        ending = child.wait(DEADLINE_S)
 
     assert isinstance(ending, Signalled)
     assert ending.signal == signal.SIGKILL
@@ -274,11 +274,14 @@ def test_killing_it_is_seen_at_once_as_a_signal(template: Template) -> None:
 def test_a_wait_that_is_over_leaves_it_running(template: Template) -> None:
     """TimeoutError, and the child is still there to be killed."""
     with _child(template, "sleep", 3600) as child:
+        while not child.is_born:
+            assert select.select([template], [], [], DEADLINE_S)[0]
+            template.pump()
         with pytest.raises(TimeoutError):
             child.wait(0.1)
-        assert child.is_born
+        assert child.ending is None
         child.kill()
-        child.wait(5)
+        child.wait(DEADLINE_S)
 
 
 def _has_left(template: Template, child: Child) -> bool:
@@ -324,7 +327,7 @@ def test_a_confinement_that_fails_runs_nothing(template: Template, tmp_path: Pat
     unreadable = os.open(path, os.O_WRONLY)
     try:
         with Child.open(template, unreadable, Policy()) as child:
-            ending = child.wait(5)
+            ending = child.wait(DEADLINE_S)
             said = os.read(child.frames_out, 100)
     finally:
         os.close(unreadable)
@@ -340,7 +343,7 @@ def test_a_program_that_hangs_up_can_be_noticed_and_killed(template: Template) -
         assert _heard(child) == b""
         assert child.ending is None
         child.kill()
-        assert isinstance(child.wait(5), Signalled)
+        assert isinstance(child.wait(DEADLINE_S), Signalled)
 
 
 def test_more_than_a_template_takes_is_refused(template: Template) -> None:
@@ -413,9 +416,9 @@ def test_when_the_template_dies_every_child_dies_with_it() -> None:
                 assert _heard(child) == b'"ready"\n'
                 all_below = psutil.Process(template.pid).children(recursive=True)
                 os.kill(template.pid, signal.SIGKILL)
-                _, left = psutil.wait_procs(all_below, timeout=5)
+                _, left = psutil.wait_procs(all_below, timeout=DEADLINE_S)
                 with pytest.raises(TemplateGone):
-                    child.wait(5)
+                    child.wait(DEADLINE_S)
         finally:
             os.close(fd)
 

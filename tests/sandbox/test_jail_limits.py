@@ -343,8 +343,9 @@ def _directories(place: cgroups.Place, host: int | None = None) -> set[Path]:
     return {path for parent in parents for path in parent.glob(f"aileron-jails-{host or os.getpid()}-*")}
 
 
-def test_groups_are_gone_with_their_template(place: cgroups.Place) -> None:
-    """Also where a child is still running when the template is closed."""
+def test_groups_are_gone_with_their_template(place: cgroups.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a child is still running when the template is closed, however long it takes to be no more."""
+    monkeypatch.setattr("aileron_sandbox.cgroups._REMOVAL_DEADLINE_S", DEADLINE_S)
     before = _directories(place)
     with _started(lambda: Template.start(PythonRuntime.of_this_interpreter(), memory_by="groups")) as template:
         during = _directories(place) - before
