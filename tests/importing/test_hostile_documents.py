@@ -312,7 +312,7 @@ def test_any_json_is_a_document_or_none(whole: Any) -> None:
     check(outcome({"openapi": "3.1.0", "servers": [{"url": "https://h.example"}], "paths": {"/a": {"get": whole}}}))
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "text",
     [
@@ -346,7 +346,9 @@ def test_words_take_no_time(text: str) -> None:
             operation |= {"summary": text, "description": text, "tags": [text], "operationId": text}
     whole["components"]["schemas"]["Pet"]["properties"]["name"]["description"] = text
 
+    began = time.process_time()
     check(outcome(whole))
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
