@@ -82,7 +82,7 @@ def test_a_connection_is_a_stream_and_has_what_drivers_use(tmp_path: Path) -> No
     """By create_connection: names are not looked up, options are not set, and a read can come too late."""
     code = """
     import socket
-    sock = socket.create_connection(("db.example.com", 5432), timeout=5)
+    sock = socket.create_connection(("db.example.com", 5432), timeout=60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     file = sock.makefile("rwb")
@@ -124,7 +124,7 @@ def test_a_service_without_tls_is_asked_for_without(tmp_path: Path) -> None:
     code = """
     import socket
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.settimeout(5)
+    sock.settimeout(60)
     return [sock.connect_ex(("127.0.0.1", 6379)), sock.recv(2).decode()]
     """
     with connector(tmp_path, code) as process:
@@ -183,7 +183,7 @@ def test_a_destination_that_was_not_granted_is_none_of_ours(tmp_path: Path, use:
 
 PG8000 = """
 import pg8000.native
-with_answer = pg8000.native.Connection("x", host="db.example.com", port=5432, password="y", timeout=5)
+with_answer = pg8000.native.Connection("x", host="db.example.com", port=5432, password="y", timeout=60)
 try:
     return with_answer.run("SELECT 1")
 finally:
@@ -192,13 +192,13 @@ finally:
 PYMYSQL = """
 import pymysql
 try:
-    pymysql.connect(host="db.example.com", port=5432, user="x", password="y", connect_timeout=5)
+    pymysql.connect(host="db.example.com", port=5432, user="x", password="y", connect_timeout=60)
 except pymysql.err.OperationalError as error:
     return error.args[1]
 """
 REDIS = """
 import redis
-client = redis.Redis(host="127.0.0.1", port=6379, protocol=2, socket_timeout=5)
+client = redis.Redis(host="127.0.0.1", port=6379, protocol=2, socket_timeout=60)
 found = client.get("key").decode()
 client.close()
 return found

@@ -302,7 +302,7 @@ def test_what_was_written_arrives_although_the_service_is_slow_to_begin(authorit
             with contextlib.suppress(ssl.SSLWantReadError):
                 peer.do_handshake()  # all of the server's part but the tickets
             wait_until(lambda: unread(peer) > 32 << 10, "the client has written")
-            answered.wait(1.0)  # of a stream that is closed too soon, or never
+            answered.wait(0.2)  # of a stream that is closed too soon, or never
             peer.settimeout(10)
             size = 0
             with contextlib.suppress(OSError):

@@ -89,8 +89,8 @@ def _order(protocol: str) -> Order:
         secret=SECRET,
         details=LoginDetails(),
         command=None,
-        login_s=5.0,
-        stream_s=5.0,
+        login_s=60.0,
+        stream_s=60.0,
     )
 
 
@@ -123,7 +123,7 @@ def _read_all(sock: socket.socket) -> bytes:
 def _greeted(protocol: str, pieces: list[bytes]) -> tuple[Filter | Problem, bytes, bytes, bytes]:
     """What came of it, and what reached the library and the service; last, what is still to be read of the library."""
     with _pair(pieces) as (near_client, library), _pair([]) as (near_server, service):
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         client, server = Side(near_client, until, "the connector"), Side(near_server, until, "the service")
         came: Filter | Problem
         try:
@@ -191,7 +191,7 @@ def test_a_service_may_say_anything(protocol: str, data: st.DataObject, cuts: li
     def came_of(pieces: list[bytes]) -> tuple[Problem | None, str]:
         with _pair(pieces) as (near, _service):
             try:
-                MAKES[protocol](_order(protocol)).log_in(Side(near, time.monotonic() + 5, "the service"))
+                MAKES[protocol](_order(protocol)).log_in(Side(near, time.monotonic() + 60, "the service"))
             except LoginError as error:
                 return error.problem, str(error) + error.said
             return None, ""
@@ -207,7 +207,7 @@ def test_no_mechanism_shows_a_secret_without_tls(kind: Literal["password", "toke
     credential = sasl.Credential(kind, "mira", SECRET.decode())
     shown = ["PLAIN", "LOGIN"] if kind == "password" else ["XOAUTH2", "OAUTHBEARER"]
     with _pair([]) as (near, _service):
-        server = Side(near, time.monotonic() + 5, "the service")
+        server = Side(near, time.monotonic() + 60, "the service")
         assert sasl.choose(credential, shown, server, is_plain=False) is None
         for name in shown:
             allowed = sasl.choose(credential, [name], server, is_plain=True)

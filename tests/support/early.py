@@ -17,8 +17,8 @@ __all__ = ["EARLY", "install_early", "jails_with_threads", "when_it_waited"]
 EARLY: Final = "github://aileron-tests/early"
 _SOURCE: Final = Path(__file__).parent / "connectors" / "early"
 _PATIENCE_S: Final = 20.0
-_LOADS_S: Final = 0.7
-"""For one that was made after the last run: 0.3 s until it knows that it waits, and what it takes to load."""
+_LOADS_S: Final = 1.0
+"""For one that was made after the last run: 0.6 s until it knows that it waits, and what it takes to load."""
 
 
 def install_early(home: DaemonHome, does: str = "pass", host: str = "localhost:1") -> None:
