@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -38,6 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Write down what each file of tests takes, where somebody asks."""
     if costs.FOLDER in os.environ:
         config.pluginmanager.register(costs.Files(Path(os.environ[costs.FOLDER])))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that took more processor time than its mark `computes_for` allows."""
+    began = time.process_time()
+    yield
+    bound = item.get_closest_marker("computes_for")
+    if bound is not None and time.process_time() - began > bound.args[0]:
+        pytest.fail(f"it computed for {time.process_time() - began:.1f} s, of at most {bound.args[0]}")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -92,7 +92,7 @@ def nested(levels: int) -> Json:
     return schema
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.computes_for(10)
 @pytest.mark.parametrize(
     "schema", [nested(1), nested(5), {"type": "string", "minLength": 1 << 20}, {"type": "array", "minItems": 1 << 20}]
 )
@@ -104,7 +104,7 @@ def test_a_value_that_would_be_long_has_no_case(schema: Json) -> None:
     assert case_of(made) is None
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.computes_for(10)
 def test_a_pattern_that_backtracks_is_not_waited_for() -> None:
     """Neither in an answer nor in an argument; one that is found is held against its text."""
     text = {"type": "string", "pattern": "^(a+)+$"}
@@ -114,7 +114,7 @@ def test_a_pattern_that_backtracks_is_not_waited_for() -> None:
     assert case_of(asked(text, example="a" * 40)).args == {"q": "a" * 40}
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.computes_for(10)
 def test_one_large_example_is_not_written_out_for_each_that_refers_to_it() -> None:
     """It is measured first."""
     several = {str(n): {"$ref": "#/components/examples/Large"} for n in range(100)}

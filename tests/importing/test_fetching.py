@@ -152,7 +152,6 @@ def test_an_answer_that_is_too_long_is_not_read_to_its_end(server: Server) -> No
     assert sent < 2 * MAX_BYTES
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in the head", "in the body"])
 def test_an_answer_that_drips_ends_at_the_deadline(server: Server, head: bytes) -> None:
     """Each byte comes in time, and all of them never do."""
@@ -169,7 +168,6 @@ def test_an_answer_that_drips_ends_at_the_deadline(server: Server, head: bytes) 
     stopped.set()
 
 
-@pytest.mark.timeout(10)
 def test_a_head_that_drips_is_not_waited_for(server: Server) -> None:
     """Even if it is a valid one so far."""
     stopped = threading.Event()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import msgspec
@@ -51,7 +50,7 @@ def test_names_are_unique_and_names(ids: list[str]) -> None:
     assert all(OP_NAME.fullmatch(name) for name in names)
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.computes_for(10)
 def test_twenty_thousand_names_that_collide_take_no_time() -> None:
     """And one more operation is too many."""
     paths = {f"/{'x' * 80}/{n}": {"get": {"operationId": "y" * 80}} for n in range(20_000)}
@@ -61,7 +60,7 @@ def test_twenty_thousand_names_that_collide_take_no_time() -> None:
         found(document({**paths, "/one": {"get": {}}}))
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.computes_for(10)
 def test_a_path_that_thousands_refer_to_is_there_once() -> None:
     """What it has is not copied for each."""
     item = {"parameters": [1] * 100_000, "get": {"tags": ["<b>tag</b>" * 20] * 5000, "summary": "<a " * 7000}}
@@ -321,14 +320,12 @@ def test_parameters_of_a_path_of_swagger_are_each_operation_s() -> None:
     assert operation["requestBody"]["x-aileron-arguments"] == {"f": "f"}
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.computes_for(5)
 def test_bodies_of_a_path_of_swagger_go_to_its_methods_only() -> None:
     """A path has as many other keys as it likes."""
     fields = [{"in": "formData", "name": f"f{n}", "type": "string"} for n in range(5000)]
     whole = swagger({})
     whole["paths"]["/a"] |= {"parameters": fields, **{f"x-{n}": {} for n in range(5000)}}
 
-    began = time.process_time()
     with pytest.raises(DocumentError, match="an object with 5000 properties"):
         imported(whole)
-    assert time.process_time() - began < 5

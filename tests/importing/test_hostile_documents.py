@@ -312,7 +312,7 @@ def test_any_json_is_a_document_or_none(whole: Any) -> None:
     check(outcome({"openapi": "3.1.0", "servers": [{"url": "https://h.example"}], "paths": {"/a": {"get": whole}}}))
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.computes_for(5)
 @pytest.mark.parametrize(
     "text",
     [
@@ -346,9 +346,7 @@ def test_words_take_no_time(text: str) -> None:
             operation |= {"summary": text, "description": text, "tags": [text], "operationId": text}
     whole["components"]["schemas"]["Pet"]["properties"]["name"]["description"] = text
 
-    began = time.process_time()
     check(outcome(whole))
-    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
@@ -365,7 +363,7 @@ def test_a_pattern_that_python_reads_otherwise_is_left_out_without_a_warning(pat
     assert len(done.actions) == 3
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.computes_for(20)
 def test_a_large_example_of_many_alternatives_is_not_tried_for_ever() -> None:
     """A hundred branches within a hundred, and an example that fits none: it is left, and what can be given is."""
     schemas: Json = {"L0": {"type": "string"}}

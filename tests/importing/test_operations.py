@@ -327,7 +327,7 @@ def test_what_is_odd_in_an_answer_is_not_checked(schema: Json) -> None:
     assert made_of({"responses": {"200": {"content": {"application/json": {"schema": schema}}}}}).actions
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.computes_for(10)
 @pytest.mark.parametrize(
     "schemas",
     [
@@ -344,7 +344,7 @@ def test_parts_of_an_answer_may_be_parts_of_themselves(schemas: Json) -> None:
     assert made_of({"responses": answer}, components={"schemas": schemas}).actions
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.computes_for(20)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -369,7 +369,7 @@ def test_a_schema_that_takes_long_is_left(schema: Json) -> None:
     assert imported(whole).actions
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.computes_for(20)
 def test_what_there_is_no_room_for_is_not_looked_at_each_time() -> None:
     """Twenty operations with one schema of a thousand, of which many are too large for an optional input."""
     small = {"type": "object", "properties": {f"q{n}": TEXT for n in range(5)}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from typing import Any
 
 import pytest
@@ -137,7 +136,7 @@ def _bomb(line: str) -> bytes:
         ),
     ],
 )
-@pytest.mark.timeout(20)
+@pytest.mark.computes_for(20)
 def test_what_expands_is_counted(data: bytes) -> None:
     """A page of YAML can stand for more than a disk holds."""
     with pytest.raises(DocumentError, match=r"more than [0-9]+ values"):
@@ -149,13 +148,11 @@ def test_merges_of_merges_have_each_key_once() -> None:
     assert read(_bomb("x{n}: &a{n} {{b{n}: 1, <<: [*a{m}, *a{m}, *a{m}, *a{m}]}}\n"), "a.yaml")["x29"]["k"] == "v"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.computes_for(5)
 def test_a_large_file_that_is_nearly_json_is_not_read_as_yaml() -> None:
     """Which takes 20 seconds for what was cut off."""
-    began = time.process_time()
     with pytest.raises(DocumentError, match="not JSON"):
         read(b'{"a": [' + b'{"b": "c"}, ' * 500_000, "a.json")
-    assert time.process_time() - began < 5
 
 
 def test_files_are_bounded_together() -> None:

@@ -93,7 +93,7 @@ def test_extensions_of_the_document_are_not_taken_over() -> None:
     assert packed(made).info.source == found(whole).digest
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.computes_for(20)
 def test_a_connector_has_a_bound_of_operations() -> None:
     """Which is found out before all of them are looked at."""
     paths = {f"/a{n}": {"get": {}} for n in range(MAX_OPERATIONS)}
@@ -103,7 +103,7 @@ def test_a_connector_has_a_bound_of_operations() -> None:
         imported(document({f"/{'x' * 70}/{n}": {"get": {}} for n in range(10_000)}))
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.computes_for(20)
 def test_what_would_be_too_large_is_refused_and_not_made() -> None:
     """The manifest, and a schema that each operation has for itself."""
     choices = {"type": "string", "enum": [f"{'e' * 60}{n}" for n in range(20)]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -100,15 +99,13 @@ def test_what_is_no_server_is_an_error(server: Any) -> None:
         chosen([server], None, None, {})
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.computes_for(5)
 @pytest.mark.parametrize("default", ["{a}" * 80, "{a}" * 300_000, "x" * 200])
 def test_variables_of_variables_are_bounded(default: str) -> None:
     """Each of a thousand in the address can be thousands again."""
     server = {"url": "https://" + "{a}" * 300, "variables": {"a": {"default": default}}}
-    began = time.process_time()
     with pytest.raises(DocumentError):
         chosen([server], None, None, {})
-    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

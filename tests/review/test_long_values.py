@@ -1,7 +1,7 @@
 """Values of a quarter of a megabyte, each made to be read more than once: a card of them is made, and nobody waits for it.
 
 A card is made where a person looks: in the console's own thread, and for the page in the daemon. A pattern that takes the square
-of a value's length would hold either for hours; these tests would end by their time.
+of a value's length would hold either for hours; these tests would end by the time they compute.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHAPES: Final = {
 }
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.computes_for(30)
 @pytest.mark.parametrize("value", SHAPES.values(), ids=SHAPES.keys())
 def test_a_card_of_a_long_value_is_made(value: str) -> None:
     """As an argument of the agent's, and as a line of a preview; laid out whole, with what it differs in."""
