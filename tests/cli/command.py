@@ -60,8 +60,8 @@ class Said:
 
 
 class Command:
-    """`aileron` with one home, in `folder` or here; `program` where it is not the one of the source, `deadline_s` where it takes
-    longer.
+    """`aileron` with one home, in `folder` or here; `program` where it is not the one of the source, `module` where it begins in
+    another, `deadline_s` where it takes longer.
     """
 
     def __init__(
@@ -70,11 +70,13 @@ class Command:
         *,
         folder: str | None = None,
         program: Sequence[str] = (),
+        module: str = "aileron",
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self.home = home
         self._folder = folder
-        self.program: Final = [*(program or (sys.executable, "-m", "aileron"))]
+        self.program: Final = [*(program or (sys.executable, "-m", module))]
+        self._module = _MODULE if module == "aileron" else module
         self._is_ours = not program
         self._deadline_s = deadline_s
 
@@ -84,7 +86,7 @@ class Command:
         around = self._environment(environment)
         if self._can_fork(words, around):
             done = forks.run(
-                _MODULE, words, given=typed, environment=around, timeout=self._deadline_s, directory=self._folder
+                self._module, words, given=typed, environment=around, timeout=self._deadline_s, directory=self._folder
             )
         else:
             done = subprocess.run(
@@ -121,7 +123,7 @@ class Command:
             if self._can_fork(words, around):
                 streams = dict.fromkeys((0, 1, 2), slave)
                 process = forks.start(
-                    _MODULE,
+                    self._module,
                     words,
                     descriptors=streams,
                     environment=around,
@@ -158,7 +160,7 @@ class Command:
     def _can_fork(self, words: Sequence[str], environment: dict[str, str]) -> bool:
         """Not the first time, nor another program, nor where the interpreter would be set up otherwise."""
         command = tuple(itertools.takewhile(lambda word: word.isidentifier() or "-" in word[1:], words))[:2]
-        is_first = derived.is_first(_MODULE, *command)
+        is_first = derived.is_first(self._module, *command)
         return self._is_ours and not is_first and forks.can_fork(environment)
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:

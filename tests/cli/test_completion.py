@@ -20,6 +20,16 @@ from aileron.cli.typer_app import app
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon
 
+ROOT = Path(__file__).parents[2]
+OURS = f"'{sys.executable}' -c 'import sys; sys.path.insert(0, \"{ROOT}\"); from tests.cli.patient import main; sys.exit(main())'"
+"""As a shell's command, in whatever directory."""
+
+
+@pytest.fixture
+def aileron(home: Path) -> Command:
+    """The command line of that home; a machine that stands still for a second takes no words from it."""
+    return Command(home, module="tests.cli.patient")
+
 
 @pytest.mark.parametrize(
     ("words", "offered"),
@@ -91,7 +101,7 @@ def test_bash_offers_files_only_where_a_word_may_be_one(
         COMP_WORDS=({words}) COMP_CWORD={len(typed) - 1}; _aileron_completion aileron
         echo "${{COMPREPLY[*]}} / $told"
     """
-    script = script.replace("complete_bash $1", f"complete_bash '{sys.executable}' -m aileron")
+    script = script.replace("complete_bash $1", f"complete_bash {OURS}")
     environment = {**os.environ, "AILERON_HOME": str(home)}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=30)
 
@@ -152,7 +162,7 @@ def path_of_ours(tmp_path: Path) -> str:
     """A PATH on which `aileron` is this one."""
     command = tmp_path / "bin" / "aileron"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {OURS} "$@"\n')
     command.chmod(0o755)
     return f"{command.parent}:{os.environ['PATH']}"
 
@@ -253,14 +263,14 @@ def test_a_daemon_that_answers_nonsense_offers_nothing(fake: FakeDaemon, aileron
     assert (said.out.strip(), said.err) == ("", "")
 
 
-def test_a_daemon_that_does_not_answer_is_not_waited_for(home: Path, aileron: Command):
+def test_a_daemon_that_does_not_answer_is_not_waited_for(home: Path):
     """A second at most; its socket takes the connection and says nothing."""
     (home / "run").mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(home / "run" / "operator.sock"))
         silent.listen()
         began = time.monotonic()
-        said = aileron(COMP_WORDS="aileron approve a", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
+        said = Command(home)(COMP_WORDS="aileron approve a", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
 
     assert (said.code, said.out.strip(), said.err) == (0, "", "")
     assert time.monotonic() - began >= 1
@@ -281,9 +291,7 @@ def test_a_word_of_a_daemon_is_completed_without_typer(fake: FakeDaemon, home: P
     loaded = {}
     for words in ("aileron run send ", "aileron run --wa"):
         given = {"AILERON_HOME": str(home), "COMP_WORDS": words, "_AILERON_COMPLETE": "complete_bash"}
-        code = (
-            "import sys; from aileron.__main__ import main; main(); print(sorted({'typer', 'rich'} & set(sys.modules)))"
-        )
+        code = "import sys; from tests.cli.patient import main; main(); print(sorted({'typer', 'rich'} & set(sys.modules)))"
         done = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, **given, "COMP_CWORD": str(words.count(" "))},

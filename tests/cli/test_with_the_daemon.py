@@ -207,7 +207,9 @@ def test_the_record_is_filtered_and_verified(aileron: Command):
 
 def test_names_of_actions_are_completed(aileron: Command):
     """From the running daemon."""
-    said = aileron(COMP_WORDS="aileron run fe", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
+    said = Command(aileron.home, module="tests.cli.patient")(
+        COMP_WORDS="aileron run fe", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash"
+    )
 
     assert said.out.split() == ["fetch", "fetch-url"]
 
