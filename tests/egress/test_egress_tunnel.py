@@ -531,10 +531,11 @@ def test_a_head_that_does_not_come_is_not_waited_for(
 def test_a_hello_that_does_not_come_is_not_waited_for(
     proxy: Proxy, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of one, and the rest never."""
+    """Half of one, which is there when the time begins, and the rest never."""
     monkeypatch.setattr(way_out, "HELLO_S", 0.2)
-    with proxy.connect(f"{HOST}:{upstream.port}") as (client, _):
-        client.sendall(client_hello(HOST)[:-1])
+    head = f"CONNECT {HOST}:{upstream.port} HTTP/1.1\r\nHost: {HOST}:{upstream.port}\r\n\r\n".encode()
+    with proxy.asked(head + client_hello(HOST)[:-1]) as (client, answered):
+        assert answered.status == 200
         assert client.recv(100) == bytes((21, 3, 3, 0, 2, 2, 112))
     assert proxy.journal.refusals == [(f"{HOST}:{upstream.port}", Reason.TUNNEL_SLOW.value)]
     assert upstream.connections == 0
