@@ -3,7 +3,8 @@
     python -m tests.support.attended [--publish HOSTPORT:PORT] [--door PATH] [--patience SECONDS] -- WORD…
 
 The cell shows /usr, this Python, and nothing else. With `--door` it has a listener of TCP at port 7000 that leads to the Unix
-socket at PATH. The exit code is the ending's. If the end was not the agent's own doing, why stands on standard error.
+socket at PATH. The exit code is the ending's. If the end was not the agent's own doing, why stands on standard error. The
+terminal has longer to answer than with the command: a test may stand still for some seconds.
 
 `agent(NAME)` gives the words of a small program (attended_agents.py).
 """
@@ -15,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from aileron.cell import terminal
 from aileron.cell.attend import PATIENCE_S, attend
 from aileron.cell.publish import Published, parse_publish
 from aileron.cell.relays import Door, unix_target
@@ -28,6 +30,7 @@ DOOR_PORT: Final = 7000
 _PYTHON: Final = os.path.realpath(sys.executable)
 _AGENTS: Final = Path(__file__).with_name("attended_agents.py")
 _INSIDE: Final = "/agents.py"
+_ANSWER_S: Final = 20.0
 
 
 def agent(name: str, *words: str) -> list[str]:
@@ -43,6 +46,7 @@ def attended(*words: str, **options: str) -> list[str]:
 
 def main() -> int:
     """As above."""
+    terminal._ANSWER_S = _ANSWER_S  # type: ignore[misc]
     at = sys.argv.index("--")
     options, words = sys.argv[1:at], sys.argv[at + 1 :]
     given = dict(zip(options[::2], options[1::2], strict=True))
