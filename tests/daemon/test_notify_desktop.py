@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -27,7 +26,7 @@ from aileron.egress import Egress
 from aileron.vault.vault import Vault
 from tests.daemon.asking import PAGE, Asking, Watch
 from tests.support.hostile_text import assert_harmless, hostile
-from tests.support.waiting import give_turns, wait_text_async, wait_until_async
+from tests.support.waiting import give_turns, jump, wait_text_async, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -322,12 +321,16 @@ async def test_only_so_many_wait_for_their_button_and_each_is_ended(desk: Desk, 
     assert not [pid for pid in began if Path("/proc", pid).exists()]
 
 
-async def test_a_button_is_waited_for_no_longer_than_its_time(desk: Desk, tmp_path: Path) -> None:
+async def test_a_button_is_waited_for_no_longer_than_its_time(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Then its notify-send is ended, and another can have one."""
     desk.has_buttons("wait")
-    async with notifying(desk.environment, tmp_path, NotifyTiming(desktop_s=20.0, open_s=1.0)) as notifier:
+    pace = NotifyTiming(desktop_s=20.0, open_s=25.0)
+    async with notifying(desk.environment, tmp_path, pace) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
         await desk.wait_shown(1)
+        jump(monkeypatch, pace.open_s)
         await desk.wait_ended()
 
     assert desk.opened == []
@@ -445,8 +448,6 @@ async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(
 ) -> None:
     """A flood, a few more, and after the round single questions again: nothing is told twice, nothing is forgotten."""
     pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=30.0)
-    loop = asyncio.get_running_loop()
-    now = loop.time
     async with notifying(desk.environment, tmp_path, pace) as notifier:
         for number in range(HANDFUL + 2):
             notifier.asked(f"apr-{number}", "send-mail", "action")
@@ -456,7 +457,7 @@ async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(
             notifier.asked(f"apr-more-{number}", "send-mail", "action")
         await give_turns()
         assert len(desk.shown) == HANDFUL + 1
-        monkeypatch.setattr(loop, "time", lambda: now() + pace.round_s)
+        jump(monkeypatch, pace.round_s)
         await desk.wait_shown(HANDFUL + 2)
         notifier.asked("apr-last", "send-mail", "action")
         await desk.wait_shown(HANDFUL + 3)
@@ -469,18 +470,21 @@ async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(
 
 
 async def test_one_that_hangs_is_ended_and_the_next_is_shown(
-    desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its deadline, with a line in the log; no process is left."""
-    (desk.folder / "hang").touch()
-    async with notifying(desk.environment, tmp_path, NotifyTiming(desktop_s=3.0)) as notifier:
+    hang = desk.folder / "hang"
+    hang.touch()
+    async with notifying(desk.environment, tmp_path, QUICK) as notifier:
         notifier.asked("apr-hangs", "send-mail", "action")
         notifier.asked("apr-2", "send-mail", "action")
+        await wait_until_async(lambda: not hang.exists(), "one hangs")
+        jump(monkeypatch, QUICK.desktop_s)
         await desk.wait_shown(1)
 
     assert desk.texts == [("Claude asks: send-mail", f"{PAGE}/approvals/apr-2")]
     assert desk.shown[0]["beside"] == []
-    assert said(caplog) == [f"{desk.folder}/notify-send shows nothing on the desktop: it took over 3 s"]
+    assert said(caplog) == [f"{desk.folder}/notify-send shows nothing on the desktop: it took over 20 s"]
 
 
 async def test_what_fails_is_said_once_until_it_works_again(

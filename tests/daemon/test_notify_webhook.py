@@ -27,7 +27,7 @@ from aileron.vault.vault import Vault
 from tests.daemon.asking import PAGE, Asking, Watch
 from tests.support.hostile_text import assert_harmless, hostile
 from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import jump, wait_until_async
 
 pytestmark = pytest.mark.anyio
 
@@ -468,7 +468,7 @@ async def test_an_outage_is_one_line_and_the_next_outage_another(
 
 
 async def test_a_receiver_that_never_answers_is_left_and_nobody_waits_for_it(
-    vault: Vault, authority: Authority, receiver: Callable[..., Receiver], caplog: pytest.LogCaptureFixture
+    vault: Vault, authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every try has a deadline; who asks is not held up meanwhile."""
     vault.unlock(PASSPHRASE)
@@ -480,13 +480,21 @@ async def test_a_receiver_that_never_answers_is_left_and_nobody_waits_for_it(
 
     with Upstream(never, authority.server_context("localhost")) as silent:
         address = HostPort("localhost", silent.port)
-        pace = NotifyTiming(backoff_s=(0.01, 0.01), attempt_s=0.3)
+        pace = NotifyTiming(backoff_s=(0.01, 0.01), attempt_s=6.0)
         async with notifying(vault, f"https://{address}/", authority, private=(address,), pace=pace) as notifier:
             notifier.asked("apr-1", "send-mail", "action")
+            for tries in (1, 2, 3):
+                await wait_asked(silent, tries)
+                jump(monkeypatch, pace.attempt_s)
             await logged(caplog, "given up")
         release.set()
 
     assert silent.connections == 3
+
+
+async def wait_asked(upstream: Upstream, count: int) -> None:
+    """Until so many requests have come."""
+    await wait_until_async(lambda: len(upstream.requests) >= count, f"{count} requests come")
 
 
 async def test_a_flood_is_bounded_and_said_once(

@@ -15,6 +15,7 @@ No test sleeps to wait (tests/architecture/test_waiting.py).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import fcntl
@@ -29,17 +30,21 @@ import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+
+if TYPE_CHECKING:
+    import pytest
 
 __all__ = [
     "DEADLINE_S",
     "Late",
     "end_of",
     "give_turns",
+    "jump",
     "try_lock",
     "unread",
     "wait_ended",
@@ -149,6 +154,13 @@ async def give_turns() -> None:
     """Give every other task of this event loop many turns: for what nothing but this loop does, and what it must not do."""
     for _turn in range(50):
         await anyio.lowlevel.checkpoint()
+
+
+def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> None:
+    """Set the clock of this event loop ahead, to a deadline: when what comes before it has come, however slow the machine is."""
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + by_s)
 
 
 def wait_still(look: Callable[[], _T], what: str, *, for_s: float = 0.3, within_s: float = DEADLINE_S) -> _T:
