@@ -36,10 +36,12 @@ from aileron.approver.hidraw import Port
 from aileron.model.passkey import base64url, from_base64url, passkey_id
 from tests.support.authenticator import ORIGIN
 
-__all__ = ["PIN", "Lie", "Plugged", "SoftKey", "plugged"]
+__all__ = ["PATIENCE_S", "PIN", "Lie", "Plugged", "SoftKey", "plugged"]
 
 PIN: Final = "a-pin-of-its-own-2468"
 """Of every key here; long enough that finding it in a file is no accident."""
+PATIENCE_S: Final = 20.0
+"""For a packet of the other side, which is a thread or a program of a test: it may stand still longer than a device may."""
 _UP, _UV, _AT = 0x01, 0x04, 0x40
 
 _OK: Final = b"\x00"
@@ -388,7 +390,7 @@ class Plugged:
         channel, command, length = struct.unpack_from(">IBH", packet)
         data = packet[7:]
         while len(data) < length:
-            more = self._next(1.0)
+            more = self._next(PATIENCE_S)
             assert more is not None
             data += more[5:]
         data = data[:length]

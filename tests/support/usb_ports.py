@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.support.security_key import Plugged
+from tests.support.security_key import PATIENCE_S, Plugged
 
 __all__ = ["FIDO_DESCRIPTOR", "with_keys"]
 
@@ -23,13 +23,18 @@ FIDO_DESCRIPTOR: Final = bytes.fromhex("06d0f10901a1010920150026ff00750895408102
 """The report descriptor of CTAP 2.1, section 11.2.8.2: 64 bytes in, 64 bytes out."""
 _SYSFS: Final = Path("/sys/class/hidraw")
 _KEPT: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
+_AILERON: Final = (
+    "import sys; from aileron.__main__ import main; from aileron.approver import ctap_channel; "
+    f"ctap_channel.SILENCE_S = {PATIENCE_S}; sys.exit(main())"
+)
+"""The command, to which the thread of a test that is the device may be silent for longer than a device."""
 _UNSHARE: Final = ("unshare", "--user", "--map-root-user", "--mount")
 
 
 def with_keys(*keys: Plugged) -> list[str]:
     """The command `aileron`, where these are plugged in."""
     ports = [f"{key.port.path}={key.name}" for key in keys]
-    return [*_UNSHARE, sys.executable, "-m", __name__, *ports, "--", sys.executable, "-m", "aileron"]
+    return [*_UNSHARE, sys.executable, "-m", __name__, *ports, "--", sys.executable, "-c", _AILERON]
 
 
 def _main(words: list[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from aileron.approver import security_key
+from aileron.approver import ctap_channel, security_key
 from aileron.approver.security_key import OFFER
 from aileron.model.decision import DecisionStatement
 from aileron.model.passkey import check_assertion
@@ -17,7 +17,7 @@ from aileron.model.secret import Secret
 from aileron.tui.key_session import SecurityKeyHooks
 from tests.approver.test_security_key import Hands, entry
 from tests.cli.questions import SUBJECTS, previewed, question, subject_question
-from tests.support.security_key import PIN, Plugged, SoftKey
+from tests.support.security_key import PATIENCE_S, PIN, Plugged, SoftKey
 from tests.tui.consoles import World, named
 from tests.tui.test_together import mail
 
@@ -68,6 +68,12 @@ class Desk:
         assert (sent["key_id"], sent["digest"]) == (self.listed.id, question["digest"])
         assert sent.get("head") is None
         check_assertion(enrolled([self.listed])[0], statement, sent["signature"])
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is a thread of this process, which may stand still longer than a device is waited for."""
+    monkeypatch.setattr(ctap_channel, "SILENCE_S", PATIENCE_S)
 
 
 @pytest.fixture
