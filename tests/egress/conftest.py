@@ -31,6 +31,7 @@ from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Budget, CredentialUse, Grant
 from aileron.model.secret import Secret
 from tests.support.upstream import Authority, Upstream
+from tests.support.waiting import give_turns, jump, wait_until_async
 
 CANARY = b"canary-/7Gq+Zw\"<&'~tK9"
 """A secret with a character for every encoding to stumble on."""
@@ -280,6 +281,28 @@ def tls_upstream(authority: Authority) -> Callable[..., Upstream]:
     """Make an upstream with a good certificate for HOST."""
     context = authority.server_context(HOST)
     return lambda script: Upstream(script, context)
+
+
+@contextlib.asynccontextmanager
+async def dripping(world: World, drops: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The deadline of the block comes in two parts, with drops before each: one of silence would begin anew in between."""
+    is_over = False
+
+    async def pass_most_of_it() -> None:
+        count = drops()
+        await wait_until_async(lambda: drops() > count + 3, "it drips")
+        await give_turns()
+        jump(monkeypatch, 0.6 * world.timeout_s)
+
+    async def pass_time() -> None:
+        await pass_most_of_it()
+        await pass_most_of_it()
+        await wait_until_async(lambda: is_over, "the deadline is kept")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pass_time)
+        yield
+        is_over = True
 
 
 def plain_url(upstream: Upstream, path: str = "/") -> str:

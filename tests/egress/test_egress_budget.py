@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -15,9 +16,10 @@ from aileron.egress.lookup import SystemResolver
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
-from tests.egress.conftest import HOST, World, plain_url, use
+from tests.egress.conftest import HOST, World, dripping, plain_url, use
 from tests.support.descriptors import at_most
 from tests.support.upstream import Script, Seen, Upstream, answer, chunked_answer
+from tests.support.waiting import ahead_once
 
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[[Script], Upstream]
@@ -124,7 +126,9 @@ async def test_requests_at_once_share_one_budget(world: World, tls_upstream: Mak
 
 
 @pytest.mark.parametrize("where", ["a status line", "a field", "interim answers", "a body", "chunks", "trailers"])
-async def test_a_peer_that_drips_cannot_stretch_the_deadline(world: World, where: str) -> None:
+async def test_a_peer_that_drips_cannot_stretch_the_deadline(
+    world: World, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A byte now and then, for ever: the deadline is absolute, not one of silence."""
     begin = {
         "a status line": b"HTTP/1.1 200 ",
@@ -137,39 +141,48 @@ async def test_a_peer_that_drips_cannot_stretch_the_deadline(world: World, where
     drop = {"interim answers": b"HTTP/1.1 102 Wait\r\n\r\n", "chunks": b"1\r\nx\r\n", "trailers": b"X: y\r\n"}.get(
         where, b"x"
     )
-    stop = threading.Event()
+    stop, drops = threading.Event(), [0]
 
     def script(_seen: Seen) -> Iterator[bytes]:
         yield begin
         while not stop.wait(0.01):
             yield drop
+            drops[0] += 1
 
     with Upstream(script) as upstream:
-        world.timeout_s = 1.0  # connecting is over by then
-        error = await world.refusal(upstream, url=plain_url(upstream), grant=world.plain_grant(upstream))
+        async with dripping(world, lambda: drops[0], monkeypatch):
+            error = await world.refusal(upstream, url=plain_url(upstream), grant=world.plain_grant(upstream))
         stop.set()
     assert error.failure.details == {"phase": "exchange"}
     assert "too long" in error.failure.message
 
 
-async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(world: World) -> None:
+async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor can a connector that feeds its upload a byte at a time."""
-    release = threading.Event()
+    asked, release, drops = threading.Event(), threading.Event(), [0]
 
     class Deaf(Upstream):
-        def _converse(self, sock: object) -> None:
-            release.wait(10)
+        def _converse(self, sock: socket.socket) -> None:
+            sock.recv(1, socket.MSG_PEEK)
+            asked.set()
+            release.wait(60)
 
     async def drip() -> AsyncIterator[bytes]:
         while True:
             await anyio.sleep(0.01)
             yield b"x"
+            drops[0] += 1
 
-    for body in (bytes(32 << 20), drip()):
+    for body, passing in (
+        (bytes(32 << 20), ahead_once(asked.is_set, "it is asked", monkeypatch, world.timeout_s)),
+        (drip(), dripping(world, lambda: drops[0], monkeypatch)),
+    ):
         with Deaf(lambda _seen: b"") as upstream:
-            world.timeout_s = 1.0
             options = {"url": plain_url(upstream), "method": "PUT", "body": body, "grant": world.plain_grant(upstream)}
-            error = await world.refusal(upstream, **options)
+            async with passing:
+                error = await world.refusal(upstream, **options)
             release.set()
         release.clear()
         assert error.failure.details == {"phase": "exchange"}

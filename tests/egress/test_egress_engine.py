@@ -19,6 +19,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Budget
 from tests.egress.conftest import HOST, World, plain_url, use
 from tests.support.upstream import CLOSE, Authority, Script, Seen, Upstream, answer, chunked_answer
+from tests.support.waiting import ahead_once
 
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[[Script], Upstream]
@@ -472,10 +473,10 @@ async def test_a_compression_bomb_ends_at_the_budget(world: World, tls_upstream:
 
 @pytest.mark.parametrize("when", ["before the head", "in the body"])
 async def test_an_upstream_that_stops_talking_costs_the_deadline_only(
-    world: World, tls_upstream: MakeUpstream, when: str
+    world: World, tls_upstream: MakeUpstream, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failure says so, and may be tried again. The connection is there before: connecting may take as long as it likes."""
-    release = threading.Event()
+    """The failure says so, and may be tried again. The connection is there before."""
+    silent, release = threading.Event(), threading.Event()
 
     def script(seen: Seen) -> Iterator[bytes]:
         if seen.target == "/before":
@@ -483,12 +484,13 @@ async def test_an_upstream_that_stops_talking_costs_the_deadline_only(
             return
         if when == "in the body":
             yield b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"
-        release.wait(10)
+        silent.set()
+        release.wait(60)
 
     with tls_upstream(script) as upstream:
         await world.ask(upstream, url=f"https://{HOST}:{upstream.port}/before")
-        world.timeout_s = 0.3
-        error = await world.refusal(upstream)
+        async with ahead_once(silent.is_set, "it stops talking", monkeypatch, world.timeout_s):
+            error = await world.refusal(upstream)
         release.set()
 
     assert upstream.connections == 1

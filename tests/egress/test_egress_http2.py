@@ -26,7 +26,7 @@ from aileron.egress.http2 import MAX_NOISE, Http2
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget
-from tests.egress.conftest import HOST, World, use
+from tests.egress.conftest import HOST, World, dripping, use
 from tests.egress.test_egress_leaks import assert_clean
 from tests.support.upstream import CLOSE, Authority
 from tests.support.upstream_h2 import H2Script, H2Seen, H2Upstream, RealH2Server, block, data, h2_context, head, raw
@@ -476,9 +476,11 @@ async def test_a_server_that_allows_no_request_gets_none(world: World, h2_upstre
 
 
 @pytest.mark.parametrize("when", ["before the head", "in the body", "without a window"])
-async def test_a_peer_that_drips_cannot_stretch_the_deadline(world: World, h2_upstream: MakeH2, when: str) -> None:
-    """It is absolute: pings and single bytes, without end, do not move it. Connecting, which is done before, may take longer."""
-    release = threading.Event()
+async def test_a_peer_that_drips_cannot_stretch_the_deadline(
+    world: World, h2_upstream: MakeH2, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is absolute: pings and single bytes, without end, do not move it. Connecting is done before."""
+    release, drops = threading.Event(), [0]
 
     def script(seen: H2Seen) -> Iterator[bytes]:
         if seen.target == "/before":
@@ -488,13 +490,14 @@ async def test_a_peer_that_drips_cannot_stretch_the_deadline(world: World, h2_up
             yield head(seen, OK)
         while not release.wait(0.02):
             yield data(seen, b"x") if when == "in the body" else raw(PING, 0, 0, b"12345678")
+            drops[0] += 1
 
     body = b"x" * (1 << 20) if when == "without a window" else None
     with h2_upstream(script) as upstream:
         await world.ask(upstream, url=f"https://{HOST}:{upstream.port}/before")
         upstream.answers_early = when == "without a window"
-        world.timeout_s = 0.4
-        error = await world.refusal(upstream, method="POST", body=body)
+        async with dripping(world, lambda: drops[0], monkeypatch):
+            error = await world.refusal(upstream, method="POST", body=body)
         release.set()
 
     assert (error.failure.details, "too long" in error.failure.message) == ({"phase": "exchange"}, True)

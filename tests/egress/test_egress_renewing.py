@@ -18,7 +18,7 @@ from tests.egress.conftest import HOST, Got, World, plain_url, use
 from tests.egress.test_egress_leaks import assert_clean
 from tests.support.upstream import CLOSE, Authority, Script, Seen, Upstream, answer, chunked_answer
 from tests.support.upstream_h2 import H2Seen, H2Upstream, data, head
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import jump, wait_until_async
 
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[[Script], Upstream]
@@ -132,10 +132,15 @@ async def test_what_making_ready_raises_passes_and_nothing_is_sent(
 
 
 async def test_a_renewal_that_does_not_end_is_waited_for_until_the_deadline(
-    world: World, tls_upstream: MakeUpstream
+    world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And told as a wait in which nothing was sent; after the deadline none is begun."""
-    world.vault.on_ready, world.timeout_s = anyio.sleep_forever, 1.0
+
+    async def never() -> None:
+        jump(monkeypatch, world.timeout_s)
+        await anyio.sleep_forever()
+
+    world.vault.on_ready = never
     with tls_upstream(takes_only(OLD)) as upstream:
         with pytest.raises(AileronError, match="not renewed in time") as caught:
             await ask(world, upstream)
@@ -394,14 +399,17 @@ async def test_what_renewing_raises_passes_after_the_refusal_is_on_record(
     assert world.egress.slots.value == engine_module.MAX_CONNECTIONS
 
 
-async def test_a_renewal_after_a_refusal_ends_at_the_deadline(world: World, tls_upstream: MakeUpstream) -> None:
+async def test_a_renewal_after_a_refusal_ends_at_the_deadline(
+    world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is one of the step's waits."""
 
     async def never(_refused: bytes) -> bool:
+        jump(monkeypatch, world.timeout_s)
         await anyio.sleep_forever()
         return True
 
-    world.vault.secret, world.vault.on_refused, world.timeout_s = OLD, never, 3.0
+    world.vault.secret, world.vault.on_refused = OLD, never
     with (
         tls_upstream(lambda _seen: REFUSAL) as upstream,
         pytest.raises(AileronError, match="not renewed in time") as caught,

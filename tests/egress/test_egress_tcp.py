@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio
@@ -18,6 +19,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import HOST, World, reason_of, use
 from tests.support.upstream import Upstream, answer
+from tests.support.waiting import ahead_once
 
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[..., Upstream]
@@ -131,8 +133,7 @@ async def test_a_plain_stream_goes_to_loopback_only(world: World) -> None:
     with listener() as listening:
         port = listening.getsockname()[1]
         grant = world.grant(HostPort(HOST, port), plain=True)
-        world.timeout_s = 1.0
-        deadline = anyio.current_time() + 1
+        deadline = anyio.current_time() + world.timeout_s
         async with world.egress.streams.open(
             StreamRequest(HOST, port, False), grant, Meter(grant.budget), world.journal, deadline
         ) as stream:
@@ -163,14 +164,33 @@ async def test_a_stream_counts_as_a_request_and_its_bytes_against_the_budget(
             assert error.failure.details["limit"] == limit
 
 
-async def test_a_service_that_says_nothing_is_left_at_the_deadline(world: World) -> None:
+@contextlib.asynccontextmanager
+async def spoken_to(listening: socket.socket, world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The deadline of the block is there once somebody has connected and said something."""
+    with contextlib.ExitStack() as stack:
+
+        def hear() -> bytes:
+            taken, _address = listening.accept()
+            stack.enter_context(taken).settimeout(10)
+            return taken.recv(4096)
+
+        heard: list[bytes] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: anyio.to_thread.run_sync(lambda: heard.append(hear())))
+            async with ahead_once(lambda: heard, "something is said", monkeypatch, world.timeout_s):
+                yield
+
+
+async def test_a_service_that_says_nothing_is_left_at_the_deadline(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A handshake that does not come, and bytes that do not: both are network_error, and both rows are there."""
     with listener() as listening:
         port = listening.getsockname()[1]
-        world.timeout_s = 0.2
-        silent = await refused(world, HOST, port, world.grant(HostPort(HOST, port)))
-        world.timeout_s = 1.0  # connecting is over by then
-        mute = await refused(world, HOST, port, world.grant(HostPort(HOST, port), plain=True), tls=False)
+        async with spoken_to(listening, world, monkeypatch):
+            silent = await refused(world, HOST, port, world.grant(HostPort(HOST, port)))
+        async with spoken_to(listening, world, monkeypatch):
+            mute = await refused(world, HOST, port, world.grant(HostPort(HOST, port), plain=True), tls=False)
 
     assert (silent.failure.details, mute.failure.details) == ({"phase": "connect"}, {"phase": "exchange"})
     ends = [row for row in world.journal.rows if isinstance(row, RequestReport)]
@@ -194,11 +214,19 @@ async def test_a_stream_whose_ledger_fails_does_not_begin(world: World) -> None:
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
 
 
-async def said_by(world: World, *pieces: bytes, closes: bool = False, answers: bool = True) -> AileronError:
+async def said_by(
+    world: World,
+    *pieces: bytes,
+    closes: bool = False,
+    answers: bool = True,
+    waits: pytest.MonkeyPatch | None = None,
+) -> AileronError:
     """The error of a stream with TLS to a service that says this, in plain text, and then waits, or closes.
 
-    It `answers` what the client said first, once that waits for an answer, or speaks first itself.
+    It `answers` what the client said first, once that waits for an answer, or speaks first itself. Where it `waits`, the deadline
+    comes when all is said.
     """
+    has_said = threading.Event()
     with listener() as listening:
         port = listening.getsockname()[1]
 
@@ -211,11 +239,15 @@ async def said_by(world: World, *pieces: bytes, closes: bool = False, answers: b
                     anyio.from_thread.run_sync(int)  # a turn of the client's loop: it has left OpenSSL, and waits
                 for piece in pieces:
                     taken.sendall(piece)
+                has_said.set()
                 with contextlib.suppress(OSError):
                     while not closes and taken.recv(4096):
                         pass
 
-        async with anyio.create_task_group() as tasks:
+        async with contextlib.AsyncExitStack() as stack:
+            if waits is not None:
+                await stack.enter_async_context(ahead_once(has_said.is_set, "all is said", waits, world.timeout_s))
+            tasks = await stack.enter_async_context(anyio.create_task_group())
             tasks.start_soon(anyio.to_thread.run_sync, serve)
             return await refused(world, HOST, port, world.grant(HostPort(HOST, port)))
 
@@ -231,11 +263,11 @@ async def said_by(world: World, *pieces: bytes, closes: bool = False, answers: b
     ],
 )
 async def test_a_service_that_speaks_no_tls_is_told_and_what_to_write(
-    world: World, pieces: list[bytes], closes: bool, words: str
+    world: World, pieces: list[bytes], closes: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not that it took too long; what the service said is not quoted."""
-    world.timeout_s = 1.0 if not pieces and not closes else 10.0
-    failure = (await said_by(world, *pieces, closes=closes)).failure
+    waits = monkeypatch if not pieces and not closes else None
+    failure = (await said_by(world, *pieces, closes=closes, waits=waits)).failure
 
     assert failure.failure_class is FailureClass.NETWORK_ERROR
     assert failure.details == {"phase": "connect"}
@@ -254,10 +286,11 @@ async def test_a_service_that_speaks_before_tls_begins_is_told_whenever_it_does(
         assert not failure.retriable
 
 
-async def test_a_service_that_begins_tls_and_does_not_go_on_is_only_slow(world: World) -> None:
+async def test_a_service_that_begins_tls_and_does_not_go_on_is_only_slow(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The control: it does speak TLS, so nobody is told to do without. It answers as a server does, after the client spoke."""
-    world.timeout_s = 1.0
-    failure = (await said_by(world, b"\x16\x03\x03")).failure
+    failure = (await said_by(world, b"\x16\x03\x03", waits=monkeypatch)).failure
 
     assert "did not finish the handshake in time" in failure.message
     assert "tls=False" not in failure.message

@@ -21,7 +21,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import CANARY, HOST, World, reason_of, use
 from tests.support.upstream import Authority, Upstream, answer
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import give_turns, jump, wait_until_async
 from tests.support.websocket_server import LARGE_BYTES, WebSocketServer
 
 pytestmark = pytest.mark.anyio
@@ -419,10 +419,18 @@ async def test_what_cannot_be_written_down_is_not_opened(world: World, tls_upstr
         assert (upstream.connections, len(world.journal.rows)) == (1, 2)
 
 
-async def test_it_ends_at_the_deadline(service: Service) -> None:
+async def test_it_ends_at_the_deadline(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nothing comes; the record has the end."""
-    service.world.timeout_s = 0.5
-    error = await broken(service.world, service.url("echo"), service.grant())
+
+    async def wait_open() -> None:
+        async with opened(service.world, service.url("echo"), service.grant()) as talk:
+            await give_turns()
+            jump(monkeypatch, service.world.timeout_s)
+            await talk.receive()
+
+    with pytest.raises(AileronError) as caught:
+        await wait_open()
+    error = caught.value
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
     assert service.world.journal.last.failure is FailureClass.NETWORK_ERROR
 

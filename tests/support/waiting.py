@@ -28,7 +28,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEADLINE_S",
     "Late",
+    "ahead_once",
     "end_of",
     "give_turns",
     "jump",
@@ -161,6 +162,22 @@ def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> None:
     loop = asyncio.get_running_loop()
     now = loop.time
     monkeypatch.setattr(loop, "time", lambda: now() + by_s)
+
+
+@contextlib.asynccontextmanager
+async def ahead_once(
+    look: Callable[[], object], what: str, monkeypatch: pytest.MonkeyPatch, by_s: float
+) -> AsyncIterator[None]:
+    """In the block, `jump` when `look` returns something true, and what has arrived by then has been taken."""
+
+    async def jumping() -> None:
+        await wait_until_async(look, what)
+        await give_turns()
+        jump(monkeypatch, by_s)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(jumping)
+        yield
 
 
 def wait_still(look: Callable[[], _T], what: str, *, for_s: float = 0.3, within_s: float = DEADLINE_S) -> _T:
