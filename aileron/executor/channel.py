@@ -30,8 +30,8 @@ _SHARE: Final = 0.25
 _AHEAD_S: Final = 0.005
 """Spent before anybody is made to wait: 200 small frames in a row, or 50 MB in large ones, are no flood."""
 _MOST_S: Final = 0.1
-"""Of one frame: the dearest takes 80 ms to decode. Where the clock says more, this process had to wait for a processor meanwhile,
-and the connector is not made to wait four times as long for that.
+"""The most that one frame is charged, in seconds: the dearest takes 0.08 s to decode. Where the clock says more, this process had
+to wait for a processor meanwhile, and the connector is not made to wait four times as long for that.
 """
 _FRAME_S: Final = 20e-6
 """What a frame costs beside its decoding: the session, and what is done about it (measured: 5 to 30 µs)."""

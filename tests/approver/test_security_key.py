@@ -321,12 +321,12 @@ def test_a_key_that_says_nothing_is_not_waited_for(desk: Desk, monkeypatch: pyte
 
 
 class Clock:
-    """What the module has of `time`, which a test can set ahead."""
+    """A stand-in for the module `time` that a test can set ahead."""
 
     ahead_s = 0.0
 
     def monotonic(self) -> float:
-        """As time.monotonic()."""
+        """Return the seconds of time.monotonic(), plus those that it is ahead."""
         return time.monotonic() + self.ahead_s
 
 

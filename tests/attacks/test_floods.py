@@ -86,7 +86,7 @@ def _processes(home: DaemonHome) -> tuple[psutil.Process, psutil.Process]:
 
 
 def _flooded(home: DaemonHome, kind: str, for_s: float = 1.5, *, until_told: str | None = None) -> dict[str, int]:
-    """What a flood of this kind counted, which goes on until it was told this status."""
+    """Return what a flood of this kind counted. It goes on until it was told the status `until_told`, if there is one."""
     with _flood(home, kind, for_s, *filter(None, [until_told])) as flood:
         found, _ = flood.communicate(timeout=DEADLINE_S)
     return {what: int(count) for what, _, count in (word.partition("=") for word in found.split()) if count}

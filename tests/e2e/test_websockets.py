@@ -200,7 +200,7 @@ def test_the_asynchronous_library(home: DaemonHome, server: tuple[WebSocketServe
 
 
 def test_what_the_asynchronous_library_breaks_ends_at_once(home: DaemonHome) -> None:
-    """What it wrote is no frame, so nothing that follows could be understood: its client hears that and does not wait."""
+    """The client wrote what is no frame, so nothing that follows could be understood: it hears that, and does not wait."""
     error = failed(home, "library_async_breaks", path=path_to("echo")[0])
     assert error["class"] == "connector_runtime_error"
     assert "ConnectionClosedError: " in error["message"]

@@ -13,9 +13,9 @@ DRAWN = random.random()
 
 
 def is_told():
-    """Whether somebody says what is wanted: at once, in a jail that is made for a run; a busy machine may take a while.
+    """Return whether somebody says what is wanted: at once, in a jail that is made for a run; a busy machine may take a while.
 
-    In many looks, of which a machine that stands still as a whole takes one away: whoever has to say it has the others.
+    It looks many times, of which a machine that stands still as a whole takes one away: whoever has to say it has the others.
     """
     return any(select.select([3], [], [], 0.02)[0] for _ in range(30))
 
