@@ -97,13 +97,13 @@ def test_a_queue_that_is_full_says_so_and_is_not_filled_further(attack: Attack) 
     """All 40 that one caller may have are under way and stay; many more are each told `busy`, and none of them runs. Then
     there is room.
 
-    They stay for seven times as long as so many answers take where other tests have both processors.
+    They stay for five times as long as so many answers take where other tests have both processors.
     """
-    with hostile_home(timeout_s=8) as hostile, ThreadPoolExecutor(16) as pool:
+    with hostile_home(timeout_s=15) as hostile, ThreadPoolExecutor(16) as pool:
         home = hostile.home
         begun = [pool.submit(home.run, "hostile", {"source": "stay()"}, wait=0) for _ in range(40)]
         attack.control("as many as it may have", {202}, {future.result().status for future in begun})
-        more = [pool.submit(home.run, "hostile", {"source": "result('late')"}, wait=0) for _ in range(80)]
+        more = [pool.submit(home.run, "hostile", {"source": "result('late')"}, wait=0) for _ in range(200)]
         for future in more:
             answer = future.result()
             attack.denied("one more", (429, "busy"), (answer.status, kind_of(answer)))
@@ -125,9 +125,8 @@ def test_setting_the_clock_does_not_make_a_deadline_longer(
     file.write_text("0", encoding="ascii")
     monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("FAKE_CLOCK", str(file))
-    with hostile_home(
-        timeout_s=5
-    ) as hostile:  # a jail starts, and half a second passes, where others have both processors
+    # A jail starts, and half a second passes, where other tests have both processors.
+    with hostile_home(timeout_s=5) as hostile:
         monkeypatch.delenv("LD_PRELOAD")
         home = hostile.home
         run_id = home.run("hostile", {"source": "stay()"}, wait=0).body["run_id"]
