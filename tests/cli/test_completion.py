@@ -21,8 +21,8 @@ from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon
 
 ROOT = Path(__file__).parents[2]
-OURS = f"'{sys.executable}' -c 'import sys; sys.path.insert(0, \"{ROOT}\"); from tests.cli.patient import main; sys.exit(main())'"
-"""As a shell's command, in whatever directory."""
+OURS = f"env PYTHONPATH='{ROOT}' '{sys.executable}' -m tests.cli.patient"
+"""The words with which a shell starts it in any directory."""
 
 
 @pytest.fixture

@@ -484,17 +484,12 @@ async def test_a_receiver_that_never_answers_is_left_and_nobody_waits_for_it(
         async with notifying(vault, f"https://{address}/", authority, private=(address,), pace=pace) as notifier:
             notifier.asked("apr-1", "send-mail", "action")
             for tries in (1, 2, 3):
-                await wait_asked(silent, tries)
+                await wait_until_async(lambda count=tries: len(silent.requests) >= count, f"{tries} requests come")
                 jump(monkeypatch, pace.attempt_s)
             await logged(caplog, "given up")
         release.set()
 
     assert silent.connections == 3
-
-
-async def wait_asked(upstream: Upstream, count: int) -> None:
-    """Until so many requests have come."""
-    await wait_until_async(lambda: len(upstream.requests) >= count, f"{count} requests come")
 
 
 async def test_a_flood_is_bounded_and_said_once(

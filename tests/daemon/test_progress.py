@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -30,30 +30,24 @@ INPUTS = ("times:integer", "seconds:number", "message:string?", "path:string?")
 def watched(
     home: DaemonHome, upstream: CountingServer, args: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What a watcher of one run of `report` is told: the reports, and the end. It does not end before the first was heard."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(upstream.holding())
-        return _watched(home, args, stack.close)
-
-
-def _watched(
-    home: DaemonHome, args: dict[str, Any], let_go: Callable[[], None]
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    run = home.run("report", {**args, "path": "/held"}, wait=0)
-    assert run.body["status"] == "running", run.body
+    """Return what a watcher of one run of `report` is told: the reports, and the end, for which the first has to be heard."""
     seen: list[dict[str, Any]] = []
-    while True:
-        last = seen[-1]["number"] if seen else 0
-        asked_at = time.monotonic()
-        state = home.must("GET", f"/v1/runs/{run.body['run_id']}?wait=10&progress={last}", wait_s=10)
-        if state["status"] != "running":
-            return seen, state
-        if "progress" not in state:  # its jail has not started yet
-            assert time.monotonic() - asked_at > 9, "woken for nothing"
-            continue
-        assert state["progress"]["number"] > last, "woken for nothing"
-        seen.append(state["progress"])
-        let_go()
+    with contextlib.ExitStack() as held:
+        held.enter_context(upstream.holding())
+        run = home.run("report", {**args, "path": "/held"}, wait=0)
+        assert run.body["status"] == "running", run.body
+        while True:
+            last = seen[-1]["number"] if seen else 0
+            asked_at = time.monotonic()
+            state = home.must("GET", f"/v1/runs/{run.body['run_id']}?wait=10&progress={last}", wait_s=10)
+            if state["status"] != "running":
+                return seen, state
+            if "progress" not in state:  # its jail has not started yet
+                assert time.monotonic() - asked_at > 9, "woken for nothing"
+                continue
+            assert state["progress"]["number"] > last, "woken for nothing"
+            seen.append(state["progress"])
+            held.close()
 
 
 def test_who_watches_a_run_hears_how_far_it_is_and_then_what_came_of_it(

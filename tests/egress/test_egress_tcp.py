@@ -168,15 +168,15 @@ async def test_a_stream_counts_as_a_request_and_its_bytes_against_the_budget(
 async def spoken_to(listening: socket.socket, world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """The deadline of the block is there once somebody has connected and said something."""
     with contextlib.ExitStack() as stack:
+        heard: list[bytes] = []
 
-        def hear() -> bytes:
+        def hear() -> None:
             taken, _address = listening.accept()
             stack.enter_context(taken).settimeout(10)
-            return taken.recv(4096)
+            heard.append(taken.recv(4096))
 
-        heard: list[bytes] = []
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: anyio.to_thread.run_sync(lambda: heard.append(hear())))
+            tasks.start_soon(anyio.to_thread.run_sync, hear)
             async with ahead_once(lambda: heard, "something is said", monkeypatch, world.timeout_s):
                 yield
 

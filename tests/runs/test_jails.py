@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import io
@@ -35,7 +34,7 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.sandbox.conftest import TELLS_WHO_LEFT
 from tests.support.elf_programs import compiled
-from tests.support.waiting import give_turns, wait_still_async, wait_until, wait_until_async
+from tests.support.waiting import give_turns, jump, wait_still_async, wait_until, wait_until_async
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 ELF = Policy(profile="elf")
@@ -344,12 +343,11 @@ async def test_a_template_that_nobody_uses_ends_soon_after_its_time(
     python_program: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not as long after it as it waits: whoever used it just after a look would pay for twice the time."""
-    loop, clock, others = asyncio.get_running_loop(), _Clock(), _templates()
-    now = loop.time
+    clock, others = _Clock(), _templates()
     async with _served(clock=clock) as jails:
         await _ran_python(jails, python_program)
         clock.now += IDLE_S
-        monkeypatch.setattr(loop, "time", lambda: now() + IDLE_S / 2)
+        jump(monkeypatch, IDLE_S / 2)
         with anyio.fail_after(_DEADLINE_S):
             await _until_gone(_templates() - others)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import sys
@@ -25,7 +24,7 @@ from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.unavailable import JailUnavailable
 from tests.support.elf_programs import compiled
-from tests.support.waiting import give_turns, unread, wait_ended, wait_still_async, wait_until_async
+from tests.support.waiting import give_turns, jump, unread, wait_ended, wait_still_async, wait_until_async
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 _DEADLINE_S = 20.0
@@ -421,8 +420,7 @@ async def test_a_compiled_one_waits_once_it_has_said_that_it_is_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers as any jail. One that says nothing is nobody's, and nobody is blamed when its time is over."""
-    loop, bounds = asyncio.get_running_loop(), Bounds(look_s=0.1, lifetime_s=600.0)
-    now = loop.time
+    bounds = Bounds(look_s=0.1, lifetime_s=600.0)
     async with _room(tmp_path, bounds) as room:
         pin, silent = (
             room.installed_program("-DEARLY="),
@@ -438,7 +436,7 @@ async def test_a_compiled_one_waits_once_it_has_said_that_it_is_ready(
         assert room.spares.maybe_take(pin, ELF) is None
         assert room.spares.maybe_take(silent, ELF) is None
         assert len(room.spares.waiting) == 1
-        monkeypatch.setattr(loop, "time", lambda: now() + bounds.lifetime_s)
+        jump(monkeypatch, bounds.lifetime_s)
         await room.until_waiting(0)
         assert not room.noted
 

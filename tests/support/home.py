@@ -19,14 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from aileron.client import Answer, AnswerLost, Client, StartedDaemon
 from aileron.model.names import HostPort
 from aileron.registry.build import build
 from tests.support import forks
 from tests.support.answers import check_answer
 from tests.support.canary import scan
+from tests.support.memories import command_of, descendants_of
 from tests.support.waiting import try_lock, wait_ended, wait_until
 
 __all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action", "word"]
@@ -232,13 +231,8 @@ class DaemonHome:
 
 
 def _ingress_of(daemon: int) -> list[int]:
-    """The processes that serve its ports."""
-    found = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for process in psutil.Process(daemon).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                found += [process.pid] if "aileron.ingress" in process.cmdline() else []
-    return found
+    """Return the processes that serve its ports."""
+    return [pid for pid in descendants_of(daemon) if b"aileron.ingress" in command_of(pid)]
 
 
 def word(answer: Answer) -> str:

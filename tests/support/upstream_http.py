@@ -17,7 +17,7 @@ _HELD_S: Final = 120.0
 class CountingServer:
     """`/status/N` answers N, `/slow` never answers, whatever its query, `/big` is 32 MiB, `/read` is `page`.
 
-    `/held` answers when nobody is `holding`. A POST counts, all else says hello.
+    A GET of `/held` is answered when nobody is `holding`. A POST counts, all else says hello.
     """
 
     def __init__(self) -> None:
@@ -67,8 +67,6 @@ class CountingServer:
                     outer.effects += 1
                 if outer.keeps_waiting:
                     release.wait(_HELD_S)
-                if self.path == "/held":
-                    outer._is_let_go.wait(_HELD_S)
                 self._answer(200, b"done")
 
             def _answer(self, status: int, body: bytes) -> None:
