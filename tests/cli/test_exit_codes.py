@@ -286,6 +286,24 @@ def test_an_interrupt_of_any_other_command_is_130(fake: FakeDaemon, aileron: Com
     assert (process.returncode, err.strip()) == (130, "interrupted")
 
 
+def test_an_interrupt_within_an_import_is_130(tmp_path: Path):
+    """A module that makes named tuples executes strings, and `python -m` remembers an interrupt that left one."""
+    (tmp_path / "sitecustomize.py").write_text("""
+import sys
+
+def interrupt(event, arguments):
+    if event == "import" and arguments[0] == "aileron.cli.run":
+        exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+
+sys.addaudithook(interrupt)
+""")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    words = [sys.executable, "-m", "aileron", "run", "act"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=30)
+
+    assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
+
+
 def test_a_chain_that_does_not_hold_is_9(aileron: Command, home: Path):
     """Here it is not a ledger at all."""
     home.mkdir()
