@@ -1,4 +1,4 @@
-"""What an agent may ask for: action files, where they are kept, and an invocation made exact.
+"""Action files, which say what an agent can request; the directory that has them; and how an invocation is made exact.
 
 manifest.py one file's text into values · store.py the directory of them · resolve.py Invocation + file → Plan
 (pure)

@@ -1,10 +1,10 @@
-"""The texts a person agreed to, kept by their digest: what a changed file is compared with.
+"""Store of the texts that a person consented to, by digest: changed files are compared with them.
 
-Runs in the daemon. Trusts no file of its directory: a text is what its name says, by sha256, or it is not there. That one was
-agreed to is not said here but in the vault; whoever adds a file here gains nothing, and whoever removes one makes the next change
-of that action look like a new action.
+Runs in the daemon. Trusts no file of its directory: a text is there only if its sha256 digest is its file's name. The vault, not
+this store, says which texts were consented to. Adding a file here therefore gains nothing; removing one makes the next change of
+that action look like a new action.
 
-Source: docs/reference/consents.md. Not here: which digest was agreed to (model/consent.py), what widens (widening.py).
+Source: docs/reference/consents.md. Not here: which digest has consent (model/consent.py), what widens (widening.py).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from aileron.model.document import MAX_DOCUMENT_BYTES
 __all__ = ["MAX_TEXT_BYTES", "AgreedTexts"]
 
 MAX_TEXT_BYTES: Final = max(MAX_DOCUMENT_BYTES, 1 << 20)
-"""An action file, or the certificates and settings of a configuration: 1 MiB, as for config.toml."""
+"""Bytes of the largest text, an action file or a configuration's certificates and settings: 1 MiB, as for config.toml."""
 
 
 class AgreedTexts:
-    """The texts below `directory`, which is made when the first is put there."""
+    """The texts below `directory`, which is created with the first text."""
 
     def __init__(self, directory: Path) -> None:
         self._directory: Final = directory
 
     def put(self, text: str) -> str:
-        """Keep a text, durably; its digest (`sha256:…`)."""
+        """Store a text durably and return its digest (`sha256:…`)."""
         data = text.encode()
         digest = sha256_digest(data)
         files.make_directory(self._directory)
@@ -38,7 +38,7 @@ class AgreedTexts:
         return digest
 
     def maybe_get(self, digest: str) -> str | None:
-        """The text of this digest; None where there is none, or another lies under its name."""
+        """Return the text with this digest; None if there is none, or if the file of that name has other content."""
         try:
             with files.open_directory(self._directory, files.OTHERS_MAY_WRITE) as directory:
                 data = files.read(directory, self._path(digest), MAX_TEXT_BYTES)

@@ -1,18 +1,19 @@
-"""Which credential a run uses: the one that was named, or the only one there is. Never the best of several.
+"""Choice of the credential for a run: the one that the caller named, or the only one. Never the best of several.
 
 Pure; no secret is seen. Trusts nobody: the name is a caller's, what is asked for is a publisher's manifest.
 
-For each connector of an action that needs a credential, of the bindings made for it and its kind; for operations that run as a
-role that only reads, and for no others, of those bound as one
-1. those that the caller named are meant; where none of them is named, all that serve
-2. a binding serves what it was agreed to serve: where this very version asks for more, it is suspended
-3. exactly one is used. None, several, or a suspended one is `binding_required`, with what a person can do; but where its
-   operations name no credential, and the caller named none either, nothing is used
+For each connector of an action that needs a credential, the candidates are the bindings made for it and its kind. Operations that
+run as a role that only reads use only bindings of such a role, and other operations never use these.
+1. If the caller named some of the candidates, these are meant; otherwise all that serve.
+2. A binding serves what its consent covers: if this very version asks for more, the binding is suspended.
+3. Exactly one is used. None, several, or a suspended one is `binding_required`, with what a person can do. But if the connector's
+   operations name no credential, and the caller named none either, nothing is used instead.
 
 Rules
-- A suspended binding is no choice. Where it is named, or where there is nothing else, its name and what is new are told.
-- A caller names one or more, with commas between: KIND/SERVICE/IDENTITY, or the IDENTITY of whatever has it. One name can serve
-  several connectors of an action. A name that nothing of the action is bound as is refused, as is a name for two.
+- A suspended binding is never chosen. If it is named, or is the only one, the error says its name and what is new.
+- A caller names one or more, with commas between: KIND/SERVICE/IDENTITY, or only the IDENTITY of any of them. One name can serve
+  several connectors of an action. A name that matches no binding of the action is refused, and so is one that matches two of a
+  connector.
 
 Source: docs/reference/bindings.md, docs/adr/0024-what-a-binding-reaches.md. Not here: lending (vault/lend.py), asking a person
 (cli/bind.py).
@@ -39,27 +40,30 @@ from aileron.model.plan import CredentialUse
 __all__ = ["MAX_CHOICES", "Bindings", "Choice", "choices", "credentials", "named"]
 
 MAX_CHOICES: Final = 32
-"""Choices that are listed: a person or a model reads them all; nobody has as many accounts of one service."""
+"""Choices that are listed: a person or a model reads them all, and nobody has as many accounts of one service."""
 _MAX_QUOTED: Final = 200
-"""Characters of a caller's words in a message: a binding's name has at most 194."""
+"""Characters of a caller's text that a message quotes: a binding's name has at most 194."""
 
 
 class Bindings(Protocol):
-    """The bound credentials, as the vault knows them. No secret, and no need to unlock."""
+    """The bindings, as the vault knows them: no secret, and no need to unlock."""
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
-        """Every binding of `kind` made for this connector."""
+        """Return every binding of `kind` made for this connector."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller may name where several could serve: `value`, and what is used then, for each connector with a choice."""
+    """A value that a caller can name if several bindings could serve.
+
+    `value` is what the caller names; `uses` has the binding that is then used, for each connector with a choice.
+    """
 
     value: str
     uses: tuple[Candidate, ...]
 
 
 class _Need(msgspec.Struct, frozen=True, kw_only=True):
-    """One connector of an action, what it needs, and the bindings made for it, by name."""
+    """A connector of an action, the credential that it needs, and the bindings made for it, by name."""
 
     connector: str
     version: str
@@ -67,15 +71,17 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     asked: Reach
     bound: tuple[Candidate, ...]
     is_idle: bool
-    """Its operations, as far as the action uses them, name no credential."""
+    """True if the operations that the action uses name no credential."""
     only_reads: bool = False
-    """Its operations run only as a role that only reads."""
+    """True if its operations run only as a role that only reads."""
     others: int = 0
-    """Bindings of the connector for the other role, which these operations never use."""
+    """Number of the connector's bindings for the other role, which these operations never use."""
 
     @property
     def other_role(self) -> str:
-        """For a message: what is bound, and is not for this."""
+        """Words for a message: that credentials of the other role are bound, which these operations do not use.
+        Empty if there are none.
+        """
         if not self.others:
             return ""
         return " (what is bound can write)" if self.only_reads else " that can write (what is bound only reads)"
@@ -85,7 +91,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(one for one in self.bound if not self.new_for(one))
 
     def new_for(self, candidate: Candidate) -> tuple[str, ...]:
-        """What the connector asks for beyond what was agreed to, in words; empty: the binding serves."""
+        """Return what the connector asks for beyond the binding's consent, in words; empty if the binding serves."""
         if candidate.reach is None:
             return ("everything: it was created before Aileron recorded what a binding may reach",)
         return candidate.reach.widened_to(self.asked)
@@ -95,7 +101,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(wanted: str | None) -> frozenset[str] | None:
-    """The names that a caller gave; None: none."""
+    """Return the names that a caller gave, or None if they gave none."""
     return None if wanted is None else frozenset(part.strip() for part in wanted.split(","))
 
 
@@ -106,10 +112,10 @@ def credentials(
     idle: frozenset[str] = frozenset(),
     reading: frozenset[str] = frozenset(),
 ) -> dict[str, CredentialUse | None]:
-    """For each of `manifests`, by its key, the one binding to use; None where none is needed. AileronError(binding_required).
+    """Return the one binding to use for each of `manifests`, by key; None if none is needed. AileronError(binding_required).
 
-    `idle` are those whose operations name no credential: which one they would use is not asked about. `reading` are those whose
-    operations run only as a role that only reads.
+    `idle` has the keys whose operations name no credential: nobody is asked which one to use for them. `reading` has the keys
+    whose operations run only as a role that only reads.
     """
     needs = _needs(manifests, bindings, idle, reading)
     chosen = _chosen(needs, wanted)
@@ -122,9 +128,11 @@ def choices(
     idle: frozenset[str] = frozenset(),
     reading: frozenset[str] = frozenset(),
 ) -> tuple[Choice, ...]:
-    """What a caller can choose between, ordered by name; empty where nothing has to be chosen, or nothing can be.
+    """Return the values between which a caller can choose, ordered by name;
+    empty if there is nothing to choose, or no choice works.
 
-    One more than MAX_CHOICES: there are more than are listed. Each value means exactly these, whatever else is bound now.
+    One more than MAX_CHOICES means that there are more than are listed. Each value means exactly its bindings, whatever else
+    is bound by now.
     """
     needs = {key: need for key, need in _needs(manifests, bindings, idle, reading).items() if not need.is_idle}
     if any(not need.serving for need in needs.values()):
@@ -138,7 +146,7 @@ def choices(
 
 
 def _choice(needs: Mapping[str, _Need], uses: Mapping[str, Candidate]) -> Choice | None:
-    """The shortest value that means these."""
+    """Return the shortest value that means exactly these bindings; None if there is none."""
     for value in _spellings(list(uses.values())):
         try:
             chosen = _chosen(needs, value)
@@ -192,7 +200,7 @@ def _chosen(needs: Mapping[str, _Need], wanted: str | None) -> dict[str, Candida
 
 
 def _one(need: _Need, meant: tuple[Candidate, ...], wanted: str | None) -> Candidate:
-    """The one to use: of those meant, or, where none of this connector's is, of those that serve."""
+    """Return the binding to use: the one of `meant`, or, if none of this connector's was named, the one that serves."""
     several = meant or need.serving
     if not several and len(need.bound) == 1:
         several = need.bound
@@ -249,7 +257,7 @@ def _several(need: _Need, several: tuple[Candidate, ...], wanted: str | None) ->
 def _suspended(need: _Need, candidate: Candidate, new: tuple[str, ...]) -> AileronError:
     agreed = candidate.reach
     signs_in = (
-        need.need.kind == "oauth2"  # without a person nobody signs in: agreeing to it is enough
+        need.need.kind == "oauth2"  # the other kinds need no sign-in by a person: consent is enough
         and agreed is not None
         and (not set(need.asked.scopes) <= set(agreed.scopes) or need.asked.client != agreed.client)
     )
@@ -275,7 +283,7 @@ def _required(message: str, need: _Need, **more: Any) -> AileronError:
 
 
 def _facts(candidates: Sequence[Candidate]) -> dict[str, Any]:
-    """The names to choose from, and whose each is where that is known."""
+    """Return the names to choose from, and the account of each that has a known one."""
     listed = candidates[:MAX_CHOICES]
     facts: dict[str, Any] = {"choices": [str(one.name) for one in listed]}
     accounts = {str(one.name): one.account for one in listed if one.account is not None}

@@ -1,14 +1,14 @@
-"""An action, and a call of it, held against the operations its connectors say they have.
+"""Checks of an action, and of a call of it, against the operations that its connectors declare.
 
-Pure. A person who is asked about a call has nothing to gain from one that cannot work: an operation that is not there, an
-argument it does not take. The connector would refuse it as well, only after the yes. The record of operations is a
-publisher's: it can make a call impossible, and never possible. Where a manifest records none, nothing is refused here.
+Pure. Nobody should have to decide about a call that cannot work, such as one of an operation that does not exist or with an
+argument that it does not accept. The connector would refuse it as well, but only after the approval. The record of operations is
+the publisher's: it can make a call impossible, and never possible. If a manifest records none, nothing is refused here.
 
-    check_action   what no call of this file could mend: for the author, when the file is added, validated or released
-    check_call     what this very call cannot do: for the caller, before anybody is asked
-    check_seen     a change that a person has to see is shown to them before
-    seen_steps     which steps are such changes
-    value_problem  the same of one argument
+    check_action   faults that every call of this file would have: for the author, when the file is added, validated or released
+    check_call     faults of this very call: for the caller, before anybody is asked
+    check_seen     that a preview shows every change that a person has to see before
+    seen_steps     the steps that make such changes
+    value_problem  the fault of one argument
 
 Source: docs/reference/action-file.md, docs/adr/0037-operations-are-recorded.md. Not here: how operations are recorded
 (registry/operations.py), the connector's own check of its arguments (connectors/sdk/aileron_connector/operation.py).
@@ -41,16 +41,16 @@ from aileron.model.preview import EFFECTS_LABEL
 __all__ = ["check_action", "check_call", "check_seen", "seen_steps", "value_problem"]
 
 _MAX_NAMED: Final = 20
-"""Operations that a message lists; all of them are in its details."""
+"""Operations that a message lists; its details have all of them."""
 
 
 def check_action(
     action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
 ) -> None:
-    """Return if each step, and the preview, can be carried out with some call.
+    """Check that each step, and the preview, can be carried out by some call.
 
-    `manifest` gives that of a connector; None where it is not known, and then nothing is said of it. AileronError: unknown_op
-    (`details`: operations), invalid_request with `file`.
+    `manifest` returns the manifest of a connector, or None if it is not known: then its steps are not checked. AileronError:
+    unknown_op (`details`: operations), invalid_request with `file`.
     """
     required = {connector.name: connector for connector in action.connectors}
     declared = {spec.name: spec for spec in action.inputs}
@@ -72,9 +72,10 @@ def check_action(
 
 
 def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> None:
-    """Return if an operation that changes only what a person saw is previewed by one that shows it.
+    """Check that a step that changes only what a person saw is the only such step,
+    and has a preview by an operation that shows it.
 
-    AileronError(invalid_request).
+    AileronError(invalid_request), also if the preview has a line with the label that Aileron uses itself.
     """
     previewed, changing = _previewed(manifests), seen_steps(action, manifests)
     if not changing:
@@ -97,7 +98,7 @@ def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | N
 
 
 def seen_steps(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> list[StepSpec]:
-    """The steps that change only what the preview showed that a person approved (`login = "previewed"`)."""
+    """Return the steps that change only what the approved preview showed (`login = "previewed"`)."""
     previewed = _previewed(manifests)
     return [step for step in action.steps if (step.connector, step.op) in previewed]
 
@@ -112,7 +113,9 @@ def _previewed(manifests: Mapping[Fqn, ConnectorManifest | None]) -> set[tuple[F
 
 
 def check_call(step: Step, manifest: ConnectorManifest) -> None:
-    """Return if the operation of this step takes what it is given. AileronError: unknown_op, bad_input (`details`: arguments)."""
+    """Check that the operation of this step accepts its arguments.
+    AileronError: unknown_op, bad_input (`details`: arguments).
+    """
     if manifest.operations is None:
         return
     operation = _operation(manifest, step.op, f"step {step.id!r}")
@@ -129,7 +132,9 @@ def check_call(step: Step, manifest: ConnectorManifest) -> None:
 
 
 def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, Any], tuple[str, ...]]]:
-    """Step, connector, operation, what is written for it, and the inputs that it gets beside that."""
+    """Yield for each step its id, connector, operation, its own `inputs`,
+    and the names of the inputs that are added to these.
+    """
     names = tuple(spec.name for spec in action.inputs)
     for step in action.steps:
         yield step.id, step.connector, step.op, step.inputs, names
@@ -156,7 +161,9 @@ def _operation(manifest: ConnectorManifest, op: str, where: str) -> Operation:
 
 
 def _problems(operation: Operation, args: Mapping[str, Any], later: set[str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with each argument. Those of `later` are filled by answers of earlier steps: their values are not known."""
+    """Yield each faulty argument and its fault.
+    Answers of earlier steps fill those in `later`: their values are not known yet.
+    """
     for name in args:
         if (problem := _unknown(operation, name)) is not None:
             yield name, problem
@@ -177,7 +184,7 @@ def _unknown(operation: Operation, name: str) -> str | None:
 
 
 def value_problem(parameter: Parameter, value: object) -> str | None:
-    """What is wrong with `value` as this argument, without the value itself: it may be long, or private. None: nothing."""
+    """Return the fault of `value` as this argument, or None. The value is not quoted: it may be long, or private."""
     kinds = _kinds(value)
     if parameter.types and not kinds & set(parameter.types):
         return f"the operation accepts {_expected(parameter)}"
@@ -199,7 +206,7 @@ def value_problem(parameter: Parameter, value: object) -> str | None:
 
 
 def _kinds(value: object) -> set[str]:
-    """The types that a value is of; an integer is a number too."""
+    """Return the types that a value has; an integer is a number too."""
     match value:
         case None:
             return {"null"}
@@ -229,17 +236,19 @@ def _or(types: tuple[str, ...]) -> str:
 
 
 class _Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file gives for a parameter: of which types, always or not; and the value where it is written there."""
+    """The value that a file gives for a parameter:
+    its possible types, whether it is always given, and the value if the file has it.
+    """
 
     kinds: frozenset[str] | None
     is_always: bool = True
     value: Any = msgspec.UNSET
     source: str | None = None
-    """The input whose value it is."""
+    """Name of the input that the value comes from."""
 
     @classmethod
     def input(cls, spec: InputSpec) -> _Given:
-        """An argument of the call, as it is. One that is declared a number may be an integer."""
+        """Return what an input of the call gives, passed on unchanged. The value of a number input can be an integer."""
         kinds = frozenset(
             {"integer": {"integer", "number"}, "number": {"integer", "number"}}.get(spec.type, {spec.type})
         )
@@ -247,7 +256,7 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def written(cls, value: object, declared: Mapping[str, InputSpec]) -> _Given:
-        """What stands under `inputs`: a literal, a reference, or words with references in them."""
+        """Return what a value under `inputs` gives: a literal, a reference, or words with references in them."""
         if not isinstance(value, str):
             return cls(kinds=frozenset(_kinds(value)), value=msgspec.UNSET if isinstance(value, list | dict) else value)
         found = pieces(value)

@@ -1,16 +1,17 @@
-"""What an argument may be: the rules of one `[[inputs]]`, read from the file, shown to a model, held against a call.
+"""Rules of an action's arguments: read from `[[inputs]]`, shown to a model, and checked against a call.
 
-Pure. A rule is a JSON Schema (2020-12) made of the keywords below and no others: what is not known is refused, so nothing is
-shown to a model that is not held. Patterns are RE2's, whose time is linear in the text: rule and text are strangers'.
+Pure. A rule is a JSON Schema (2020-12) made of the keywords below and no others. Unknown keywords are refused, so that
+nothing is shown to a model that is not enforced. Patterns are RE2's, whose time is linear in the text: rule and text are
+strangers'.
 
 Rules
 - A scalar's rule is in keys of its own (`enum`, `pattern`, `minimum` …); an array's or object's is `schema`.
-- What a default says has to fit its own rule; with a default an argument is always there.
-- What does not fit a pattern is told with the input's description, which says in words what to write.
-- A rule that takes what another takes, and perhaps less, is narrower: only where that is plain, keyword by keyword.
+- A default has to fit its own rule; an input with a default is always there.
+- If a value does not fit a pattern, the error has the input's description, which says in words what to write.
+- A rule is narrower than another if it accepts nothing that the other refuses: only if that is plain, keyword by keyword.
 
-Source: docs/reference/action-file.md; JSON Schema 2020-12, Validation; https://github.com/google/re2/wiki/Syntax. Not here: which
-keys a file may have (manifest.py), the question that a wider rule asks (widening.py).
+Source: docs/reference/action-file.md; JSON Schema 2020-12, Validation; https://github.com/google/re2/wiki/Syntax. Not here:
+which keys a file may have (manifest.py), the question that a wider rule asks (widening.py).
 """
 
 from __future__ import annotations
@@ -49,27 +50,27 @@ _FITS: Final[dict[str, tuple[str, ...]]] = {
     "minLength": ("string",),
     "maxLength": ("string",),
 }
-"""The keywords that a scalar's rule may have, and the types that each is for."""
+"""The keywords that a scalar's rule can have, each with the types that it applies to."""
 _SPELLED: Final = {"minLength": "min_length", "maxLength": "max_length"}
-"""How the file calls a keyword, where that is not the same."""
+"""Keywords that an action file spells differently, with the file's spelling."""
 SCALAR_KEYS: Final = tuple(_SPELLED.get(keyword, keyword) for keyword in _FITS)
-"""The same as keys of one `[[inputs]]`."""
+"""Spelling of these keywords as keys of `[[inputs]]`."""
 MAX_CHOICES: Final = 256
-"""Values of one `enum`: all countries and all currencies, which are the longest lists that people choose from."""
+"""Values of one `enum`: enough for all countries or all currencies, the longest lists that people choose from."""
 MAX_PATTERN: Final = 512
-"""Characters; RFC 5322's address in full has fewer than 450."""
+"""Characters of a pattern; RFC 5322's address in full has fewer than 450."""
 _MAX_RULE_BYTES: Final = 16 << 10
-"""16 KiB of one rule: each tool's schema is in the context of a model."""
+"""16 KiB of one rule: each tool's schema takes space in the context of a model."""
 _MAX_PROPERTIES: Final = 64
-"""Of one table: forms that people fill in have fewer than half of that."""
+"""Properties of one object: forms that people fill in have fewer than half of that."""
 MAX_LENGTH: Final = 1 << 20
 """The largest count that a rule may name: all of a step's arguments together have 48 KiB."""
 _MAX_DEPTH: Final = 32
 """Levels of one argument: twice what a rule can describe."""
 _SHOWN: Final = 200
-"""Characters of a refused value's place and rule that are told."""
+"""Characters of a refused value's place, and of its rule, that a message shows."""
 _DESCRIBED: Final = 500
-"""Characters of an input's description that are told with its pattern: what tools say of an argument is shorter."""
+"""Characters of an input's description that a message adds for a pattern: tools describe an argument in fewer."""
 
 EXPECTED: Final = {
     "string": "a string",
@@ -79,7 +80,7 @@ EXPECTED: Final = {
     "array": "an array",
     "object": "an object",
 }
-"""What a value of each type is called, where there is none."""
+"""Words for a value of each type, for an error if the value is missing or of another type."""
 _TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
 _LOWER: Final = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _UPPER: Final = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
@@ -97,7 +98,7 @@ _KEYWORDS: Final = frozenset(
 
 
 def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
-    """The rule in the keys of one `[[inputs]]` of a scalar type; empty where there is none. AileronError with file and line."""
+    """Return the rule in the keys of a scalar input; empty if there is none. AileronError with file and line."""
     rule = {keyword: entry.value(key) for keyword, key in zip(_FITS, SCALAR_KEYS, strict=True) if key in entry}
     for keyword in rule:
         if kind not in _FITS[keyword]:
@@ -110,7 +111,7 @@ def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
 
 
 def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
-    """The rule in `schema` of an array or object. AileronError with file and line."""
+    """Return the rule in `schema` of an array or object. AileronError with file and line."""
     rule = {key: value for key, value in entry.free("schema").items() if key != "type"}
     try:
         if entry.free("schema").get("type", kind) != kind:
@@ -124,7 +125,10 @@ def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
 
 
 def rule_problem(rule: dict[str, Any], *, most_bytes: int = _MAX_RULE_BYTES) -> str | None:
-    """Why a rule, with its type, cannot be an input's; None if it can. `most_bytes`: more for one that is made smaller later."""
+    """Return why a rule, with its type, cannot be an input's; None if it can.
+
+    `most_bytes` allows more for a rule that is made smaller later.
+    """
     try:
         _check(rule, "")
     except ValueError as error:
@@ -138,9 +142,10 @@ def _spelled(keyword: str) -> str:
 
 
 def _check(schema: Any, at: str, spelled: Callable[[str], str] = str) -> None:
-    """Return if `schema` is made of what is known here. Depth is bounded by the reader of the document.
+    """Raise ValueError unless `schema` has only known keywords with valid values.
+    The reader of the document bounds its depth.
 
-    `spelled`: how the file spells a keyword.
+    `spelled` returns the file's spelling of a keyword.
     """
     if not isinstance(schema, dict):
         raise ValueError(f"schema{at} is not a table")
@@ -214,7 +219,9 @@ def _told(error: Exception) -> str:
 
 
 def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str]) -> None:
-    """A lower bound above the upper, a choice of another type, a required name nobody describes: nothing would fit."""
+    """Raise ValueError if no value could fit: a lower bound above the upper, a choice of another type,
+    an undescribed required name.
+    """
     for low, high in (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")):
         if low in schema and high in schema and schema[low] > schema[high]:
             raise ValueError(f"{spelled(low)}{at} is above {spelled(high)}, so no value fits")
@@ -227,21 +234,21 @@ def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str])
         raise ValueError(f"required{at} names {missing[0]!r}, which is not in properties")
 
 
-# Held against a call
+# Checked against a call
 
 
 def fragment(kind: str, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """The rule as a JSON Schema, with its type: what a model is shown, and what a value is held against."""
+    """Return the rule as a JSON Schema, with its type: a model is shown it, and values are checked against it."""
     return {"type": kind, **rule}
 
 
 def argument_problem(spec: InputSpec, value: object) -> str | None:
-    """None, or what was found and what was expected. The value itself is not quoted: it may be long, or private."""
+    """Return None, or what was found and what was expected. The value itself is not quoted: it may be long, or private."""
     if not _IS_OF_TYPE[spec.type](value):
         hint = "; leave an optional input out" if value is None and not spec.required else ""
         return f"{_found(value)}; expected {EXPECTED[spec.type]}{hint}"
     problem = _rule_problem(spec.type, spec.rule, value)
-    if problem is not None and "pattern" in spec.rule:  # which says what is wrong, and hardly what to write instead
+    if problem is not None and "pattern" in spec.rule:  # a pattern says what is wrong, but hardly what to write instead
         return f"{problem}; expected: {spec.description[:_DESCRIBED]}"
     return problem
 
@@ -265,7 +272,7 @@ def _found(value: object) -> str:
 
 
 def _rule_problem(kind: str, rule: Mapping[str, Any], value: Any) -> str | None:
-    """What is wrong with a value of the right type; None where nothing is. Says the rule and the place, and never the value."""
+    """Return why a value of the right type breaks its rule, or None. Names the rule and the place, never the value."""
     if not rule and kind not in ("array", "object"):
         return None
     if (unsayable := next(_unsayable(value), None)) is not None:
@@ -292,11 +299,11 @@ def _words(keyword: str, rule: Any, value: Any) -> str:
         case "uniqueItems":
             return "contains a value twice"
         case _:
-            return f"does not fit {keyword} {said}"  # as the model was shown it
+            return f"does not fit {keyword} {said}"  # in the spelling that the model was shown
 
 
 def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:
-    """Numbers without an exact canonical form, and text that is not Unicode, at any depth there may be."""
+    """Yield the numbers without an exact canonical form, and the text that is not Unicode, at any depth that is allowed."""
     match value:
         case dict() | list() if depth == _MAX_DEPTH:
             yield f"it is nested deeper than {_MAX_DEPTH} levels"
@@ -319,7 +326,7 @@ def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=256)
 def _validator(schema: bytes) -> Validator:
-    """For one schema, spelled canonically."""
+    """Return the validator of a schema, given in canonical spelling."""
     import msgspec
 
     return _dialect()(msgspec.json.decode(schema))
@@ -327,7 +334,7 @@ def _validator(schema: bytes) -> Validator:
 
 @functools.cache
 def _dialect() -> Any:
-    """jsonschema's with two changes: patterns are RE2's, and 1.0 is no integer."""
+    """Return jsonschema's validator class with two changes: patterns are RE2's, and 1.0 is no integer."""
     import jsonschema
 
     return jsonschema.validators.extend(
@@ -391,7 +398,7 @@ _IS_OF_TYPE: Final[dict[str, Callable[[object], bool]]] = {
 
 
 def is_narrower(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether all that `after` takes, `before` took: true only where each keyword says so by itself."""
+    """Return whether `before` accepted all that `after` accepts: true only if each keyword says so by itself."""
     return all(_holds_as_much(keyword, before, after) for keyword in before)
 
 
@@ -411,7 +418,7 @@ def _holds_as_much(keyword: str, before: Mapping[str, Any], after: Mapping[str, 
         return set(value) <= set(now)
     if keyword == "uniqueItems":
         return bool(now or not value)
-    if keyword == "additionalProperties" and value is not True:  # which those are, `properties` says
+    if keyword == "additionalProperties" and value is not True:  # the additional ones depend on `properties`
         return _is_same(now, value) and _is_same(after.get("properties"), before.get("properties"))
     return _is_same(now, value)
 

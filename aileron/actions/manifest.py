@@ -1,4 +1,4 @@
-"""One action file: TOML between two `+++` lines, then Markdown.
+"""Reader of an action file: TOML between two `+++` lines, then Markdown.
 
 Turns the text into an `ActionFile` whose every value has been checked, or says what is wrong, with file and
 line. Pure. The text comes from strangers, is read by people and by language models, and says what will be
@@ -8,10 +8,10 @@ Rules
 - The frontmatter ends at the first line that is exactly `+++`. Everything after it is the body, unchanged.
 - `${args.NAME}` names a declared input, `${STEP.PATH}` a step before this one. Any other `${` is an error, so that a typing
   mistake is not sent as it stands.
-- Inside a longer string only a required input may be named: what the text would be without it, only the
-  author knows.
+- A longer string can only name an input that is always there: only the author knows what the text would be
+  without it.
 - `sha256:bound-at-release` is a source file's hash; in an installed file it is an error.
-- What is previewed is not what is gated: the operation of a preview is none of the file's steps.
+- A preview must not do what the gate holds back: its operation is none of the file's steps.
 
 Source: docs/reference/action-file.md, checked against `SCHEMA`. Not here: whether the connector grants what a
 step asks (resolve.py), and what an agent is shown (mcp/).
@@ -78,13 +78,15 @@ _ARGUMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _EXPIRES_IN_S: Final = range(1, 24 * 3600 + 1)
-"""Seconds an approval may wait: past a day, what a person agreed to is no longer what they have in mind."""
+"""Seconds that an approval can wait: after a day, a person no longer has in mind what they approved."""
 _UNDO_WINDOW_S: Final = range(3600 + 1)
-"""Seconds an approved run is held: an hour is past "oh no", and a run held longer is a schedule."""
+"""Seconds that an approved run can be held:
+after an hour nobody thinks "oh no" any more, and a longer wait would be a schedule.
+"""
 _MAX_TAGS: Final = 8
-"""A service, a kind of work and a team are three."""
+"""Tags of an action: a service, a kind of work and a team are three."""
 _MAX_RENDERED: Final = 32
-"""Lines of a preview: more than a screen of them is not read before a decision."""
+"""Lines of a preview: nobody reads more than a screen of them before a decision."""
 _MAX_LABEL: Final = 64
 """Characters of a label, so that it stands beside its value on one line."""
 _MAX_PATH: Final = 512
@@ -94,7 +96,7 @@ _TYPES: Final[tuple[str, ...]] = get_args(InputType)
 
 _FENCE: Final = "+++"
 _SOME: Final = range(1, MAX_NUMBER + 1)
-"""At least one."""
+"""Number of entries: at least one."""
 _NOT_EMPTY: Final = r".*\S.*"
 
 
@@ -372,9 +374,9 @@ SCHEMA: Final = {
 
 
 def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
-    """Read one action file; `file` is how errors name it. AileronError(invalid_request) with line and cure.
+    """Read an action file; errors call it `file`. AileronError(invalid_request) with line and fix.
 
-    `allow_placeholder` lets `sha256:bound-at-release` stand for a hash: only for what `action add` will bind.
+    `allow_placeholder` lets `sha256:bound-at-release` stand for a hash: only for a text that `action add` will bind.
     """
     parts = _split(text, file)
     table = read_document(parts.frontmatter, SCHEMA, file=file, boundary=Boundary.ACTION, first_line=2)
@@ -402,10 +404,10 @@ def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> Ac
 
 
 def bind_placeholders(text: str, *, file: str, pins: Callable[[Fqn, str], Sequence[str]]) -> str:
-    """The text with each placeholder hash replaced by the one pin that `pins(name, version)` knows.
+    """Return the text with each placeholder hash replaced by the only pin that `pins(name, version)` returns.
 
-    AileronError(not_found) where none is installed, (invalid_request) where several are: which one is meant,
-    only a person can say. Everything else in the file stays byte for byte.
+    AileronError(not_found) where none is installed, (invalid_request) where several are: only a person
+    can say which one is meant. Everything else in the file stays byte for byte.
     """
     unbound = parse_action(text, file=file, allow_placeholder=True)
     needed = [connector for connector in unbound.connectors if connector.hash == UNBOUND_HASH]
@@ -421,7 +423,7 @@ def bind_placeholders(text: str, *, file: str, pins: Callable[[Fqn, str], Sequen
 
 
 def input_schema(action: ActionFile) -> dict[str, Any]:
-    """JSON Schema of the arguments, as a language model is shown it."""
+    """Return the JSON Schema of the arguments, as a language model is shown it."""
     return {
         "type": "object",
         "properties": {spec.name: _shown(spec) for spec in action.inputs},
@@ -441,7 +443,7 @@ class _Parts(NamedTuple):
 
 
 def _split(text: str, file: str) -> _Parts:
-    """Cut at the fences. Bounds and hidden characters of the whole text are checked here, once."""
+    """Cut the text at the fences. The bounds and hidden characters of the whole text are checked here, once."""
     check_text(text, file=file, boundary=Boundary.ACTION)
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip("\r\n") != _FENCE:
@@ -564,7 +566,7 @@ def _steps(table: Table, connectors: set[Fqn], inputs: tuple[InputSpec, ...]) ->
 
 
 class _Known(NamedTuple):
-    """What references may name: the inputs of the file, and the steps before."""
+    """The names that references can use: the inputs of the file, and the earlier steps."""
 
     inputs: dict[str, InputSpec]
     steps: tuple[str, ...]
@@ -593,7 +595,9 @@ def _step(entry: Table, connectors: set[Fqn], known: _Known) -> StepSpec:
 
 
 def _summary(table: Table, inputs: tuple[InputSpec, ...], preview: PreviewRule | None) -> str:
-    """Every place in it can be filled: by an argument that is always there, or by a line of the preview."""
+    """Return the summary, or refuse it if a place cannot be filled by an argument that is always there or by a line of the
+    preview.
+    """
     text = table.string("summary")
     try:
         template = template_of(text)
@@ -619,7 +623,9 @@ def _op(entry: Table) -> str:
 
 
 def _given(entry: Table, subject: str, known: _Known) -> dict[str, Any]:
-    """The `inputs` of a step or a preview: their names are arguments, their references name what is known."""
+    """Return the `inputs` of a step or a preview:
+    their keys must be argument names, and their references must name what is known.
+    """
     for key, value in entry.free("inputs").items():
         if not _ARGUMENT.fullmatch(key):
             raise entry.refuse("inputs", f"{subject}: {key!r} is not an argument name", key)
@@ -629,7 +635,7 @@ def _given(entry: Table, subject: str, known: _Known) -> dict[str, Any]:
 
 
 def _reference_problems(value: Any, known: _Known) -> Iterator[str]:
-    """What is wrong with the references inside one value. Depth is bounded by the reader of the document."""
+    """Yield the faults of the references inside one value. The reader of the document bounds its depth."""
     if isinstance(value, dict):
         for key, member in value.items():
             if "${" in key:

@@ -1,11 +1,11 @@
-"""A new version of an action's file and the user's own edits of the old one, made into one text.
+"""Merge of an action file's new version with the user's own edits of the old one.
 
-Pure. Lines are what is merged, as everybody's version control does it: what only one side changed is taken, and where both
-changed the same lines in two ways somebody has to say which. Lines beside each other count as the same ones, because a sentence
-goes on. In a file that was generated each line is a fact of its own, so that they do not (`merged_closely`).
+Pure. Lines are merged, as in version control: what only one side changed is taken, and if both changed the same lines in two
+ways, a person has to choose. Adjacent lines count as the same lines, because a sentence goes on. In a generated file each
+line is a fact of its own, so there they do not (`merged_closely`).
 
 Source: docs/tutorial/publish-and-update.md; the merge3 package for the algorithm. Not here: what may be done with the result
-(it is parsed and agreed to as any file, actions/manifest.py and actions/widening.py).
+(it is parsed and needs consent as any file, actions/manifest.py and actions/widening.py).
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ MINE: Final = "<<<<<<< yours"
 THEIRS: Final = ">>>>>>> published"
 _BETWEEN: Final = "======="
 _MAX_LINES: Final = 3000
-"""Of a text that is compared line by line: known action files have some hundred, and 256 KiB of the worst lines take minutes."""
+"""Lines of a text that is compared line by line:
+known action files have some hundred, and 256 KiB of the worst lines take minutes.
+"""
 _Lines = Sequence[str]
 _Settling = Callable[[_Lines, _Lines, _Lines], list[str] | None]
-"""Base, mine and theirs of one place, as one text; None: somebody has to say which."""
+"""Function that makes base, mine and theirs of one place into one text, or returns None if a person has to choose."""
 
 
 class Merged(NamedTuple):
-    """`conflicts` are places where both sides changed the same lines; each stands in the text between marks."""
+    """A merged text. `conflicts` counts the places where both sides changed the same lines;
+    the text has both, between markers.
+    """
 
     text: str
     conflicts: int
 
 
 def merged(base: str, mine: str, theirs: str) -> Merged:
-    r"""`theirs` with what `mine` changed of `base`.
+    r"""Return `theirs` with the changes that `mine` made to `base`.
 
     >>> merged("a\nb\nc\n", "A\nb\nc\n", "a\nb\nC\n")
     Merged(text='A\nb\nC\n', conflicts=0)
@@ -46,7 +50,8 @@ def merged(base: str, mine: str, theirs: str) -> Merged:
 
 
 def merged_closely(base: str, mine: str, theirs: str) -> Merged:
-    r"""As `merged`, but changes of lines beside each other are no conflict: only those of one line, or insertions at one place.
+    r"""Merge like `merged`, but changes of adjacent lines are no conflict:
+    only those of one line, or insertions at one place.
 
     >>> merged_closely("a\nb\n", "a\nnew\nb\n", "a\nB\n")
     Merged(text='a\nnew\nB\n', conflicts=0)
@@ -79,7 +84,7 @@ def _nothing(base: _Lines, mine: _Lines, theirs: _Lines) -> list[str] | None:
 
 
 class _Edit(NamedTuple):
-    """Lines of the base, from and to, and what stands in their place."""
+    """A change: the lines of the base from `begin` up to `end`, and the lines that replace them."""
 
     begin: int
     end: int
@@ -105,7 +110,7 @@ def _edits(base: _Lines, changed: _Lines) -> list[_Edit]:
 
 
 def difference(before: str, after: str, *, names: tuple[str, str]) -> str:
-    """What changes, as a unified diff; empty where nothing does. Of very long texts all of both, if they differ."""
+    """Return the changes as a unified diff; empty if there are none. For very long texts that differ, return all of both."""
     was, would_be = (_ended(text.splitlines(keepends=True)) for text in (before, after))
     if max(len(was), len(would_be)) <= _MAX_LINES:
         return "".join(difflib.unified_diff(was, would_be, *names))
@@ -120,5 +125,5 @@ def _conflict(mine: Sequence[str], theirs: Sequence[str]) -> list[str]:
 
 
 def _ended(lines: Sequence[str]) -> list[str]:
-    """The same with a line end after the last."""
+    """Return the lines with a line end after the last."""
     return [*lines[:-1], lines[-1] if lines[-1].endswith("\n") else f"{lines[-1]}\n"] if lines else []

@@ -1,6 +1,6 @@
-"""What the name of an operation says about it: a first guess for who begins a connector or an action file, who then reads it.
+"""Guesses from the name of an operation, for the author of a new connector or action file, who then checks them.
 
-Pure. Nothing is decided by a guess: it is written into a file of the author's, and where the name says nothing, no guess is made.
+Pure. Nothing is decided by a guess: it is written into a file of the author's, and if the name says nothing, there is no guess.
 
 >>> guessed_effect("delete_note"), guessed_effect("frobnicate")
 (<Effect.DELETE: 'delete'>, None)
@@ -32,10 +32,10 @@ _JOINTS: Final = re.compile(r"[-_.]+")
 
 
 def words_of(name: str) -> str:
-    """The name of an action, an operation or a parameter as words."""
+    """Return the name of an action, an operation or a parameter as words."""
     return _JOINTS.sub(" ", name).strip()
 
 
 def guessed_effect(op: str) -> Effect | None:
-    """By its first word, where that is a verb known here; None otherwise."""
+    """Return the effect of the operation's first word, if that is a known verb; None otherwise."""
     return _EFFECTS.get(op.partition("_")[0])

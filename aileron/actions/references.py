@@ -1,7 +1,7 @@
 """References in the values of an action file: `${args.NAME}` and `${STEP.PATH}`.
 
 Pure. A text is cut into pieces once: words that stay as they are, arguments of the call, and values out of the answers of earlier
-steps. What is put in for a piece is never looked at again, so no argument and no upstream can write a reference.
+steps. The value that replaces a piece is never scanned again, so no argument and no upstream can write a reference.
 
     ${args.to}                an argument of the call
     ${find.messages.0.id}     of the step `find`: in its answer, under `messages`, the first, its `id`
@@ -23,18 +23,18 @@ from aileron.model.plan import StepValue
 __all__ = ["ARGS", "STEP_ID", "Argument", "Piece", "pieces"]
 
 ARGS: Final = "args"
-"""What stands before the dot for the call's arguments, and so no step's id."""
+"""Word before the dot in a reference to the call's arguments; therefore no step can have this id."""
 STEP_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 _REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
 _ARGUMENT: Final = re.compile(r"args\.([a-z][a-z0-9_]{0,63})")
 _PART: Final = re.compile(r"[A-Za-z0-9_@-]{1,128}")
 _MAX_PARTS: Final = 16
-"""Of one path: answers of services nest less than ten deep."""
+"""Parts of one path: answers of services nest less than ten deep."""
 
 
 class Argument(NamedTuple):
-    """An argument of the call."""
+    """A reference to an argument of the call."""
 
     name: str
 
@@ -43,7 +43,7 @@ Piece = str | Argument | StepValue
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """The pieces of `text`, in order, empty words left out. ValueError for a `${` that is no reference."""
+    """Return the pieces of `text` in order, without empty words. ValueError for a `${` that is no reference."""
     found: list[Piece] = []
     end = 0
     for match in _REFERENCE.finditer(text):

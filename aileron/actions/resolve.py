@@ -1,4 +1,4 @@
-"""An invocation and an action file, made exact: what would be done, frozen as a `Plan`.
+"""The resolver: it turns an invocation and an action file into a `Plan`, everything that would be done, exact and frozen.
 
 Pure: the manifests and the names of bindings come in through two Protocols, nothing is written, no secret is
 seen. Trusts neither side: the arguments are an agent's, the file is a stranger's, the manifest is a
@@ -8,13 +8,13 @@ In this order
 1. Every argument is one the action declares, of its type. No coercion.
 2. Every pinned connector is installed with exactly those bytes.
 3. Every step's operation is in the action's own `capabilities`.
-4. Every credential a connector needs is bound for what it asks, and which binding is not in doubt (choosing.py).
-5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is. `${STEP.PATH}` stays too, and its place is
-   in the plan: the run fills it, there and nowhere else.
-6. Every operation is one its connector has, and takes what it is given (fitting.py).
+4. Every credential that a connector needs is bound for what it asks, and exactly one binding is meant (choosing.py).
+5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is. `${STEP.PATH}` stays too, and the plan
+   has its place: the run fills it, there and nowhere else.
+6. Every operation exists in its connector, and accepts its arguments (fitting.py).
 
-A preview is resolved with its action, as a step that only reads: with a Grant that egress holds to safe methods, and to streams
-of logins that can be held to reading, in 5 seconds at most, and given nothing but its own `inputs`.
+A preview is resolved with its action, as a step that only reads. Egress limits its Grant to safe methods, and to streams of
+logins that can be limited to reading. It takes 5 seconds at most, and gets only its own `inputs`.
 
 Source: docs/reference/action-file.md. Not here: who must be asked (approvals/), opening bytes and secrets
 (the run).
@@ -81,29 +81,29 @@ class Connectors(Protocol):
     """The installed connectors, as the registry's store knows them."""
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
-        """The verified manifest of exactly these bytes; AileronError(not_found) or (hash_mismatch)."""
+        """Return the verified manifest of exactly these bytes. AileronError(not_found) or (hash_mismatch)."""
 
 
 class Accepted(Protocol):
-    """What a person accepted of tools that their servers changed."""
+    """The changed tools of MCP servers that a person accepted."""
 
     def __call__(self, pin: ConnectorPin, op: str, /) -> str | None:
-        """The digest of the tool that was accepted last; None: the one that the connector was made with."""
+        """Return the digest of the tool that was accepted last; None if it is the one that the connector was made with."""
 
 
 def nothing_accepted(_pin: ConnectorPin, _op: str, /) -> str | None:
-    """Every tool has to be as its connector was made with it."""
+    """Return None: every tool has to be as it was when its connector was made."""
     return None
 
 
 PREVIEW_STEP: Final = "preview"
 """The id of a preview's only step."""
 _MAX_UNKNOWN: Final = 10
-"""Arguments that are no inputs and are told of one by one: a body of a megabyte has room for a hundred thousand."""
+"""Arguments without an input that an error lists: a body of a megabyte has room for a hundred thousand."""
 _MAX_SHOWN: Final = 64
-"""Characters of the name of one: an input's has no more."""
+"""Characters of such an argument's name that an error shows: an input's name has no more."""
 PREVIEW_TIMEOUT_S: Final = 5
-"""A person looks at the screen meanwhile; most services answer a read in under one second."""
+"""Seconds that a preview can take. A person waits for it; most services answer a read in under one second."""
 
 
 def resolve(
@@ -115,8 +115,8 @@ def resolve(
     settings: Settings,
     accepted: Accepted = nothing_accepted,
 ) -> Plan:
-    """What `invocation` of `action` would do. AileronError says which of the steps above refused, and the
-    cure.
+    """Return the plan of what `invocation` of `action` would do.
+    AileronError says which of the steps above refused, and the fix.
     """
     args = _checked_args(invocation.args, action)  # 1
     required = {connector.name: connector for connector in action.connectors}
@@ -160,10 +160,10 @@ def resolve(
 
 
 def with_args(plan: Plan, args: dict[str, Any], *, connectors: Connectors) -> Plan:
-    """The same plan with other arguments: what each step and the preview are given changes, and nothing else.
+    """Return the plan with other arguments: those of each step and of the preview change, and nothing else.
 
-    Pins, hosts, credentials and limits are those of `plan`; of `connectors` the operations are asked. AileronError: bad_input
-    as for a run, not_found where a connector is gone; hash_mismatch where the plan's steps are not those of its own text.
+    Pins, hosts, credentials and limits stay those of `plan`; `connectors` is used to check the operations. AileronError:
+    bad_input as for a run, not_found if a connector is gone; hash_mismatch if the plan's steps are not those of its own text.
     """
     action = parse_action(plan.action_text, file=f"{plan.action}.md")
     _check_own_text(plan, action)
@@ -182,9 +182,9 @@ def with_args(plan: Plan, args: dict[str, Any], *, connectors: Connectors) -> Pl
 
 
 def preview_plan(plan: Plan) -> Plan:
-    """What is run to show a person the preview of `plan`: that one step, which nobody is asked about.
+    """Return the plan that runs only the preview of `plan`, to show it to a person. It needs no approval.
 
-    AileronError(invalid_request) where the action has none.
+    AileronError(invalid_request) if the action has no preview.
     """
     if plan.preview is None:
         message = f"action {plan.action!r} has no preview"
@@ -201,11 +201,12 @@ def check_as_resolved(
     settings: Settings,
     accepted: Accepted = nothing_accepted,
 ) -> ActionFile:
-    """The action file inside `plan`, if the plan is what resolving that file with its arguments and bindings gives now.
+    """Return the action file inside `plan`, if resolving that file again, with the plan's arguments and bindings,
+    gives the same plan.
 
-    For a plan of which something is run before a person has signed it: it comes out of a file that others can write, so nothing
-    it says by itself about hosts, credentials and what only reads counts. What the caller still owes: that this action file is
-    one that was agreed to. AileronError: hash_mismatch, or what `resolve` says.
+    For a plan of which something runs before a person has signed it. It comes out of a file that others can write, so none of
+    its own statements about hosts, credentials or reading only is trusted. The caller must still check that this action file
+    has consent. AileronError: hash_mismatch, or what `resolve` raises.
     """
     action = parse_action(plan.action_text, file=f"{plan.action}.md")
     _check_own_text(plan, action)
@@ -226,21 +227,21 @@ def check_as_resolved(
 
 
 class _Chosen:
-    """Of the bindings there are, those that a plan names."""
+    """The existing bindings, limited to those that a plan names."""
 
     def __init__(self, bindings: Bindings, uses: frozenset[tuple[str, BindingName]]) -> None:
         self._bindings = bindings
         self._uses = uses
 
     def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
-        """As `Bindings`."""
+        """Return the bindings of `kind` made for this connector that the plan names."""
         return [one for one in self._bindings.candidates(connector, kind) if (connector, one.name) in self._uses]
 
 
 def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bindings) -> tuple[Choice, ...]:
-    """What a caller of `action` can choose between by naming it as the invocation's `binding`; empty where there is no choice.
+    """Return the values that a caller of `action` can give as the invocation's `binding`; empty if there is no choice.
 
-    Those of its preview are among them, as in a run. AileronError where a connector is not there.
+    Choices for its preview are included, as in a run. AileronError if a connector is not installed.
     """
     pins = {connector.name: _pin(connector) for connector in action.connectors}
     used = {step.connector for step in action.steps} | ({action.preview.connector} if action.preview else set())
@@ -252,7 +253,7 @@ def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bin
 def used_credentials(
     action: ActionFile, *, connectors: Connectors, bindings: Bindings, binding: str | None = None
 ) -> tuple[str, ...]:
-    """The names of the bindings that a run of `action` would use now, sorted; those of its preview are not among them.
+    """Return the names of the bindings that a run of `action` would use now, sorted, without those of its preview.
 
     `binding` decides between several, as in an invocation. AileronError as for a run.
     """
@@ -266,22 +267,23 @@ def used_credentials(
 
 
 class _Roles(NamedTuple):
-    """What an action's connectors need credentials for: one for each connector, and another where some of its operations run only
-    as a role that only reads.
+    """The roles for which an action's connectors need credentials.
+
+    Each connector has one role, and a second one if some of its operations run only as a role that only reads.
     """
 
     keys: dict[tuple[str, str], str]
-    """Of each operation that is used, by pin and name."""
+    """Key of the role of each operation that is used, by pin and name."""
     manifests: dict[str, ConnectorManifest]
-    """By key."""
+    """Manifests of the connectors, by the key of the role."""
     idle: frozenset[str]
-    """The keys of which this action uses only operations that name no credential."""
+    """Keys of the roles of which this action uses only operations that name no credential."""
     reading: frozenset[str]
-    """The keys of those that run only as a role that only reads."""
+    """Keys of the roles that only read."""
 
 
 def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Roles:
-    """Of the operations of the connectors in `manifests`, by pin."""
+    """Return the roles for the operations that the action uses of the connectors in `manifests`, which has them by pin."""
     required = {connector.name: str(_pin(connector)) for connector in action.connectors}
     used = [(required[step.connector], step.op) for step in action.steps]
     if action.preview is not None:
@@ -291,7 +293,8 @@ def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Role
     reading = {(pin, op): f"{pin} read_only" for pin, op in naming if manifests[pin].operation(op).login == "read_only"}
     naming |= reading
     own = {pin: key for (pin, _), key in naming.items()}
-    keys = {(pin, op): naming.get((pin, op), own.get(pin, pin)) for pin, op in used}  # an idle one is not asked about
+    # Nobody is asked about an idle one
+    keys = {(pin, op): naming.get((pin, op), own.get(pin, pin)) for pin, op in used}
     return _Roles(
         keys=keys,
         manifests={key: manifests[pin] for (pin, _), key in sorted(keys.items())},
@@ -301,7 +304,11 @@ def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Role
 
 
 def _check_own_text(plan: Plan, action: ActionFile) -> None:
-    """A plan may come out of a file that others can write: its text must be what its digest says, and its steps of it."""
+    """Raise AileronError(hash_mismatch) unless the text of `plan` has its digest,
+    and the steps of `plan` are those of the text.
+
+    A plan may come out of a file that others can write.
+    """
     planned = [(step.id, step.connector.name, step.op) for step in plan.steps]
     written = [(step.id, str(step.connector), step.op) for step in action.steps]
     if (
@@ -322,7 +329,7 @@ def _not_its_own(plan: Plan) -> AileronError:
 
 
 def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
-    """The arguments in declared order. All problems in one error, so that an agent mends them in one go."""
+    """Return the arguments in declared order. One error has all problems, so that an agent can fix them together."""
     declared = {spec.name: spec for spec in action.inputs}
     problems: dict[str, str] = {}
     unknown = [name for name in given if name not in declared]
@@ -356,8 +363,9 @@ def _pin(connector: RequiredConnector) -> ConnectorPin:
 
 
 def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: ConnectorManifest) -> None:
-    """The action's own subset: the operation by name, or by the kind or a scope of the connector's
-    credential.
+    """Refuse an operation that the action's own capabilities do not include.
+
+    They include it by name, or by the kind or a scope of the connector's credential.
     """
     whole_credential = set[str]()
     if manifest.credential is not None:
@@ -382,7 +390,7 @@ def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: Co
 
 
 def grant_of(manifest: ConnectorManifest, credential: CredentialUse | None, settings: Settings) -> Grant:
-    """What a step of this connector may reach, with these settings, and with which credential."""
+    """Return what a step of this connector can reach with these settings and this credential."""
     hosts = frozenset(manifest.hosts)
     plain = hosts & settings.egress_private_plain
     return Grant(
@@ -413,8 +421,9 @@ def _preview_spec(rule: PreviewRule) -> StepSpec:
 
 
 def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
-    """The step made one that only reads, and soon ends: a person waits for it. WebSockets, and streams without
-    a login, cannot be held to that.
+    """Return the preview of `step`, limited to reading and to a few seconds, because a person waits for it.
+
+    WebSockets, and streams without a login, are removed: they cannot be limited to reading.
     """
     replace = msgspec.structs.replace
     use, imports = step.grant.credential, step.grant.imports - {HostFunction.WEBSOCKET}
@@ -430,20 +439,20 @@ def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
 
 
 class _Final(NamedTuple):
-    """What a step is given, and the places of it that answers of earlier steps fill."""
+    """The arguments of a step, and the places in them that answers of earlier steps fill."""
 
     args: dict[str, Any]
     filled: tuple[Filled, ...]
 
 
 def _final_args(step: StepSpec, args: dict[str, Any]) -> _Final:
-    """What a step's operation gets. What the file says wins over an argument of that name."""
+    """Return the arguments of a step's operation. The file's `inputs` replace arguments of the call with the same name."""
     given = _preview_args(step, args)
     return _bounded(step, _Final(args | given.args, given.filled))
 
 
 def _preview_args(step: StepSpec, args: dict[str, Any]) -> _Final:
-    """What a preview's operation gets: it has parameters of its own, so the call's arguments are not put beside them."""
+    """Return the arguments of a preview's operation: only its own `inputs`, as it does not have the call's parameters."""
     filled: list[Filled] = []
     given = _substituted(step.inputs, args, "", filled)
     return _bounded(step, _Final(given, tuple(filled)))
@@ -457,14 +466,15 @@ def _bounded(step: StepSpec, final: _Final) -> _Final:
 
 
 class _Absent:
-    """The value of a reference to an optional input that was not given."""
+    """Type of the value of a reference to an optional input that was not given."""
 
 
 _ABSENT: Final = _Absent()
 
 
 def _substituted(inputs: dict[str, Any], args: dict[str, Any], at: str, filled: list[Filled]) -> dict[str, Any]:
-    """References to arguments replaced, once. What refers to an absent optional input is left out, key and all.
+    """Return `inputs` with references to arguments replaced, once.
+    A reference to an absent optional input is left out with its key.
 
     `at` is the JSON pointer of these inputs; places that answers fill are added to `filled`.
     """
@@ -478,7 +488,7 @@ def _value(value: Any, args: dict[str, Any], at: str, filled: list[Filled]) -> A
             return _substituted(value, args, at, filled)
         case list():
             members: list[Any] = []
-            for member in value:  # what is left out moves those behind it
+            for member in value:  # a member that is left out moves those behind it
                 if (final := _value(member, args, f"{at}/{len(members)}", filled)) is not _ABSENT:
                     members.append(final)
             return members
@@ -492,7 +502,7 @@ def _text(value: str, args: dict[str, Any], at: str, filled: list[Filled]) -> An
     found = pieces(value)
     if len(found) == 1 and isinstance(found[0], Argument):
         return args.get(found[0].name, _ABSENT)  # keeps its type
-    # One pass: what is put in is never looked at again. The parser admits only required inputs here.
+    # One pass: a value that is put in is never scanned again. The parser admits only inputs here that are always there.
     parts = [_spelled(args[piece.name]) if isinstance(piece, Argument) else piece for piece in found]
     if any(isinstance(part, StepValue) for part in parts):
         filled.append(Filled(at=at, parts=tuple(parts)))

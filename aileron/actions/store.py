@@ -38,17 +38,17 @@ from aileron.model.names import ACTION_NAME, RESERVED_TOOLS, tool_name
 __all__ = ["ActionStore", "Listed"]
 
 _MAX_ACTIONS: Final = 1000
-"""Files looked at: an agent shown a thousand tools is past use, and each listing reads them all."""
+"""Files that are listed at most: an agent with a thousand tools is of no use, and each listing reads them all."""
 _FEW_ACTIONS: Final = 100
-"""Their names are looked at in 0.1 ms, which is no reason for a thread."""
+"""Actions whose names are checked in 0.1 ms, which is not worth a thread."""
 _MAX_STATE_BYTES: Final = 128 << 10
-"""A name of 64 characters for each of a thousand actions, and room."""
+"""128 KiB for `action-state.json`: a name of 64 characters for each of a thousand actions, and room."""
 _LOCK_DEADLINE_S: Final = 5.0
 """Seconds to wait for another writer of the state, which needs milliseconds."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of the directory. Exactly one of `action` and `problem` is there."""
+    """A file of the directory. Exactly one of `action` and `problem` is set."""
 
     name: str
     enabled: bool
@@ -57,28 +57,28 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`action-state.json`."""
+    """The contents of `action-state.json`."""
 
     version: int = 1
     disabled: frozenset[str] = frozenset()
 
 
 class ActionStore:
-    """The actions under `directory`, and in the file `state` which of them are disabled."""
+    """The actions in `directory`; the file `state` says which of them are disabled."""
 
     def __init__(self, directory: Path, state: Path) -> None:
         self._directory: Final = directory
         self._state: Final = state
-        # By file name: the digest of the bytes that were parsed, and what came of them. Bounded by
+        # By file name without `.md`: the action that was parsed, with the digest of its bytes. Bounded by
         # _MAX_ACTIONS.
         self._parsed: Final[dict[str, ActionFile]] = {}
         self._stamps: Final[dict[str, files.Stamp]] = {}
-        """Of the files that these were read from."""
+        """Stamps of the files that the parsed actions were read from."""
         self._count = 0
-        """Actions there were at the last look."""
+        """Number of actions at the last listing of the directory."""
 
     def list_actions(self) -> tuple[Listed, ...]:
-        """Every `.md` file, sorted by name, the broken ones with their problem."""
+        """Return every `.md` file, sorted by name; the broken ones have their problem."""
         disabled = self._disabled()
         try:
             with self._opened() as directory:
@@ -89,7 +89,7 @@ class ActionStore:
             return ()
 
     def load(self, name: str) -> ActionFile:
-        """The action as its file stands now, enabled or not. AileronError(not_found) or (invalid_request)."""
+        """Return the action as its file is now, enabled or not. AileronError(not_found) or (invalid_request)."""
         try:
             with self._opened() as directory:
                 return self._load(directory, name, _alike(name, self._names(directory)))
@@ -97,8 +97,10 @@ class ActionStore:
             raise self._unknown(name) from None
 
     def at_hand(self, name: str) -> ActionFile | None:
-        """The action as it was read last, where its file is untouched and few lie beside it: to load it again is quick. Reads
-        nothing, promises nothing: `load` says what the file says.
+        """Return the action as it was last read, if its file is untouched and there are so few others that loading it again
+        is quick.
+
+        Reads nothing and promises nothing: `load` returns what the file says.
         """
         stamp = self._stamps.get(name)
         if stamp is None or self._count > _FEW_ACTIONS or stamp != files.stamp(self._directory / f"{name}.md"):
@@ -106,20 +108,21 @@ class ActionStore:
         return self._parsed.get(name)
 
     def maybe_load(self, name: str) -> ActionFile | None:
-        """The same; None where there is none, or none that can be read."""
+        """Return the action like `load`, but None if there is none, or none that can be read."""
         try:
             return self.load(name)
         except AileronError:
             return None
 
     def load_enabled(self, name: str) -> ActionFile:
-        """The same for a run: AileronError(action_disabled) when the user switched it off."""
+        """Return the action for a run, like `load`. AileronError(action_disabled) if the user disabled it."""
         action = self.load(name)
         self._check_on(name)
         return action
 
     def check_enabled(self, name: str) -> None:
-        """For what was resolved before: the file is still there, whatever it says now, and the user left it on.
+        """Check, for a run that was resolved before, that the file still exists, whatever it says now,
+        and that the action is enabled.
 
         AileronError(not_found) or (action_disabled).
         """
@@ -132,9 +135,9 @@ class ActionStore:
         self._check_on(name)
 
     def add(self, text: str, *, replace: bool = False) -> ActionFile:
-        """Check and write an action under its own name, 0600; AileronError(invalid_request) when it may not be.
+        """Check an action and write it under its own name, 0600. AileronError(invalid_request) if it cannot be added.
 
-        The same text again is no change; another under the same name needs `replace`.
+        The same text again changes nothing; another text under the same name needs `replace`.
         """
         action = parse_action(text, file="the new action")
         path = self._path(action.name)
@@ -150,7 +153,7 @@ class ActionStore:
         return action
 
     def check_addable(self, text: str, *, replace: bool = False) -> ActionFile:
-        """The action, if `add` would take it now; nothing is written. AileronError(invalid_request) as it says."""
+        """Return the action if `add` would accept it now; write nothing. AileronError(invalid_request) as for `add`."""
         action = parse_action(text, file="the new action")
         try:
             with self._opened() as directory:
@@ -162,7 +165,7 @@ class ActionStore:
         return action
 
     def remove(self, name: str) -> None:
-        """Delete the file, whatever is in it. AileronError(not_found) when there is none."""
+        """Delete the file, whatever is in it. AileronError(not_found) if there is none."""
         path = self._path(name)
         try:
             with (
@@ -176,11 +179,11 @@ class ActionStore:
         self.set_enabled(name, True)  # a new action of that name starts with a clean slate
 
     def is_enabled(self, name: str) -> bool:
-        """Whether the user left it on."""
+        """Return whether the user left the action enabled."""
         return name not in self._disabled()
 
     def set_enabled(self, name: str, enabled: bool) -> None:
-        """Switch an action on or off, durably. The name need not exist: a file may come back."""
+        """Enable or disable an action, durably. The action need not exist: a file may come back."""
         self._path(name)  # refuses what is not a name
         with (
             files.open_directory(self._state.parent, files.OTHERS_MAY_WRITE) as directory,
@@ -200,7 +203,7 @@ class ActionStore:
         return files.open_directory(self._directory, files.OTHERS_MAY_WRITE)
 
     def _names(self, directory: int) -> list[str]:
-        """Every installed name."""
+        """Return the name of every installed action."""
         names = [entry[:-3] for entry in os.listdir(directory) if entry.endswith(".md") and entry[0] != "."]
         if len(names) > _MAX_ACTIONS:
             raise self._refused(f"{self._directory} holds {len(names)} actions; at most {_MAX_ACTIONS}")
@@ -208,7 +211,7 @@ class ActionStore:
         return names
 
     def _listed(self, directory: int, name: str, alike: Sequence[str], disabled: frozenset[str]) -> Listed:
-        # A name that is not one may hold anything a file name can.
+        # An invalid action name may hold anything that a file name can.
         shown = name if ACTION_NAME.fullmatch(name) else ascii(name)
         enabled = name not in disabled
         try:
@@ -299,7 +302,7 @@ class ActionStore:
 
 
 def _by_tool(names: Sequence[str]) -> dict[str, list[str]]:
-    """The names, by their tool names: more than one where an agent could not tell which it calls."""
+    """Return the names by their tool names. If several share one, an agent could not tell which action it calls."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(tool_name(name), []).append(name)
@@ -307,7 +310,7 @@ def _by_tool(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _alike(name: str, names: Sequence[str]) -> list[str]:
-    """Those of `names` that have the tool name of `name`."""
+    """Return those of `names` that have the same tool name as `name`."""
     tool = tool_name(name)
-    # Both kinds of name are of one length, and each run asks: so few tool names are made.
+    # An action's name and its tool name have the same length. To compare lengths first is quick, and each run does this.
     return [other for other in names if len(other) == len(tool) and tool_name(other) == tool]

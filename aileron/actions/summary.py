@@ -1,8 +1,8 @@
-"""The `summary` of an action file: what a call does, in a sentence with places for its values.
+"""The `summary` of an action file: a sentence that says what a call does, with places for its values.
 
 Pure. Words are the author's. A place in braces is filled with what the preview found under that label, or with the argument
-of that name; a part in brackets is left out where one of its places has nothing. Values are never looked at again, so that none
-can add a place; who fills them in puts them in quotes, so that none can pass for the author's words.
+of that name; a part in brackets is left out if one of its places has no value. Values are never scanned again, so that none can
+add a place. The code that fills them in must quote them, so that none can pass for the author's words.
 
     Delete {title}[, {starts}]        Delete “Dentist”, “Tue 24 Nov, 10:00”
 
@@ -20,27 +20,27 @@ from typing import Final, NamedTuple, TypeAlias
 __all__ = ["MAX_SUMMARY", "Part", "Place", "Words", "as_compared", "is_same_name", "template_of"]
 
 MAX_SUMMARY: Final = 120
-"""Characters: with its values it is read at a glance."""
+"""Characters of a summary: with its values it is read at a glance."""
 _TOKEN: Final = re.compile(r"\{(?P<name>[^{}\[\]]{1,64})\}|(?P<sign>[{}\[\]])|(?P<words>[^{}\[\]]+)")
 _QUOTES: Final = frozenset('"“”„«»')
 
 
 class Words(NamedTuple):
-    """The author's, as they stand. `group`: which bracket they stand in; None: in none."""
+    """Words of the author, unchanged. `group` is the number of the bracket that they stand in; None outside brackets."""
 
     text: str
     group: int | None
 
 
 class Place(NamedTuple):
-    """Where a value comes in."""
+    """A place for a value. `group` is as for words."""
 
     name: str
     group: int | None
 
     @property
     def is_optional(self) -> bool:
-        """Whether it may have nothing."""
+        """True if the place can be without a value."""
         return self.group is not None
 
 
@@ -48,7 +48,10 @@ Part: TypeAlias = Words | Place
 
 
 def template_of(text: str) -> tuple[Part, ...]:
-    """Its parts in order. ValueError for one that is too long or has a quote; for an open, nested or empty brace or bracket."""
+    """Return the parts of a summary in order.
+
+    ValueError for a text that is too long or has a quote, and for an open, nested or empty brace or bracket.
+    """
     if len(text) > MAX_SUMMARY:
         raise ValueError(f"{len(text)} characters, not 1 to {MAX_SUMMARY}")
     if quotes := sorted(_QUOTES & set(text)):
@@ -78,10 +81,10 @@ def _check_group(parts: list[Part], group: int) -> None:
 
 
 def as_compared(name: str) -> str:
-    """A name as it is compared: case, and whether words are joined by spaces, `_` or `-`, does not count."""
+    """Return a name in the form that is compared: without case, and with spaces for `_` and `-`."""
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def is_same_name(one: str, other: str) -> bool:
-    """Whether a place, an argument or a label mean the same."""
+    """Return whether two names of a place, an argument or a label mean the same."""
     return as_compared(one) == as_compared(other)

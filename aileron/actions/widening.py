@@ -1,21 +1,20 @@
-"""Which changes of an action file need a person: every difference of two files, each with whether it widens.
+"""Changes between two versions of an action file: every difference, and whether it widens, so that a person must consent.
 
-Pure; runs in the daemon. Trusts neither file: the one before is what the person agreed to last, the one after is what anybody
-with an editor made of it, or what an archive brought. The list of what widens is closed, and in one place; what is not on it is
-shown, and passes.
+Pure; runs in the daemon. Trusts neither file: the one before has the person's last consent, the one after was made by anybody
+with an editor, or came in an archive. The list of what widens is closed, and in one place; other changes are shown, and pass.
 
 Widens
 - a new file
-- the gate gone; the preview gone, new or changed in any way: it is what the person decides by; and so the summary, and the
-  effect of a step
+- the gate removed; the preview removed, new or changed in any way, because the person decides by it; and for the same reason
+  the summary, and the effect of a step
 - `irreversible` true to false; the question waiting longer; the undo window shorter
-- in `[[requires.connectors]]` and `[[execute]]` everything but an entry taken away, and `idempotent` true to false
-- an input that is new, of another type, or no longer required; that takes more than before, or is something else when it is not
-  given; its label, which stands beside its value when a person decides
+- in `[[requires.connectors]]` and `[[execute]]` everything but a removed entry, and `idempotent` false to true
+- an input that is new, of another type, or no longer required; that accepts more than before, or has another value when it is
+  not given; its label, which stands beside its value when a person decides
 
-Compared are the values, spelled as JSON: comments and layout do not count, and `1`, `1.0` and `true` are three things.
+The values are compared, spelled as JSON: comments and layout do not count, and `1`, `1.0` and `true` are three things.
 
-Source: docs/reference/consents.md. Not here: what was agreed to (model/consent.py, agreed.py), and asking (daemon/).
+Source: docs/reference/consents.md. Not here: which files have consent (model/consent.py, agreed.py), and asking (daemon/).
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from aileron.model.plan import ConnectorPin
 __all__ = ["changes", "consent_of"]
 
 _Facts = Mapping[str, str]
-"""What one entry of a file says, by its keys."""
+"""Facts of one entry of a file: the values as text, by key."""
 
 
 def changes(before: ActionFile | None, after: ActionFile) -> tuple[Change, ...]:
-    """Every difference a person would want to see, in the order of what matters; `before` None: there was no file."""
+    """Return every difference that a person would want to see, most important first. `before` None: there was no file."""
     if before is None:
         return (Change.of("file", None, f"{after.name} {after.version}"),)
     return tuple(_differences(before, after))
@@ -52,10 +51,10 @@ def consent_of(
     install: bool,
     replace: bool,
 ) -> ActionFileConsent:
-    """What a person is asked about `after`, with what the connectors it pins reach and take.
+    """Return the question to a person about `after`, with the hosts and credentials of the connectors that it pins.
 
-    `manifests` gives the verified manifest of a pin; its AileronError (not_found, hash_mismatch) passes through: what cannot be
-    shown cannot be agreed to.
+    `manifests` returns the verified manifest of a pin. Its AileronError (not_found, hash_mismatch) passes through: nobody can
+    consent to what cannot be shown.
     """
     pinned = [manifests(ConnectorPin(str(one.name), one.version, one.hash)) for one in after.connectors]
     needs = [manifest.credential for manifest in pinned if manifest.credential is not None]
@@ -140,7 +139,9 @@ def _steps(action: ActionFile) -> dict[str, _Facts]:
 
 
 def _entries(table: str, before: dict[str, _Facts], after: dict[str, _Facts]) -> Iterator[Change]:
-    """An entry may go. One that comes, changes or moves to another place among those that stay widens."""
+    """Yield the changes of a table's entries. All widen, except the removal of one:
+    additions, changes and another order of the rest.
+    """
     for name, facts in before.items():
         if name not in after:
             yield Change.of(f"{table} {name}", _together(facts), None, widens=False)
@@ -211,5 +212,5 @@ def _together(facts: _Facts) -> str:
 
 
 def _json(value: Any) -> str:
-    """One spelling for each value and order of keys: what TOML says differently stays different."""
+    """Return one spelling for each value and order of keys: values that TOML distinguishes stay different."""
     return json.dumps(value, ensure_ascii=False)
