@@ -65,7 +65,7 @@ class ActionResumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionInput(msgspec.Struct, frozen=True, kw_only=True):
-    """One input of an action."""
+    """An input of an action."""
 
     name: str
     type: str
@@ -74,7 +74,7 @@ class ActionInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One action file. A file with an error has only `name`, `enabled` and `problem`. Otherwise, `problem` is null.
+    """An action file. A file with an error has only `name`, `enabled` and `problem`. Otherwise, `problem` is null.
     `source` and `connectors` name published artifacts as `NAME@VERSION`; `source` is null if the file is the person's
     own. `gated` says whether a person decides before each run. `suspended` lists the operations that are suspended
     because a server changed their tool; it is absent if there are none.

@@ -63,7 +63,7 @@ class Decision(Body, frozen=True, kw_only=True):
     head_signature: str | None = None
 
     def signed(self) -> Signature | None:
-        """The signature, or None if the body has none. AileronError(invalid_request) if only a part of it is given."""
+        """Return the signature, or None if the body has none. AileronError(invalid_request) if only a part of it is given."""
         parts = (self.key_id, self.at, self.signature)
         if parts == (None, None, None) and self.head is None and self.head_signature is None:
             return None
@@ -125,7 +125,7 @@ class PreviewRequest(Body, frozen=True, kw_only=True):
 
 
 class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to a person. `name` is the action of a run, or what a consent is about. Only a question about a run
+    """A question to a person. `name` is the action of a run, or what a consent is about. Only a question about a run
     has `audit_id`, `action` and `session`, and only one from an agent's session has `agent` and `folder`. Fields about
     the decision, from `decided_at` to `preview`, are absent where they do not apply. Only an entry of a list has the
     fields from `headline` to `differs`. Times are in UTC.

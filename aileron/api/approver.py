@@ -1,4 +1,4 @@
-"""Who decides: the approver's key and passkeys.
+"""The approver, who decides: key and passkeys.
 
 Source: docs/reference/signed-decisions.md.
 """
@@ -67,8 +67,8 @@ class PasskeyMade(Body, frozen=True, kw_only=True):
 
 
 class PageUnlock(Body, frozen=True, kw_only=True):
-    """Unlocks a page: the fields of `PageStatement` (model/decision.py), and its signature, which shows that whoever
-    decides is at the page. It is made with a passkey or with the approver's key.
+    """Proof that whoever decides is at the page, to unlock it: the fields of `PageStatement` (model/decision.py), signed with a
+    passkey or with the approver's key.
     """
 
     nonce: str
@@ -131,7 +131,7 @@ class InventoryReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that exists and that the new approver would approve by signing. Its digest is over its canonical JSON.
+    """Inventory of all that exists and that the new approver would approve by signing. Its digest is over its canonical JSON.
     `bindings` have the fields of their subject (docs/reference/consents.md). `settings` are keyed by their names in
     `config.toml`.
     """
@@ -152,7 +152,7 @@ class ApproverInventory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PasskeyEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One passkey that can decide. `usable` says whether its origin is the current origin of this home's page. `synced`
+    """A passkey that can decide. `usable` says whether its origin is the current origin of this home's page. `synced`
     (`no`, `possible`, `yes`) says whether the passkey is copied to other devices. `aaguid` is the model that its
     authenticator claims to be, or null. `credential_id` is in base64url, and `public_key` is a COSE key in hexadecimal.
     `enrolled_at` is in UTC.
@@ -187,7 +187,7 @@ class PasskeyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PasskeyStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """What one passkey must sign. `publicKey` is a PublicKeyCredentialRequestOptionsJSON of WebAuthn level 3."""
+    """The statement that a passkey must sign. `publicKey` is a PublicKeyCredentialRequestOptionsJSON of WebAuthn level 3."""
 
     key_id: str
     name: str
@@ -208,7 +208,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnlockChallenge(msgspec.Struct, frozen=True, kw_only=True):
-    """What each passkey that can be used here must sign to unlock a page. It can be used once. `at` is in UTC."""
+    """The statements for the passkeys that can be used here: each unlocks a page if signed. Valid for one use. `at` is in UTC."""
 
     nonce: str
     at: str

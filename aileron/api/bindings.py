@@ -69,7 +69,7 @@ class BeginSignIn(Body, frozen=True, kw_only=True):
 
 
 class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One binding. `secret` is the name of its secret, never a value. `account` is for display only. `expires_at` and
+    """A binding. `secret` is the name of its secret, never a value. `account` is for display only. `expires_at` and
     `refreshed_at` are about the access token of a sign-in, and `expires_at` also about a client certificate while the
     vault is unlocked; otherwise, or if they are not known, they are null. Times are in UTC. `details` are those of a
     login, or absent. `elsewhere` says where the secret is kept; it is absent if the vault has the value.

@@ -1,4 +1,4 @@
-"""What all request bodies have in common."""
+"""The base types of all request bodies."""
 
 from __future__ import annotations
 

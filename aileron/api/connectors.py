@@ -69,7 +69,7 @@ class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectorEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One installed connector. `hash` is its pin, and `hosts` are `host:port`. A damaged connector has only `hash` and
+    """An installed connector. `hash` is its pin, and `hosts` are `host:port`. A damaged connector has only `hash` and
     `problem`. `credential` is null if the connector needs none. `operations` is null if they are not recorded.
     `problem` is absent or null if no problem was found.
     """

@@ -69,9 +69,10 @@ class LaunchedCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchInForce(msgspec.Struct, frozen=True, kw_only=True):
-    """How `aileron launch` starts agents. `jail` says whether it does so in a cell, or is null if nobody has chosen yet. It is
-    true as soon as config.toml says so, because that needs no approval. `problem` says why it is not known what was approved,
-    or is null; if it is not null, `cell` grants nothing, and `jail` is what an unverified file says.
+    """The settings with which `aileron launch` starts agents. `jail` says whether agents start in a cell, or is null if nobody
+    has chosen yet. It is true as soon as config.toml says so, because a cell needs no approval. `problem` says why the
+    approved settings cannot be determined, or is null; if it is not null, `cell` grants nothing, and `jail` is what an
+    unverified file says.
     """
 
     jail: bool | None

@@ -1,4 +1,4 @@
-"""Why a request failed: the body of every response that is not a success.
+"""Errors: the body of every response that is not a success.
 
 Source: docs/reference/failures.md.
 """
@@ -16,7 +16,7 @@ __all__ = ["ErrorAnswer", "ErrorBody"]
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure. `audit_id` is the run under which it is recorded, or null if nothing was recorded. `details` are
+    """A failure. `audit_id` is the run under which it is recorded, or null if nothing was recorded. `details` are
     facts for programs, by class. Only a denied capability (`capability_denied`) has `connector`, `requested` and
     `granted`.
     """
@@ -33,7 +33,7 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, failure: Failure, audit_id: str | None) -> Self:
-        """The body for a failure. For a denied capability, some of the details become fields of the body."""
+        """Return the body for a failure. For a denied capability, some of the details become fields of the body."""
         details = dict(failure.details)
         on_top: dict[str, Any] = {}
         if failure.failure_class is FailureClass.CAPABILITY_DENIED:

@@ -1,4 +1,4 @@
-"""What is published: a job fetches it, and it is shown before it is installed.
+"""Fetches: a job fetches what is published, and a person sees it before it is installed.
 
 Source: docs/reference/http-api.md#fetches.
 """
@@ -82,7 +82,7 @@ class Download(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is shown before an installation. `subject` is described in docs/reference/consents.md."""
+    """A question that a person sees before an installation. `subject` is described in docs/reference/consents.md."""
 
     kind: str
     subject: Subject
@@ -108,7 +108,7 @@ class FetchFound(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: int | UnsetType = UNSET
     text: str | UnsetType = UNSET
     unmerged: str | UnsetType = UNSET
-    """Why the person's edits could not be kept."""
+    """Reason why the person's edits could not be kept."""
     needed: int | UnsetType = UNSET
     problems: list[FetchProblem] | UnsetType = UNSET
 

@@ -26,7 +26,7 @@ class AddGrant(Body, frozen=True, kw_only=True):
 
 
 class GrantEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One standing grant. `used` is the number of runs that it has let through so far, out of `uses`. `until` is in
+    """A standing grant. `used` is the number of runs that it has let through so far, out of `uses`. `until` is in
     UTC. `over` says whether its time has passed or its uses are spent.
     """
 

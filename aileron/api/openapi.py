@@ -26,7 +26,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(:path)?\}")
 
 
 def openapi_document(version: str) -> dict[str, Any]:
-    """The document with all routes, as JSON values. `version` is that of Aileron."""
+    """Return the document with all routes, as JSON values. `version` is that of Aileron."""
     types = [one for spec in ROUTES for one in _types_of(spec)]
     unique = list(dict.fromkeys([*types, ErrorAnswer]))
     schemas, components = msgspec.json.schema_components(unique, ref_template=_REF)
@@ -43,14 +43,14 @@ def openapi_document(version: str) -> dict[str, Any]:
 
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without the indentation of the source, which Markdown would take for code."""
+    """Return the schema, its description without the indentation of the source, which Markdown would take for code."""
     if "description" not in schema:
         return schema
     return {**schema, "description": inspect.cleandoc(schema["description"])}
 
 
 def _types_of(spec: RouteSpec) -> list[type]:
-    """The types of a route's request and response bodies. The members of a union are listed one by one."""
+    """Return the types of a route's request and response bodies. The members of a union are listed one by one."""
     found = [spec.answer, spec.body, spec.later]
     return [one for kind in found if kind is not None for one in _members(kind)]
 

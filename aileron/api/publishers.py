@@ -100,7 +100,7 @@ class RevokedKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubSignature(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Hub says about the signature. `key` is a fingerprint; null if the artifact is unsigned. `trusted` does
+    """The Hub's statement about the signature. `key` is a fingerprint; null if the artifact is unsigned. `trusted` does
     not come from the Hub: it says whether this home trusts the key. It is present only for a single artifact; `unknown`
     while the vault is locked, null if the artifact is unsigned.
     """
@@ -131,7 +131,7 @@ class _About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubEntry(_About, frozen=True, kw_only=True):
-    """One search result, in its newest version. `match` says why it matched: `intent`, `name`, `words`, or `all` if no
+    """A search result, in its newest version. `match` says why it matched: `intent`, `name`, `words`, or `all` if no
     words were given.
     """
 
@@ -150,7 +150,7 @@ class HubFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """One published version. `signed_by` is the fingerprint of the key that signed it; null if it is unsigned."""
+    """A published version. `signed_by` is the fingerprint of the key that signed it; null if it is unsigned."""
 
     version: str
     hash: str

@@ -106,7 +106,7 @@ __all__ = ["ROUTES", "RouteSpec"]
 
 
 class RouteSpec(NamedTuple):
-    """One route: the scopes that can call it, the name of its handler in the daemon, and the types of its bodies, which
+    """A route: the scopes that can call it, the name of its handler in the daemon, and the types of its bodies, which
     this package defines. `answer` is the type of the 200 response; None if there is no such response, or if it is a
     document of another kind. `later` is the type of the 202 response: a person must decide first, or a run goes on.
     Every other response is an ErrorAnswer, with the status of its class. `query` lists the known query parameters.

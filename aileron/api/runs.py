@@ -1,4 +1,4 @@
-"""One run of an action: start it, wait for it, and get its state.
+"""A run of an action: start it, wait for it, and get its state.
 
 Source: docs/reference/http-api.md#running, #states.
 """

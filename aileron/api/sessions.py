@@ -26,7 +26,7 @@ __all__ = [
 
 
 class CellFacts(Body, frozen=True, kw_only=True, omit_defaults=False):
-    """What is particular to a session whose agent is in a cell: the hosts that it can reach, at most 128 patterns of the forms
+    """The hosts that the agent of a session in a cell can reach, at most 128 patterns of the forms
     `NAME`, `NAME:PORT`, `*.NAME` and `*.NAME:PORT` (docs/reference/sessions.md), and whether a person is asked about others.
     """
 
@@ -58,7 +58,7 @@ class EndSession(Body, frozen=True, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """Response body (200): one session. `runs` is the number of runs that it requested. `pid` is the process that
+    """Response body (200): a session. `runs` is the number of runs that it requested. `pid` is the process that
     `aileron launch` started, or null. `ended_at` and `reason` (`ended`, `expired` or `process gone`) are null while the
     session is open. `exit_code` is null if it is not known. Times are in UTC.
     `only` are the selectors of the actions that it can use, and `folder_only` those that the settings have for its folder;
@@ -80,12 +80,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     folder_only: list[str] = msgspec.field(default_factory=list)
     cell: CellFacts | None = None
     inject: bool = False
-    """Whether the actions are put as tools into its requests to models."""
+    """True if the actions are put as tools into the session's requests to models."""
 
 
 class NewSession(Session, frozen=True, kw_only=True):
-    """Response body (200): the new session and its token, which is returned only once. `inject_path` is put before the paths of
-    the gateway where tools are put into its requests, and as secret as the token; null for other sessions.
+    """Response body (200): the new session and its token, which is returned only once. `inject_path` is a prefix for the paths of
+    the gateway: requests with it get the session's actions as tools. It is as secret as the token; null for other sessions.
     """
 
     token: str
@@ -96,8 +96,8 @@ class NewSession(Session, frozen=True, kw_only=True):
 
 
 class HostReached(msgspec.Struct, kw_only=True):
-    """One host, `NAME:PORT`, and the connections to it: how many, how many of those have no end on record (open, or cut off when
-    the daemon ended), and how many bytes of TLS those that ended carried from the agent (`bytes_up`) and to it.
+    """A host, `NAME:PORT`, and the connections to it: how many, how many of those have no end on record (open, or cut off when
+    the daemon ended), and the bytes of TLS that the ended connections carried from the agent (`bytes_up`) and to it.
     """
 
     host: str
@@ -108,7 +108,7 @@ class HostReached(msgspec.Struct, kw_only=True):
 
 
 class HostRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """One host that was refused as the agent wrote it, or `unknown`; the rule (docs/reference/cell-egress.md), and how often."""
+    """A host that was refused, as the agent wrote it or `unknown`; the rule (docs/reference/cell-egress.md), and how often."""
 
     host: str
     reason: str
@@ -116,7 +116,7 @@ class HostRefused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellConnections(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a cell's agent connected: the 20 hosts with the most bytes, the 20 most often refused, and how many more there
+    """Connections of a cell's agent: the 20 hosts with the most bytes, the 20 most often refused, and how many more there
     are of each. `is_whole` is false if only the newest 20,000 events of the session were read.
     """
 
@@ -128,7 +128,7 @@ class CellConnections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionDetails(Session, frozen=True, kw_only=True):
-    """Response body (200): one session, and where its agent connected (`connections`), null if it is in no cell."""
+    """Response body (200): a session, and the connections of its agent; null if it is in no cell."""
 
     connections: CellConnections | None = None
 
