@@ -1,8 +1,8 @@
-"""What is other than before: a call against the most similar one of the same action that a person approved.
+"""Differences of a call from the most similar one of the same action that a person approved.
 
-Pure; runs in the daemon. A person who approves the tenth call of an action reads what they read nine times, so what is not as it
-was is said on top: another recipient, a larger amount, a host that was not there. Where mails go to two people in turn, the
-newest call is always the other one's, and much would differ each time; from the most similar one only what is new does.
+Pure; runs in the daemon. A person who approves the tenth call of an action reads what they read nine times, so differences are
+shown on top: another recipient, a larger amount, a new host. If mails go to two people in turn, the newest call is always the
+other one's, and much would differ each time; from the most similar call only what is new differs.
 
 >>> [(change.where, change.before, change.after) for change in _arguments({"amount": 10}, {"amount": 1000})]
 [('args.amount (larger)', '10', '1000')]
@@ -25,10 +25,10 @@ __all__ = ["differences", "most_similar"]
 
 
 def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
-    """Arguments that differ, hosts that are new, another credential, another connector: in this order.
+    """Return arguments that differ, new hosts, another credential, another connector: in this order.
 
     `where` names the argument and says how it differs: `args.to (new)`, `args.amount (larger)` or `(smaller)`, `args.cc (added)`
-    or `(left out)`. Every one is marked as widening but a smaller number and what is left out.
+    or `(left out)`. Every difference is marked as widening, except a smaller number and an argument that is left out.
     """
     return (
         *_arguments(before.args, now.args),
@@ -39,7 +39,7 @@ def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
 
 
 def most_similar(approved: Iterable[Plan], now: Plan) -> int:
-    """Which of some approved calls, at least one and the newest first, differs in the least; the newest of several that do."""
+    """Return the index of the approved call (at least one, the newest first) that differs least; the newest of several."""
     counts = [len(differences(before, now)) for before in approved]
     return counts.index(min(counts))
 
@@ -89,13 +89,13 @@ def _connectors(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Cha
 
 
 def _uses(steps: tuple[Step, ...]) -> dict[str, CredentialUse]:
-    """The credential of each connector; one plan has one for each."""
+    """Return the credential of each connector; one plan has one for each."""
     uses = [(step.connector.name, step.grant.credential) for step in steps]
     return {name: use for name, use in uses if use is not None}
 
 
 def _is_another(one: CredentialUse, other: CredentialUse) -> bool:
-    """By its binding; and by its account or login where both are known, since the same name may have been bound for another."""
+    """Return whether the binding differs; or the account or login, if both are known: a name can be bound anew for another."""
     is_named = one.account is not None and other.account is not None
     is_known = one.bound is not UNSET and other.bound is not UNSET
     return (

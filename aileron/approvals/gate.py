@@ -4,15 +4,15 @@ Runs in the daemon. `admit` decides at once: approved by the rules, approved by 
 nothing is made. `redeem` turns a person's decision into exactly one ApprovedPlan:
 
 1. the decision exists and says approve
-2. where an approver exists, it is signed with their key, over these very bytes (signed.py)
+2. if an approver exists, it is signed with their key, over these very bytes (signed.py)
 3. it was made for these bytes (the digest)
-4. it has not expired, by the queue and by what was signed
+4. it has not expired, by the queue and by the signed time
 5. it has not been redeemed before
 
 1, 4 and 5 are one compare-and-set in the durable queue, so two redeemers cannot both win; 3 is checked there and again when
 the ApprovedPlan is made. 2 trusts the open vault and not the queue's file, and so does `spend`, the first thing of a run that was
-approved or let through by a grant: that it happens once is written into the vault before anything is done. What the caller still
-owes: that the action is still enabled, and that a grant's use is counted in the same commit that records the run.
+approved or let through by a grant: it writes into the vault that this happens once, before anything is done. Left to the
+caller: that the action is still enabled, and that a grant's use is counted in the same commit that records the run.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/adr/0017-signed-decisions.md.
 """
@@ -38,21 +38,21 @@ __all__ = ["Admission", "Approver", "Gate", "NeedsPerson", "Queue", "QueuedAppro
 
 
 class NeedsPerson(msgspec.Struct, frozen=True):
-    """A person decides, until `expires_at` (seconds since the epoch)."""
+    """The plan waits for a person's decision until `expires_at` (seconds since the epoch)."""
 
     digest: str
     expires_at: float
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """It may be carried out now; by `grant`, whose use is to be counted with the record of the run, or by the rules alone."""
+    """The plan can be carried out now: by `grant`, whose use is counted with the record of the run, or by the rules alone."""
 
     approved: ApprovedPlan
     grant: StandingGrant | None = None
 
 
 class QueuedApproval(msgspec.Struct, frozen=True):
-    """An approval as the queue has it: `digest` is of the plan, with `preview` of both (model/decision.py)."""
+    """An approval as the queue has it: `digest` is of the plan, or with `preview` of both (model/decision.py)."""
 
     approval_id: str
     digest: str
@@ -60,14 +60,14 @@ class QueuedApproval(msgspec.Struct, frozen=True):
     reason: str | None
     signed: Signature | None
     effects: SeenEffects | None = None
-    """What is on record of the effects that the preview showed; counts where `preview` is of it."""
+    """Recorded effects that the preview showed; they count if `preview` is their digest."""
 
 
 class Queue(Protocol):
-    """The durable queue of asks."""
+    """The durable queue of questions to a person."""
 
     async def redeem(self, approval_id: str, digest: str, now: float) -> None:
-        """Mark an approved, unexpired ask for `digest` as used; durable when it returns.
+        """Mark an approved, unexpired question for `digest` as used; durable when it returns.
 
         AileronError: not_found, approval_denied, approval_expired, already_decided (pending, or used before).
         """
@@ -75,33 +75,33 @@ class Queue(Protocol):
 
 
 class Approver(Protocol):
-    """Who decides for this home."""
+    """The approver of this home."""
 
     def consents(self) -> Consents | None:
-        """Their key and all they agreed to, verified; None: nobody signs. AileronError vault_locked, hash_mismatch."""
+        """Return their key and consents, verified; None: decisions are not signed. AileronError vault_locked, hash_mismatch."""
         ...
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Remember, sealed and durably, that this decision was used; `until` (seconds since the epoch) it could be.
+        """Record in the vault, sealed and durably, that this decision was used; it can be used until `until` (s since the epoch).
 
-        AileronError vault_locked; hash_mismatch where it was used before.
+        AileronError vault_locked; hash_mismatch if it was used before.
         """
         ...
 
     async def spend_use(self, grant_id: str) -> None:
-        """Count one use of a grant, sealed and durably. AileronError vault_locked; consent_required where none is left."""
+        """Count one use of a grant, sealed and durably. AileronError vault_locked; consent_required if none is left."""
         ...
 
 
 class Gate:
-    """One for each daemon."""
+    """The gate of one daemon."""
 
     def __init__(self, queue: Queue, approver: Approver) -> None:
         self._queue = queue
         self._approver = approver
 
     def admit(self, plan: Plan, *, spent: Collection[str] = ()) -> Admission | NeedsPerson:
-        """Approved by the rules or a grant (but those `spent`, by id), or who must be asked.
+        """Admit a plan by the rules or by a grant (except those `spent`, by id), or return that a person must decide.
 
         Writes nothing: the spine records either before acting on it. AileronError vault_locked, hash_mismatch.
         """
@@ -116,7 +116,7 @@ class Gate:
         return NeedsPerson(digest, now + plan.approval.expires_in_s)
 
     def check_decided(self, plan: Plan, decided: QueuedApproval) -> None:
-        """Return if the decision on record may be used for `plan`. AileronError vault_locked, unauthorized, hash_mismatch,
+        """Check that the decision on record can be used for `plan`. AileronError vault_locked, unauthorized, hash_mismatch,
         approval_expired.
         """
         about = plan.digest if decided.preview is None else digest_with_preview(plan.digest, decided.preview)
@@ -143,14 +143,14 @@ class Gate:
             )
 
     async def redeem(self, plan: Plan, decided: QueuedApproval) -> ApprovedPlan:
-        """Use a person's decision, once. AileronError as `check_decided` and `Queue.redeem` say."""
+        """Use a person's decision, once. Raises AileronError as `check_decided` and `Queue.redeem` do."""
         self.check_decided(plan, decided)
         await self._queue.redeem(decided.approval_id, decided.digest, time.time())
         return _approve(plan, plan.digest, decided.approval_id, _seen(decided))
 
     async def spend(self, plan: Plan, by: QueuedApproval | StandingGrant) -> None:
-        """Before anything of an approved run is done: write into the vault what it was let through by. AileronError as of
-        `Approver`. Nothing where nobody signs.
+        """Record in the vault the decision or grant that an approved run uses, before the run does anything. Does nothing if
+        decisions are not signed. Raises AileronError as `Approver` does.
         """
         if isinstance(by, StandingGrant):
             await self._approver.spend_use(by.id)
@@ -159,7 +159,7 @@ class Gate:
 
 
 def _seen(decided: QueuedApproval) -> str | None:
-    """The effects that were decided about: what is signed is `preview`, and the record of the effects only what it fits."""
+    """Return the digest of the decided effects: `preview` is what is signed, so recorded effects count only if they match it."""
     effects = decided.effects
     return effects.effects if effects is not None and effects.digest == decided.preview else None
 

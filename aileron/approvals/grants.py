@@ -1,17 +1,17 @@
-"""Standing grants: which runs a person agreed to beforehand, and which grants there may be at all. Pure.
+"""Standing grants: whether one covers a run, and whether one can be made. Pure.
 
-Runs in the daemon. Trusts neither the caller whose arguments are matched nor the one who asks for a grant. A grant that does not
-match costs a question; one that matches too much costs what the gate is for, so everything unclear is no match.
+Runs in the daemon. Trusts neither the caller whose arguments are matched nor the one who requests a grant. A grant that does not
+match costs a question; one that matches too much defeats the gate, so everything unclear is no match.
 
 Matches only if
-1. the plan is of this action, and its file has exactly the bytes that were agreed to
-2. it uses exactly the credentials that were agreed to
+1. the plan is of this action, and its file has exactly the approved bytes
+2. it uses exactly the approved credentials
 3. it is not past `until`
 4. every constraint holds of the plan's own arguments; an argument that is not given fulfils `absent` alone
 5. the action can be undone
-6. what it changes does not have to be seen first
+6. its changes do not need a preview
 
-Values compare as JSON does, without conversion: text exactly (case and all), numbers as numbers, and a boolean is no number.
+Values compare as JSON does, without conversion: text exactly (case and all), numbers as numbers, and a boolean is not a number.
 
 >>> _holds(Constraint(argument="amount", operator="at_most", value=50), {"amount": 49.5})
 True
@@ -36,22 +36,22 @@ from aileron.model.plan import Plan
 __all__ = ["check_grant", "credentials_of", "matches"]
 
 MAX_CONSTRAINTS: Final = 16
-"""On what is given. A person reads them all before they agree."""
+"""Constraints on arguments that are given. A person reads them all before they approve."""
 MAX_ABSENT: Final = 64
 """Arguments that must not be given, which are names in a line."""
 MAX_USES: Final = 1000
-"""A grant for more is no grant but another action, without a gate."""
+"""Uses of one grant: with more, the action should have no gate instead."""
 MIN_FOR_S: Final = 60
 MAX_FOR_S: Final = 30 * 24 * 3600
-"""30 days, in seconds: a month later nobody knows what they agreed to."""
+"""30 days, in seconds: a month later nobody remembers what they approved."""
 MAX_CHOICES: Final = 64
-"""Values of one `one_of`: still a list that is read."""
+"""Values of one `one_of`: still a list that a person reads."""
 MAX_VALUE_BYTES: Final = 4 << 10
 """4 KiB of canonical JSON of one constraint's value."""
 
 
 def matches(grant: StandingGrant, plan: Plan, now: float) -> bool:
-    """Whether `plan` is one of the runs that `grant` is for, at `now` (seconds since the epoch). Uses are not counted here."""
+    """Return whether `grant` covers the run of `plan` at `now` (seconds since the epoch). Does not count uses."""
     return (
         (plan.action, plan.action_digest) == (grant.action, grant.action_digest)  # 1
         and set(credentials_of(plan)) == set(grant.credentials)  # 2
@@ -63,12 +63,12 @@ def matches(grant: StandingGrant, plan: Plan, now: float) -> bool:
 
 
 def credentials_of(plan: Plan) -> tuple[str, ...]:
-    """The names of the bindings that the plan's steps use, sorted; those of its preview are not among them."""
+    """Return the names of the bindings that the plan's steps use, sorted; those of its preview are not among them."""
     return tuple(sorted({str(step.grant.credential.binding) for step in plan.steps if step.grant.credential}))
 
 
 def check_grant(action: ActionFile, constraints: Sequence[Constraint], uses: int, for_s: int) -> None:
-    """Return if there may be such a grant for `action`. AileronError(invalid_request) with what is wrong."""
+    """Check that such a grant can be made for `action`. AileronError(invalid_request) with what is wrong."""
     if not action.approval.required:
         raise _refused(f"action {action.name!r} asks nobody: there is nothing to grant")
     if action.approval.irreversible:
@@ -95,7 +95,7 @@ def check_grant(action: ActionFile, constraints: Sequence[Constraint], uses: int
 
 
 def _problem(constraint: Constraint, spec: InputSpec) -> str | None:
-    """What is wrong with a constraint on an argument of this type; the value is not quoted, it may be long."""
+    """Return what is wrong with a constraint on an argument of this type; without the value, which may be long."""
     try:
         if len(canonical_json(constraint.value)) > MAX_VALUE_BYTES:
             return f"its value is over {MAX_VALUE_BYTES} bytes"
@@ -133,7 +133,7 @@ def _is_of(spec: InputSpec, value: Any) -> bool:
             return _is_number(value) and isinstance(value, int)
         case "number":
             return _is_number(value)
-        case "array" | "object":  # of which only some could be compared: such an argument is asked about
+        case "array" | "object":  # only some could be compared: such an argument needs a question
             return False
 
 
@@ -155,7 +155,7 @@ def _holds(constraint: Constraint, args: dict[str, Any]) -> bool:
 
 
 def _are_equal(given: Any, value: Any) -> bool:
-    """Only plain values are arguments; anything else equals nothing."""
+    """Return whether two plain values are equal; any other value equals nothing."""
     if _is_number(given) and _is_number(value):
         return bool(given == value)
     return type(given) is type(value) and isinstance(given, str | bool) and given == value

@@ -1,19 +1,19 @@
-"""What a person sees of a preview: the parts of an operation's answer that the action names, as text, in its order.
+"""Rendering of a preview: the parts of an operation's output that the action names, as text, in its order.
 
-Pure; runs in the daemon. Trusts neither side: the paths are of a stranger's file, the answer is a connector's, which has it from
+Pure; runs in the daemon. Trusts neither side: the paths are of a stranger's file, the output is a connector's, which has it from
 a service, where anybody may have written into it. Hidden characters stay as they are: surfaces make them visible, in all text.
 
-A path is names and array indexes with dots between. In an array of `{name, value}` tables, as mail headers come, a name (in any
-case) stands for the value beside it; where several have that name, for all of them, so that none can hide behind another. A path
-that begins with `...` begins at that name wherever it is: the one nearest to the top, and of those the first, so that what an
-upstream nests deep inside cannot stand before what the connector wrote itself.
+A path is names and array indexes with dots between. In an array of `{name, value}` tables, the form of mail headers, a name (in
+any case) stands for the value beside it; if several have that name, for all of them, so that none can hide another. A path that
+begins with `...` begins at that name wherever it is: the one nearest to the top, and of those the first, so that data which an
+upstream nests deep inside cannot replace data that the connector wrote itself.
 
 >>> planned = [("Subject", "message.headers.Subject"), ("Size", "...size"), ("Cc", "message.cc")]
 >>> answer = {"message": {"headers": [{"name": "subject", "value": "Hi"}]}, "meta": {"size": 3}}
 >>> [line.value for line in _lines(answer, planned, frozenset())]
 ['Hi', '3', None]
 
-Source: docs/reference/action-file.md. Not here: that a preview is asked for by an approver (daemon/), and run (runs/spine.py).
+Source: docs/reference/action-file.md. Not here: the request for a preview by an approver (daemon/), and its run (runs/spine.py).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from aileron.model.preview import PreviewField
 __all__ = ["MAX_VALUE_BYTES", "rendered"]
 
 MAX_VALUE_BYTES: Final = 64 << 10
-"""64 KiB of one value as UTF-8: some 30 screens; with 32 values it is still one answer of the daemon."""
+"""64 KiB of one value as UTF-8: some 30 screens; with 32 values it still fits one response of the daemon."""
 _MAX_NODES: Final = 200_000
-"""Tables and lists looked into for names at any depth; a result has at most 131,072 values (docs/reference/failures.md)."""
+"""Tables and lists searched for names at any depth; a result has at most 131,072 values (docs/reference/failures.md)."""
 _ANYWHERE: Final = "..."
 
 
@@ -39,14 +39,14 @@ _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class _Missing:
-    """What a path that leads nowhere leads to."""
+    """Value of a path that leads nowhere."""
 
 
 _MISSING: Final = _Missing()
 
 
 def rendered(output: Any, preview: PlannedPreview) -> list[PreviewField]:
-    """Each line of the preview, in its order.
+    """Return each line of the preview, in its order.
 
     `output` is the preview operation's, JSON values.
     """
@@ -71,7 +71,7 @@ def _text(value: Any) -> str | None:
 
 
 def _nearest(output: Any, names: set[str]) -> dict[str, Any]:
-    """For each name the value of the first table key of that name, level by level."""
+    """Return, for each name, the value of the first table key of that name, level by level."""
     found: dict[str, Any] = {}
     waiting = deque([output] if isinstance(output, dict | list) else [])
     for _ in range(_MAX_NODES):
@@ -98,7 +98,7 @@ def _inside(value: Any, part: str) -> Any:
     if not isinstance(value, list):
         return _MISSING
     if part.isascii() and part.isdigit():
-        # Nine digits are past any list, and int() of a thousand is no look-up.
+        # Nine digits are past any list, and int() of a thousand digits is slow.
         return value[int(part)] if len(part) < 10 and int(part) < len(value) else _MISSING
     named = [member["value"] for member in value if _is_named(member, part)]
     if not named:
@@ -114,7 +114,7 @@ def _is_named(member: Any, name: str) -> bool:
 
 
 def _bounded_text(text: str) -> str:
-    data = text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8, and a digest is made of this
+    data = text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8 form, and this text is hashed
     if len(data) <= MAX_VALUE_BYTES:
         return data.decode()
     kept = data[:MAX_VALUE_BYTES].decode("utf-8", "ignore")
@@ -122,13 +122,13 @@ def _bounded_text(text: str) -> str:
 
 
 def _bounded_json(value: Any) -> str:
-    """Spelled no further than it is shown: an answer of 16 MiB may be named on every line."""
+    """Return value as JSON, encoded no further than it is shown: an output of 16 MiB may be named on every line."""
     pieces: list[str] = []
     size = 0
     try:
         for piece in _COMPACT.iterencode(value):
             pieces.append(piece)
-            size += len(piece)  # characters, of which none is less than a byte
+            size += len(piece)  # characters, each at least one byte
             if size > MAX_VALUE_BYTES:
                 break
     except (RecursionError, TypeError, ValueError):

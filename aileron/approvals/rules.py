@@ -1,4 +1,4 @@
-"""Who must be asked before a plan is carried out. Pure.
+"""Rules for when a person must be asked before a plan is carried out. Pure.
 
 One rule today: the action says so. The rule reads the plan, never the caller: no caller is trusted to skip it.
 """
@@ -11,5 +11,5 @@ __all__ = ["needs_person"]
 
 
 def needs_person(plan: Plan) -> bool:
-    """Whether a person must decide this plan first."""
+    """Return whether a person must decide this plan first."""
     return plan.approval.required

@@ -1,13 +1,13 @@
-"""Whether a signed decision counts: whose it is, over which bytes, and when. Pure but for the arithmetic of Ed25519.
+"""Checks of a signed decision: whose it is, over which bytes, and when. Pure but for the arithmetic of Ed25519.
 
-Runs in the daemon, twice for every decision: when it comes in, and again when it is used, from what the ledger has by then.
+Runs in the daemon, twice for every decision: when it comes in, and again when it is used, with the ledger's contents of then.
 Trusts the `Consents` it is given, which come out of an open vault; not the caller, and not the ledger's file, which anybody with
 a shell of the same user can write while no daemon runs.
 
 1. it is signed at all, by the key that decides for this home, or by a passkey that this key enrolled and nobody revoked
-2. a passkey says yes only to what passkeys decide
+2. a passkey approves only the kinds that passkeys decide
 3. the signature is over exactly this question, this digest, this decision and reason, at this time
-4. it was made about now (when it comes in), and not longer ago than the plan itself allows (when it is used)
+4. it was made about now (when it comes in), and no longer ago than the plan itself allows (when it is used)
 
 Source: docs/reference/signed-decisions.md. Not here: that it is used once (ledger), what the digest covers (model/plan.py).
 """
@@ -45,18 +45,18 @@ __all__ = [
 ]
 
 Why = Literal["unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope", "preview"]
-"""What is wrong with a decision, as the record has it (`approval.refused`)."""
+"""Words for what is wrong with a decision, as the record has them (`approval.refused`)."""
 
 CLOCK_S: Final = 60.0
-"""Between the moment a program signs and the moment the daemon hears of it: one machine, one clock, and a slow disk."""
+"""Seconds between a program's signature and its arrival at the daemon: one machine, one clock, and a slow disk."""
 CEREMONY_S: Final = 300.0
-"""Between the moment a page asks for a passkey and the moment it has an answer: somebody has to find their phone. As long as
-browsers wait (Web Authentication, section 15.1).
+"""Seconds between a page's request for a passkey and the response: a person has to find their phone. As long as browsers wait
+(Web Authentication, section 15.1).
 """
 
 
 class NotCounted(AileronError):
-    """A decision that does not count, and why, in the record's word."""
+    """The decision does not count; `why` is the record's word for the reason."""
 
     def __init__(self, why: Why, message: str, failure_class: FailureClass = FailureClass.UNAUTHORIZED) -> None:
         super().__init__(failure_class, message, boundary=Boundary.USER)
@@ -73,7 +73,7 @@ def check_signed(
     reason: str | None,
     kind: str,
 ) -> None:
-    """Return if the approver of `consents`, or a passkey of theirs, signed exactly this, about a question of this kind.
+    """Check that the approver of `consents`, or a passkey of theirs, signed exactly this, about a question of this kind.
 
     NotCounted otherwise.
     """
@@ -98,7 +98,7 @@ def counted(
     statement: DecisionStatement | HeadStatement | PreviewStatement | PageStatement,
     signature: str,
 ) -> None:
-    """Return if the approver of `consents`, or a passkey of theirs, signed this statement. NotCounted otherwise."""
+    """Check that the approver of `consents`, or a passkey of theirs, signed this statement. NotCounted otherwise."""
     passkey = consents.passkey(statement.key_id)
     if passkey is None and statement.key_id != consents.key_id:
         raise NotCounted(
@@ -116,7 +116,7 @@ def counted(
 
 
 def check_head(consents: Consents, signed: Signature) -> None:
-    """Return if the newest row, where one came with the decision, is signed too. NotCounted otherwise."""
+    """Check that the newest row, if one came with the decision, is signed too. NotCounted otherwise."""
     if signed.head is None or signed.head_signature is None:
         return
     statement = HeadStatement(head=signed.head, at=signed.at, key_id=signed.key_id)
@@ -124,7 +124,7 @@ def check_head(consents: Consents, signed: Signature) -> None:
 
 
 def check_fresh(at: str, key_id: str = "", now: float | None = None) -> None:
-    """Return if it was signed about now; with a passkey, which is asked for after `at`, a little before. NotCounted otherwise."""
+    """Check that it was signed about now: CLOCK_S ago at most, with a passkey CEREMONY_S. NotCounted otherwise."""
     now = time.time() if now is None else now
     ago_s = now - _moment(at)
     if not -CLOCK_S <= ago_s <= (CEREMONY_S if is_passkey(key_id) else CLOCK_S):
@@ -132,9 +132,10 @@ def check_fresh(at: str, key_id: str = "", now: float | None = None) -> None:
 
 
 def check_still_fresh(signed: Signature, plan: Plan, now: float | None = None) -> None:
-    """Return if a decision about `plan` may still be used. AileronError(approval_expired).
+    """Check that a decision about `plan` can still be used. AileronError(approval_expired).
 
-    The ledger says so too, in a column that its owner can write; what was signed, and what its digest covers, they cannot.
+    The ledger has an expiry too, in a column that its owner can edit; the signed time, and the plan that its digest covers,
+    they cannot.
     """
     now = time.time() if now is None else now
     if now > usable_until(signed, plan):
@@ -146,7 +147,7 @@ def check_still_fresh(signed: Signature, plan: Plan, now: float | None = None) -
 
 
 def usable_until(signed: Signature, plan: Plan) -> float:
-    """When what was signed about `plan` is too old to be used, in seconds since the epoch."""
+    """Return when the signature about `plan` is too old to be used, in seconds since the epoch."""
     return _moment(signed.at) + plan.approval.expires_in_s + plan.approval.undo_window_s + CLOCK_S
 
 

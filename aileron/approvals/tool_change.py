@@ -1,13 +1,13 @@
-"""What a connector says of a tool that its server has changed, and what is other in it: read before a person is asked.
+"""Reports of connectors that a server has changed a tool, and the differences: read before a person is asked.
 
-Pure; runs in the daemon. The connector is a stranger and repeats a server that is another: what they say is bounded here, and
-read as JSON in the one spelling whose digest is taken, so that what is shown and what is accepted are the same bytes. What cannot
-be shown whole cannot be accepted.
+Pure; runs in the daemon. The connector is untrusted, and so is the server that it repeats: their text is bounded here, and
+accepted only as JSON in canonical form, of which the digest is taken, so the bytes shown are the bytes accepted. A definition
+that cannot be shown in full cannot be accepted.
 
 >>> [(one.where, one.before, one.after) for one in tool_changes('{"description":"Adds."}', '{"description":"Deletes."}')]
 [('description', 'Adds.', 'Deletes.')]
 
-Source: docs/adr/0056-changed-tools.md, docs/reference/packed-mcp-tools.md. Not here: who is suspended (daemon/decisions/).
+Source: docs/adr/0056-changed-tools.md, docs/reference/packed-mcp-tools.md. Not here: suspension (daemon/decisions/).
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ __all__ = [
 TOOL_CHANGED: Final = "tool_changed"
 """The `details.reason` of a connector's failure that is such a report, and of every refusal that follows."""
 MAX_DEFINITION_BYTES: Final = 20 << 10
-"""One tool whole, 20 KiB as JSON: two of them come in one frame, and a person is to read it."""
+"""20 KiB of one tool in full, as JSON: two of them come in one frame, and a person must read it."""
 MAX_CHANGES: Final = 64
-"""Places that are told one by one: three screens. The definition beside them is whole."""
+"""Differences that are listed one by one: three screens. The definition beside them is complete."""
 _MAX_WHERE: Final = 200
 _MAX_DEPTH: Final = 64
-"""Below it a value is compared as a whole."""
+"""Depth below which a value is compared as a whole."""
 _MAX_NESTED: Final = 200
-"""Levels of a definition: a connector is made of no tool with more (importing/mcp_listing.py). What is nested to just below the
-interpreter's limit is read in one place, and ends the next one that has a few more frames.
+"""Levels of a definition: no connector is made of a tool with more (importing/mcp_listing.py). JSON nested to just below the
+interpreter's recursion limit is parsed in one place, and fails in the next that has a few more frames.
 """
 _ABSENT: Final = object()
 
 HowChanged = Literal["changed", "gone", "untold"]
-"""The server describes the tool otherwise; has it no more; or the connector did not tell, in what can be shown, how it is now."""
+"""Kinds of change: the server describes the tool otherwise; no longer has it; or the connector did not say its current form in
+a way that can be shown."""
 
 
 class ToolReport(NamedTuple):
-    """`before` and `now` are definitions in canonical form; both are there where it `changed`, and otherwise neither."""
+    """A connector's report. `before` and `now` are definitions in canonical form if the tool `changed`, otherwise None."""
 
     how: HowChanged
     before: str | None = None
@@ -59,7 +60,7 @@ class ToolReport(NamedTuple):
 
 
 def reported(failure: Failure) -> ToolReport | None:
-    """The report that a connector's failure is; None: it is another failure."""
+    """Return the report that a connector's failure contains; None for any other failure."""
     details = failure.details
     if failure.failure_class is not FailureClass.EXTERNAL_API_ERROR or details.get("reason") != TOOL_CHANGED:
         return None
@@ -72,7 +73,7 @@ def reported(failure: Failure) -> ToolReport | None:
 
 
 def tool_changes(before: str, now: str) -> tuple[Change, ...]:
-    """What is other, place by place: dotted names, `[0]` in arrays. All of it widens: none of a stranger's words is harmless."""
+    """Return the differences: dotted names, `[0]` in arrays. Each one widens: no text of a stranger is harmless."""
     found = list(islice(_found(msgspec.json.decode(before), msgspec.json.decode(now), "", 0), MAX_CHANGES + 1))
     if len(found) > MAX_CHANGES:
         return (*found[:MAX_CHANGES], Change.of("more", None, "further places differ: read the whole definition"))
@@ -80,7 +81,7 @@ def tool_changes(before: str, now: str) -> tuple[Change, ...]:
 
 
 def _definition(said: Any) -> str | None:
-    """The text, if it is an object in the spelling of which the digest is taken; no name in it comes twice then."""
+    """Return the text, if it is an object in canonical form; then no name in it appears twice."""
     if not isinstance(said, str) or len(said.encode("utf-8", "replace")) > MAX_DEFINITION_BYTES:
         return None
     try:
