@@ -1,16 +1,16 @@
-"""Packets to and from one security key, bounded in time.
+"""Packets to and from one security key, with a deadline.
 
-Runs where a decision is signed. The device is a stranger: it may say nothing, say it slowly, or say anything. So is every other
-program of this user that may open it: it sees all of the answers, and can send what it likes.
+Runs where a decision is signed. The device is untrusted: it may send nothing, send slowly, or send anything. So is every other
+program of this user that can open it: it sees all of the responses, and can send what it likes.
 
 Rules
 - No packet is waited for longer than SILENCE_S, and none after the deadline that the channel was opened with. A device at work
   says so every 100 ms (CTAP 2.2, section 11.2.9.2.1).
-- Packets of other channels, on which other programs talk, are passed over.
-- A device that is busy with another program says so, and that is the end: nobody is asked to touch it, because the touch would be
-  the other program's. The library would try again until it gets its turn.
+- Packets of other channels, on which other programs talk, are ignored.
+- A device that is busy with another program says so, and that is the end: the person is not asked to touch it, because the touch
+  would be the other program's. The library would try again until it gets its turn.
 
-Source: CTAP 2.2, section 11.2 (USB); the kernel's hid/hidraw.rst. Not here: what is sent (security_key.py).
+Source: CTAP 2.2, section 11.2 (USB); the kernel's hid/hidraw.rst. Not here: the requests (security_key.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aileron.approver.hidraw import Port
 __all__ = ["SILENCE_S", "BusyElsewhereError", "SilentError", "opened"]
 
 SILENCE_S: Final = 3.0
-"""Thirty times what a device may take to say that it is still at work."""
+"""Seconds: thirty times the interval in which a device must say that it is still at work."""
 _ERROR: Final = 0x80 | CTAPHID.ERROR
 _CHANNEL_BUSY: Final = 0x06
 _CHANNEL_BYTES: Final = 4
@@ -37,7 +37,7 @@ _DATA_AT: Final = 7
 
 
 class SilentError(Exception):
-    """No packet came in time."""
+    """The device sent no packet in time."""
 
 
 class BusyElsewhereError(Exception):
@@ -45,9 +45,9 @@ class BusyElsewhereError(Exception):
 
 
 def opened(port: Port, until: float) -> CtapHidDevice:
-    """A channel of our own to it, for a `with`. Nothing is waited for after `until`, of time.monotonic().
+    """Open a channel of our own to the device, for a `with`. Nothing waits beyond `until`, of time.monotonic().
 
-    OSError, SilentError, BusyElsewhereError, and whatever the library raises for what is no answer.
+    OSError, SilentError, BusyElsewhereError, and the library's errors for an invalid response.
     """
     found = HidDescriptor(str(port.path), 0, 0, port.report_in, port.report_out, port.name, None)
     connection = _Connection(port, until)
@@ -70,13 +70,13 @@ class _Connection(CtapHidConnection):
         self._poll.register(self._descriptor, select.POLLIN)
 
     def write_packet(self, data: bytes) -> None:
-        """After the number of its report, which is none: hidraw.rst, write()."""
+        """Write a packet after its report number, which is 0: hidraw.rst, write()."""
         self._channel = data[:_CHANNEL_BYTES]
         if os.write(self._descriptor, b"\0" + data) != len(data) + 1:
             raise OSError("a packet was cut")
 
     def read_packet(self) -> bytes:
-        """The next one of our channel."""
+        """Return the next packet of our channel."""
         silent_at = min(time.monotonic() + SILENCE_S, self._until)
         while True:
             left_s = silent_at - time.monotonic()
@@ -90,7 +90,7 @@ class _Connection(CtapHidConnection):
                 return packet
 
     def close(self) -> None:
-        """Once."""
+        """Close the device. Call this once."""
         os.close(self._descriptor)
 
 

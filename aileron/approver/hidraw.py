@@ -1,11 +1,11 @@
-"""Security keys at this machine's USB ports: which there are.
+"""Security keys that are plugged in at this machine's USB ports.
 
 Runs where a decision is signed, and in the console before anything is asked: so it costs a read for each HID device, and no
-library. Whether something is a security key the kernel says (sysfs); nothing is opened to find out, so that nothing blinks, and
-one that this user may not open is seen as well.
+library. The kernel says which device is a security key (sysfs); no device is opened to find out, so that none blinks, and a
+key that this user cannot open is seen as well.
 
 Source: CTAP 2.2, section 11.2.8.2; the kernel's hid/hidraw.rst; systemd's udev-builtin fido_id, which tells security keys by the
-same bytes. Not here: packets (ctap_channel.py), what is asked of a key (security_key.py).
+same bytes. Not here: packets (ctap_channel.py), the requests to a key (security_key.py).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _FIDO: Final = b"\x06\xd0\xf1"
 _MAX_DESCRIPTOR_BYTES: Final = 4096
 """HID_MAX_DESCRIPTOR_SIZE of the kernel."""
 _PACKET_BYTES: Final = range(16, 1025)
-"""64 at full speed; a header takes 7, and no HID report of USB is longer than 1024."""
+"""Bytes of a packet: 64 at full speed; a header takes 7, and no HID report of USB is longer than 1024."""
 _MAX_NAME: Final = 40
 
 
 class Port(NamedTuple):
-    """One security key that is plugged in; `name` is its own, made harmless, without a colon, and its packets are in bytes."""
+    """A security key that is plugged in; `name` is its own, made harmless, without a colon; reports are in bytes."""
 
     path: Path
     name: str
@@ -41,17 +41,17 @@ class Port(NamedTuple):
 
     @property
     def may_open(self) -> bool:
-        """Whether this user may talk to it, which udev's rules decide."""
+        """True if this user can open it, which udev's rules decide."""
         return os.access(self.path, os.R_OK | os.W_OK)
 
 
 def is_plugged_in() -> bool:
-    """Whether there seems to be a security key."""
+    """Return whether a security key seems to be plugged in."""
     return any(_FIDO in _descriptor_of(one) for one in _entries())
 
 
 def ports() -> list[Port]:
-    """Those there are, in the order of their numbers' names. Imports the library that reads descriptors."""
+    """Return the security keys, in the order of their devices' names. Imports the library that reads descriptors."""
     return [port for one in _entries() if (port := _port(one)) is not None]
 
 
@@ -75,7 +75,7 @@ def _port(entry: Path) -> Port | None:
         return None
     try:
         report_in, report_out = parse_report_descriptor(raw)
-    except (ValueError, struct.error):  # another device, which has these bytes somewhere
+    except (ValueError, struct.error):  # another device that contains these bytes
         return None
     if report_in not in _PACKET_BYTES or report_out not in _PACKET_BYTES:
         return None
@@ -83,7 +83,7 @@ def _port(entry: Path) -> Port | None:
 
 
 def _name_of(entry: Path) -> str:
-    """As the device says it, in the kernel's `HID_NAME`."""
+    """Return the name that the device reports, in the kernel's `HID_NAME`."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = (entry / "device" / "uevent").read_text(encoding="utf-8", errors="replace").splitlines()

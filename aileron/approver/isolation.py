@@ -1,36 +1,36 @@
-"""The process in which the approver's key is open, and how its passphrase is typed.
+"""The process in which the approver's key is open, and the question for its passphrase.
 
-Runs in one command at a terminal. It trusts the kernel and the person at that terminal, and nobody else of the same user: another
-process of theirs can send signals, open `/proc/PID/…` of what may be traced, and every terminal that is not held.
+Runs in one command at a terminal. It trusts the kernel and the person at that terminal, and no other program of the same user:
+these can send signals, open `/proc/PID/…` of every process that may be traced, and open every terminal that is not held.
 
-`alone` moves the work into a process nobody can look into. As events:
+`isolated_process` moves the work into a process that no other can read or trace, in these steps:
 
-1. The command starts. Until step 2 it is like any other: whoever is quick opens its /proc/PID/mem, or attaches to it.
-2. It makes itself undumpable (prctl(2)): from now on nobody of the same user can open or attach anew. What was opened in step 1
-   stays open, because the check is made by open(2) and not by read(2).
+1. The command starts. Until step 2 it is like any other: another process can open its /proc/PID/mem, or attach to it.
+2. It makes itself undumpable (prctl(2)): from now on no process of the same user can open or attach anew. A descriptor from step
+   1 stays open, because the check is made by open(2) and not by read(2).
 3. It forks. The child has memory of its own (a new mm, copied) that was undumpable from its first moment: a descriptor of step 1
    shows the parent's, in which there is no passphrase and no key, ever.
 4. A debugger of step 1 that asked to follow forks (PTRACE_O_TRACEFORK) has the child too. The child sees that (TracerPid), and
-   no passphrase is asked for. Nobody can begin to trace it later.
-5. The child goes on as the command: it alone returns from `alone`. The parent waits, passes signals on, stops when the child
-   stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and puts the terminal right if the child could not.
-   If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG). If the terminal goes, the kernel tells the first process
-   of its session and nobody else: that may be the parent, which passes it on, or a program that says nothing, so that whoever
-   keeps a key open looks for itself (`end_with_terminal`).
+   does not ask for a passphrase. No process can begin to trace it later.
+5. The child goes on as the command: it alone returns from `isolated_process`. The parent waits, passes signals on, stops when the
+   child stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and restores the terminal if the child could not.
+   If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG). If the terminal goes, the kernel tells only the first
+   process of its session: that may be the parent, which passes it on, or a program that does not, so a process that keeps a
+   key open watches the terminal itself (`end_with_terminal`).
 
-What this does not do: who attaches in step 1 and changes the program itself, or writes to its memory before the fork, has
-replaced our program. Where Yama is (kernel.yama.ptrace_scope = 1), only an ancestor of the command can.
+Limits: a process that attaches in step 1 and changes the program itself, or writes to its memory before the fork, has
+replaced our program. With Yama (kernel.yama.ptrace_scope = 1), only an ancestor of the command can.
 
 `ask_passphrase` reads from the terminal itself, and holds it: exclusively (TIOCEXCL), so that no other process of the user can
 open it meanwhile, and by waiting in read(2), so that none that had it open before reads first: the kernel lets one reader wait at
-a time (drivers/tty/n_tty.c, atomic_read_lock). The question is shown when that wait has begun. One that waited before us is
-found, and nothing is asked. A process that had the terminal open can still write a question of its own there, and imitate ours.
+a time (drivers/tty/n_tty.c, atomic_read_lock). The question is shown when that wait has begun. If another reader waited before
+us, it is found, and nothing is asked. A process that had the terminal open can still write a question there that imitates ours.
 
 Rules
 - A passphrase comes from a terminal. Never from the environment, a file, an argument or standard input.
-- The terminal is put back as it was on every way out: an answer, Ctrl-C, Ctrl-Z, SIGTERM, the end of time. What was half typed is
-  thrown away.
-- For the main thread of a process, where Python's signals are.
+- The terminal is restored on every way out: an answer, Ctrl-C, Ctrl-Z, SIGTERM, the end of time. Half-typed text is
+  discarded.
+- For the main thread of a process, which handles Python's signals.
 
 Source: proc_pid_mem(5), ptrace(2), prctl(2), ioctl_tty(2), termios(3), signal(7); docs/explanation/threat-model.md. Not here: the
 key (keyfile.py).
@@ -60,7 +60,7 @@ from aileron_sandbox import kernel
 
 if TYPE_CHECKING:
     from aileron.model.failure import (
-        AileronError,  # 20 ms, in front of every console, and of use where something is wrong
+        AileronError,  # 20 ms at the start of every console, and needed only for an error
     )
 
 __all__ = [
@@ -75,10 +75,10 @@ __all__ = [
 ]
 
 ASK_S: Final = 600.0
-"""Ten minutes: long enough to look a passphrase up, and a forgotten terminal is not held for ever."""
+"""Ten minutes: long enough to look a passphrase up, but a forgotten terminal is not held for ever."""
 END_S: Final = 3.0
-"""From a signal that ends this process. To put a terminal right takes milliseconds; one that takes nothing any more is not waited
-for."""
+"""Seconds from a signal that ends this process: restoring a terminal takes milliseconds, and a terminal that no longer accepts
+output must not block the end."""
 _TERMINAL: Final = "/dev/tty"
 _MAX_LINE_BYTES: Final = 4096  # what a terminal holds of one line, termios(3)
 _TIOCGEXCL: Final = 0x80045440  # ioctl_tty(2); not in Python's termios
@@ -103,11 +103,11 @@ _is_alone = False
 
 
 def isolated_process(work: Callable[[], int], *, put_right: bytes = b"") -> int:
-    """Do `work` in a new process that nobody can look into, and return what it returns: once, in that process.
+    """Do `work` in a new process that no other can read or trace, and return its result: once, in that process.
 
-    The one that called waits and ends as the new one does, so whatever follows happens once too, in the new one: return the
-    number to whoever exits with it. In a process that is alone already, `work` is done there. `put_right` is what the terminal
-    is told if `work` is killed: to leave a screen that it had to itself. AileronError(busy) where no process can be made.
+    The calling process waits and ends as the new one does, so the code after this call runs once too, in the new one: return
+    the number to the caller that exits with it. In a process that is isolated already, `work` is done there. `put_right` is
+    written to the terminal if `work` is killed: to leave the alternate screen. AileronError(busy) if no process can be made.
     """
     global _is_alone
     if _is_alone:
@@ -115,10 +115,10 @@ def isolated_process(work: Callable[[], int], *, put_right: bytes = b"") -> int:
     _hide()
     terminal = _Terminal.maybe_open()
     for stream in (sys.stdout, sys.stderr):
-        # What cannot be written is the child's to write, or to fail with.
+        # Output that cannot be written is the child's to write, or to fail with.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one that is ignored leaves no status to wait for, wait(2)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored SIGCHLD leaves no status to wait for, wait(2)
     blocked = {*_RELAYED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     parent = os.getpid()
@@ -138,21 +138,21 @@ def isolated_process(work: Callable[[], int], *, put_right: bytes = b"") -> int:
 
 
 def end_in_time() -> None:
-    """From now on this process has END_S: SIGALRM ends it then, whatever its threads wait for. For the main thread."""
+    """End this process by SIGALRM after END_S, whatever its threads wait for. For the main thread."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, END_S)
 
 
 def end_with_terminal() -> None:
-    """See that this process is told of the end of its terminal (SIGHUP), whoever else is; nothing where there is none.
+    """Send this process SIGHUP when its terminal ends, whichever process the kernel tells. Does nothing without a terminal.
 
-    What reads there finds an end of input again and again, and what writes fails or waits: neither ends a program by itself.
+    A read there finds an end of input again and again, and a write fails or waits: neither ends a program by itself.
     """
     try:
         descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return
-    # Signals are for the main thread: one that this one took would not end what that waits for.
+    # Signals are for the main thread: if this thread took one, it would not end what the main thread waits for.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         threading.Thread(target=_tell_of_end, args=(descriptor,), daemon=True, name="terminal").start()
@@ -161,7 +161,7 @@ def end_with_terminal() -> None:
 
 
 def _tell_of_end(terminal: int) -> None:
-    """Wait for the end of a terminal, and for nothing else of it (poll(2): POLLHUP is told unasked)."""
+    """Wait for the end of a terminal, and for no other event (poll(2): POLLHUP needs no request), then send SIGHUP."""
     poll = select.poll()
     poll.register(terminal, 0)
     while not poll.poll():
@@ -170,7 +170,7 @@ def _tell_of_end(terminal: int) -> None:
 
 
 def check_unwatched() -> None:
-    """Return if no other process of this user can see what this one knows. AileronError(unauthorized) says why not."""
+    """Check that no other process of this user can read this one. AileronError(unauthorized) says why not."""
     try:
         with open(_STATUS, "rb") as file:
             tracer = next(int(line.split()[1]) for line in file if line.startswith(b"TracerPid:"))
@@ -201,7 +201,7 @@ def _forked(mask: set[int | signal.Signals]) -> int:
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    """SIGTERM and SIGHUP in the child: what stands open is put right on the way out. A second one must not cut that short."""
+    """Handle SIGTERM and SIGHUP in the child: exit, and restore the terminal on the way. A second one must not interrupt that."""
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     end_in_time()
@@ -209,33 +209,33 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signals], put_right: bytes) -> NoReturn:
-    """The parent's part, until the child has ended. Its only deadlines are the child's."""
+    """Do the parent's part until the child has ended. Its only deadlines are the child's."""
     while True:
         info = signal.sigwaitinfo(waited_for)
         if info.si_signo != signal.SIGCHLD:
-            # Somebody sent it to us; what a terminal sends (SI_KERNEL) goes to the child by itself, sigaction(2). But that it is
-            # gone is told to the first process of the session alone, which may be us.
+            # Another process sent it to us; a terminal's signals (SI_KERNEL) reach the child by themselves, sigaction(2). But
+            # only the first process of the session, which may be us, is told that the terminal has gone.
             if info.si_code <= 0 or info.si_signo == signal.SIGHUP:
                 os.kill(child, info.si_signo)  # not reaped yet, so the number is still its
             continue
-        # One SIGCHLD may stand for several changes, and WNOHANG has none to tell in the end.
+        # One SIGCHLD may stand for several changes; at the end WNOHANG returns None.
         while (changed := os.waitid(os.P_PID, child, os.WEXITED | os.WSTOPPED | os.WNOHANG)) is not None:
             if changed.si_code == os.CLD_EXITED:
                 os._exit(changed.si_status)
             was_killed = changed.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
             if terminal is not None and was_killed:
-                terminal.tell(put_right)  # before what was typed is thrown away, with what a mouse has sent
+                terminal.tell(put_right)  # before unread input, also a mouse's, is discarded
             if terminal is not None:
                 terminal.release(was_killed=was_killed)
             if was_killed:
                 _die_by(changed.si_status)
             os.kill(os.getpid(), signal.SIGSTOP)  # for the shell, which waits for us; on `fg` we go on here
-            if os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is None:  # a shell tells the whole job
+            if os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is None:  # a shell signals the whole job
                 os.kill(child, signal.SIGCONT)
 
 
 def _die_by(number: int) -> NoReturn:
-    """As the child did, so that whoever waits for us sees the same."""
+    """End as the child did, so that the process that waits for us sees the same."""
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
@@ -244,7 +244,7 @@ def _die_by(number: int) -> NoReturn:
 
 
 class _Terminal:
-    """The terminal as the parent found it, to be put right after a child that could not do it."""
+    """The terminal as the parent found it, to be restored after a child that could not do it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
@@ -253,7 +253,7 @@ class _Terminal:
 
     @classmethod
     def maybe_open(cls) -> _Terminal | None:
-        """None where there is none, or where it cannot be opened: then the child cannot ask either, and says why."""
+        """Open the terminal; None if there is none, or it cannot be opened: then the child cannot ask either, and says why."""
         try:
             descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
@@ -265,24 +265,24 @@ class _Terminal:
             return None
 
     def close(self) -> None:
-        """In the child, which opens one of its own when it asks."""
+        """Close it in the child, which opens one of its own when it asks."""
         os.close(self._descriptor)
 
     def tell(self, words: bytes) -> None:
-        """Have the terminal obey these; nothing where it has gone, or takes nothing any more."""
+        """Write control sequences to the terminal; do nothing if it has gone, or no longer accepts output."""
         with contextlib.suppress(OSError):
-            os.set_blocking(self._descriptor, False)  # of our own open file: nobody shares it
+            os.set_blocking(self._descriptor, False)  # of our own open file, which no process shares
             os.write(self._descriptor, words)
 
     def release(self, *, was_killed: bool) -> None:
-        """Undo what a question does, if the child was cut short in one, or was killed."""
+        """Restore the terminal after a question, if the child was interrupted in one, or was killed."""
         with contextlib.suppress(OSError):  # the terminal has gone
             if not self._was_held and (was_killed or is_held(self._descriptor)):
                 _put_right(self._descriptor, self._found)
 
 
 def is_held(descriptor: int) -> bool:
-    """Whether somebody has exclusive use of this terminal."""
+    """Return whether a process has exclusive use of this terminal."""
     return struct.unpack("i", fcntl.ioctl(descriptor, _TIOCGEXCL, bytes(4))) != (0,)
 
 
@@ -290,11 +290,11 @@ def is_held(descriptor: int) -> bool:
 
 
 def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = False) -> Secret:
-    """What a person types at the terminal of this process after `question`, unseen; `twice` until both are the same.
+    """Ask at the terminal of this process and return the typed answer, which is not shown; `twice` until both are the same.
 
-    Enter alone is an answer where it `may_be_empty`, and is passed over elsewhere.
-    `question` is ours, without a colon. AileronError(unauthorized) where this process is watched, there is no terminal, or
-    somebody else holds or reads it, (invalid_request) at the end of input or of ASK_S. KeyboardInterrupt.
+    Enter alone is an answer if it `may_be_empty`, and is ignored otherwise.
+    `question` is ours, without a colon. AileronError(unauthorized) if this process is watched, there is no terminal, or
+    another process holds or reads it, (invalid_request) at the end of input or of ASK_S. KeyboardInterrupt.
     """
     check_unwatched()
     descriptor = _opened_terminal()
@@ -302,7 +302,7 @@ def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = F
         while True:
             with _Signals() as signals, _still_there():
                 typed = _asked_once(descriptor, question, twice, may_be_empty, signals)
-            for number in signals.seen:  # as if it came now, when the terminal is as it was: Ctrl-Z stops us here
+            for number in signals.seen:  # handled now that the terminal is restored: Ctrl-Z stops us here
                 if number == signal.SIGALRM and signals.somebody_reads:
                     raise _read_by_another()
                 if number == signal.SIGALRM:
@@ -316,10 +316,10 @@ def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = F
 
 @contextlib.contextmanager
 def untyped() -> Iterator[Callable[[str], None]]:
-    """While a person does something else than type, as touching a security key: what writes a line to them on this terminal.
+    """Hold the terminal while a person does not type, for example touches a security key; yield a function that shows a line.
 
-    Nobody opens it meanwhile, nothing is echoed, and what is typed is thrown away; Ctrl-C still is KeyboardInterrupt, and Ctrl-Z
-    nothing, since whoever is stopped here would leave the terminal so. AileronError as `ask_passphrase`.
+    No process can open it meanwhile, nothing is echoed, and input is discarded; Ctrl-C still is KeyboardInterrupt. Ctrl-Z does
+    nothing, since a process stopped here would leave the terminal like this. AileronError as `ask_passphrase`.
     """
     check_unwatched()
     descriptor = _opened_terminal()
@@ -337,14 +337,14 @@ def _write_line(descriptor: int, words: str) -> None:
 
 
 class _SignalledError(Exception):
-    """A signal came while the terminal was waited for."""
+    """A signal came during the wait for the terminal."""
 
 
 class _Signals:
-    """Signals that would leave the terminal as a question needs it are kept until it is as it was; `seen` has them.
+    """Signals that would leave the terminal in a question's state; they are kept until it is restored. `seen` lists them.
 
-    Only while the terminal is read does one of them interrupt (`waiting`), and by an exception: a handler that returned would
-    have Python go on reading (PEP 475). One that arrives between that check and read(2) waits for the next key, or ASK_S.
+    Only while the terminal is read does one of them interrupt (`waiting`), and by an exception: after a handler that returns,
+    Python goes on reading (PEP 475). A signal that arrives between that check and read(2) waits for the next key, or ASK_S.
     """
 
     _KEPT: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)
@@ -368,7 +368,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """A signal ends this block at once; one that came before does too."""
+        """End this block with _SignalledError at a signal, also one that came before."""
         self._interrupts = True
         try:
             self.check()
@@ -377,7 +377,7 @@ class _Signals:
             self._interrupts = False
 
     def check(self) -> None:
-        """_SignalledError if one has come."""
+        """Raise _SignalledError if a signal has come."""
         if self.seen:
             raise _SignalledError
 
@@ -385,7 +385,7 @@ class _Signals:
         if number not in self.seen:
             self.seen.append(number)
         if self._interrupts:
-            self._interrupts = False  # once: what follows puts the terminal right
+            self._interrupts = False  # once: the code that follows restores the terminal
             raise _SignalledError
 
 
@@ -405,12 +405,12 @@ def _opened_terminal() -> int:
 def _still_there() -> Iterator[None]:
     try:
         yield
-    except (OSError, termios.error) as error:  # EIO: nobody holds the other end any more, tty_ioctl(4)
+    except (OSError, termios.error) as error:  # EIO: the other end is closed, tty_ioctl(4)
         raise _refused(f"the terminal is no longer available: {error}") from None
 
 
 def _asked_once(descriptor: int, question: str, twice: bool, may_be_empty: bool, signals: _Signals) -> Secret | None:
-    """None where a signal came first, for the caller to see to."""
+    """Ask once and return the answer; None if a signal came first, which the caller handles."""
     try:
         with _taken(descriptor) as before:
             while True:
@@ -425,12 +425,12 @@ def _asked_once(descriptor: int, question: str, twice: bool, may_be_empty: bool,
 
 @contextlib.contextmanager
 def _taken(descriptor: int) -> Iterator[list[Any]]:
-    """Hold the terminal, and put it back as it was; its settings are what comes back."""
+    """Hold the terminal for a block, then restore it; yield its settings from before."""
     before = termios.tcgetattr(descriptor)
     if is_held(descriptor):
         raise _held_by_another()
     try:
-        # First, because it stops a job in the background until it is in front (SIGTTOU): only then is the terminal ours to hold.
+        # First, because it stops a background job until it is in the foreground (SIGTTOU): only then can we hold the terminal.
         apply(descriptor, before)
         fcntl.ioctl(descriptor, termios.TIOCEXCL)
         yield before
@@ -439,42 +439,43 @@ def _taken(descriptor: int) -> Iterator[list[Any]]:
 
 
 def _put_right(descriptor: int, settings: list[Any]) -> None:
-    """Settings and hold as they were; nothing where the terminal has gone.
+    """Restore settings and release the hold; do nothing if the terminal has gone.
 
-    Also from behind (SIGTTOU blocked): whose command was killed is in no front any more, and leaves no terminal without echo.
+    Works in the background too (SIGTTOU blocked): a parent whose command was killed is no longer in the foreground, but must
+    not leave a terminal without echo.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         with contextlib.suppress(OSError):
             fcntl.ioctl(descriptor, termios.TIOCNXCL)
         with contextlib.suppress(termios.error):
-            # Half a passphrase must not become what the shell reads next, hence FLUSH.
+            # Half a passphrase must not become the shell's next input, hence FLUSH.
             apply(descriptor, settings)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) -> bytes:
-    """One line, without its end, typed after `question` stands there and seen by nobody."""
+    """Show `question`, then return one line without its end, typed unseen."""
     _set(descriptor, before, is_line=False)
     check_nobody_reads(descriptor)
     _set(descriptor, before, is_line=True)
-    signals.check()  # before anything is shown: whoever was stopped above begins anew without a word
+    signals.check()  # before anything is shown: a process that was stopped above asks anew silently
     with _Shower(descriptor, question, signals), signals.waiting():
         return _read_line(descriptor, question)
 
 
 class _Shower:
-    """Shows the question from a thread of its own, once this one waits in read(2) and is the one that will be given the line.
+    """A thread that shows the question once the main thread waits in read(2) as the reader that will get the line.
 
-    Where it sleeps says which it is (proc_pid_wchan(5)): `wait_woken` is the wait for input, with the lock of the terminal's
+    The place where that one sleeps tells (proc_pid_wchan(5)): `wait_woken` is the wait for input, with the lock of the terminal's
     readers; anything else is the wait for that lock, which another reader has. Kernels without names for it (no
-    CONFIG_KALLSYMS) say `0`: there the question is shown after SETTLED_S all the same, and `check_nobody_reads` has to do.
+    CONFIG_KALLSYMS) say `0`: there the question is shown after SETTLED_S nevertheless, and `check_nobody_reads` must suffice.
     """
 
     _WAITS_FOR_INPUT: Final = "wait_woken"
     _SETTLED_S: Final = 0.5
-    """The thread gets from its start to read(2) in a tenth of a millisecond; a machine under load takes its time."""
+    """Seconds: the thread gets from its start to read(2) in a tenth of a millisecond; a machine under load takes longer."""
     _PAUSE_S: Final = 0.0005
 
     def __init__(self, descriptor: int, question: str, signals: _Signals) -> None:
@@ -488,7 +489,7 @@ class _Shower:
         self._is_shown = False
 
     def __enter__(self) -> None:
-        # Signals are for the thread that reads: one that another thread took would not end its read(2).
+        # Signals are for the thread that reads: if another thread took one, its read(2) would not end.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._thread.start()
@@ -510,14 +511,14 @@ class _Shower:
                 self._is_shown = True
                 os.write(self._descriptor, self._question.encode())
                 return
-            # A futex is Python's own lock, on the way there.
+            # A futex is Python's own lock, on the way to read(2).
             if where is not None and "futex" not in where and is_settled:
                 self._signals.somebody_reads = True
                 signal.pthread_kill(self._reader, signal.SIGALRM)
                 return
 
     def _sleeps_in(self) -> str | None:
-        """The kernel's name for where the reader sleeps, `0` where there is none; None while it does not sleep."""
+        """Return the kernel's name for where the reader sleeps, `0` if it has none; None while it does not sleep."""
         try:
             with open(f"{self._place}/stat", "rb") as file:
                 if file.read().rpartition(b") ")[2][:1] != b"S":
@@ -541,9 +542,9 @@ def _read_line(descriptor: int, question: str) -> bytes:
 
 
 def _set(descriptor: int, before: list[Any], *, is_line: bool, stops: bool = True) -> None:
-    """No echo, and what was typed so far is thrown away. `is_line`: whole lines; else a read never waits, termios(3).
+    """Turn echo off and discard unread input. `is_line`: read whole lines; otherwise a read never waits, termios(3).
 
-    `stops`: Ctrl-Z does.
+    `stops`: Ctrl-Z stops the process.
     """
     changed = [*before[:6], list(before[6])]
     changed[0] |= termios.ICRNL
@@ -559,11 +560,11 @@ def _set(descriptor: int, before: list[Any], *, is_line: bool, stops: bool = Tru
 
 
 def check_nobody_reads(descriptor: int) -> None:
-    """AileronError(unauthorized) where another process waits in read(2) on this terminal: it would get what is typed.
+    """Raise AileronError(unauthorized) if another process waits in read(2) on this terminal: it would get the input.
 
-    With VMIN and VTIME 0 a read gives nothing at once; one that may not wait fails (EAGAIN) only where somebody else waits.
+    With VMIN and VTIME 0 a read returns empty at once; a non-blocking read fails (EAGAIN) only if another reader waits.
     """
-    os.set_blocking(descriptor, False)  # of our own open file: nobody shares it
+    os.set_blocking(descriptor, False)  # of our own open file, which no process shares
     try:
         os.read(descriptor, _MAX_LINE_BYTES)
     except BlockingIOError:

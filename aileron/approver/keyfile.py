@@ -1,19 +1,19 @@
-"""The approver's private key: a small file under a passphrase, and what signs while it is open.
+"""The approver's private key: a small file under a passphrase, and the signatures while it is open.
 
-Runs in the process of one command at a terminal (isolation.py), or in the daemon for one unlocked page (daemon/http/page.py). The
-file lies where an agent of the same user may read and write it: reading gives nothing without the passphrase, and what is
-written there is checked, bounded and authenticated before it is used. It cannot be made to sign for another key: every open
-field is bound to the sealed one, and the public half is computed again from it.
+Runs in the process of one command at a terminal (isolation.py), or in the daemon for one unlocked page (daemon/http/page.py). An
+agent of the same user can read and write the file: its contents are of no use without the passphrase, and are checked, bounded
+and authenticated before they are used. The file cannot be made to sign for another key: every open field is bound to the
+sealed one, and the public half is computed again from it.
 
 Rules
-- One spelling: the file is the canonical JSON (RFC 8785) of what it says and one line end, or it is refused.
+- Exactly one form: the file is the canonical JSON (RFC 8785) of its fields and one line end, or it is refused.
 - The cost of a passphrase is bounded before it is paid (passphrase.py): the same as a vault's.
-- The key is a `bytearray`, overwritten when it is done with. The passphrase is `bytes`, as everywhere (model/secret.py).
-- A new key is written under a name of its own and takes its place when the vault names it, so that at any moment of a crash the
-  key that the vault names is in one of the two files.
+- The key is a `bytearray`, overwritten after use. The passphrase is `bytes`, as everywhere (model/secret.py).
+- A new key is written under a name of its own and takes its place when the vault names it, so that after a crash at any moment
+  the key that the vault names is in one of the two files.
 
 Source: docs/reference/signed-decisions.md; RFC 8032 (Ed25519), RFC 9106 (Argon2). Not here: what is signed (model/decision.py),
-who may open it and where (isolation.py).
+the process that may open it (isolation.py).
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
-MAX_FILE_BYTES: Final = 4096  # 4 KiB: it has some 500, whatever the numbers in it
+MAX_FILE_BYTES: Final = 4096  # 4 KiB: it has about 500, whatever its numbers are
 MIN_PASSPHRASE_BYTES: Final = 8  # as of a vault, and for its reason: NIST SP 800-63B
 MAX_PASSPHRASE_BYTES: Final = 1024  # a line; a terminal gives at most 4095 bytes of one, termios(3)
 LOCK_S: Final = 1.0
-"""For another command that changes the key. It holds the lock while its person types, so waiting longer is of no use."""
+"""Seconds to wait for another command that changes the key. It holds the lock while its person types, so more is no use."""
 _LARGEST: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
 _LATEST_MS: Final = 253402300799000  # the last second of the year 9999
 _PUBLIC: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file says; `sealed` is the private key (RFC 8032: 32 random bytes)."""
+    """The contents of the file; `sealed` is the private key (RFC 8032: 32 random bytes)."""
 
     format: int
     key_id: str
@@ -88,7 +88,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sealed: Sealed
 
     def context(self) -> bytes:
-        """What the sealed key is bound to: all that is said beside it."""
+        """Return the bytes that the sealed key is bound to: all other fields."""
         fields = {name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(self).items()}
         del fields["sealed"]
         return canonical_json({"use": f"aileron approver {FORMAT}: key", **fields, "salt": self.salt.hex()})
@@ -99,17 +99,17 @@ class _Format(msgspec.Struct):
 
 
 class PublicHalf(msgspec.Struct, frozen=True):
-    """What a key's file says openly. Unverified: only the passphrase, or the vault that names the key, can tell."""
+    """The open fields of a key's file. Unverified: only the passphrase, or the vault that names the key, proves them."""
 
     key_id: str
     public_key: bytes
     created_at: float
-    """Seconds since the epoch."""
+    """Creation time in seconds since the epoch."""
 
 
 @final
 class ApproverKey:
-    """The private key while it is open. Of one thread and one command; `wipe` when it is done, or use it in a `with`."""
+    """The private key while it is open. For one thread and one command; `wipe` it after use, or use it in a `with`."""
 
     __slots__ = ("_seed", "key_id", "public_key")
 
@@ -123,7 +123,7 @@ class ApproverKey:
         self.key_id: Final = key_id_of(self.public_key)
 
     def sign(self, statement: Statement) -> str:
-        """Ed25519 over `statement.signed_bytes()`, in base64. RuntimeError after `wipe`."""
+        """Sign `statement.signed_bytes()` with Ed25519; return base64. RuntimeError after `wipe`."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         if not any(self._seed):
@@ -132,7 +132,7 @@ class ApproverKey:
         return base64.b64encode(signature).decode()
 
     def wipe(self) -> None:
-        """Overwrite the key: nothing is signed with it any more."""
+        """Overwrite the key: it can no longer sign."""
         self._seed[:] = bytes(KEY_BYTES)
 
     def __enter__(self) -> ApproverKey:
@@ -149,10 +149,10 @@ class ApproverKey:
 
 
 def create(path: Path, passphrase: Secret, *, replace: bool = False, clock_s: float | None = None) -> ApproverKey:
-    """A new key, open, and in `path` under `passphrase`: 0600, flushed. Takes as long as `open_key`.
+    """Create a key, open, and write it to `path` under `passphrase`: 0600, flushed. Takes as long as `open_key`.
 
-    The directory is made if need be, 0700. AileronError (bad_input) for the passphrase, (invalid_request) where there is a file
-    already, unless `replace` says that its key is not wanted any more.
+    The directory is made if need be, 0700. AileronError (bad_input) for the passphrase, (invalid_request) if a file
+    exists, unless `replace` says that its key is no longer needed.
     """
     check_passphrase(passphrase)
     key = ApproverKey(bytearray(os.urandom(KEY_BYTES)))
@@ -173,7 +173,7 @@ def create(path: Path, passphrase: Secret, *, replace: bool = False, clock_s: fl
 
 
 def open_key(path: Path, passphrase: Secret) -> ApproverKey:
-    """The key in `path`. AileronError (not_found), (unauthorized) for a wrong passphrase, (hash_mismatch) for a damaged file."""
+    """Open the key in `path`. AileronError (not_found), (unauthorized) for a wrong passphrase, (hash_mismatch) for damage."""
     file = _read(path)
     wrong = AileronError(
         FailureClass.UNAUTHORIZED, f"wrong passphrase for {path} (or the file was changed)", boundary=Boundary.USER
@@ -193,13 +193,13 @@ def open_key(path: Path, passphrase: Secret) -> ApproverKey:
 
 
 def public_of(path: Path) -> PublicHalf:
-    """What the file says openly, without the passphrase and unverified. AileronError (not_found), (hash_mismatch)."""
+    """Return the file's open fields, without the passphrase and unverified. AileronError (not_found), (hash_mismatch)."""
     file = _read(path)
     return PublicHalf(file.key_id, bytes.fromhex(file.public_key), file.created_ms / 1000)
 
 
 def check_passphrase(passphrase: Secret) -> None:
-    """AileronError(bad_input) for one that is too short to protect a file that anybody may copy, or too long to be one."""
+    """Raise AileronError(bad_input) if it is too short to protect a file that anybody can copy, or too long."""
     if not MIN_PASSPHRASE_BYTES <= len(passphrase) <= MAX_PASSPHRASE_BYTES:
         bounds = f"{MIN_PASSPHRASE_BYTES} to {MAX_PASSPHRASE_BYTES} are needed"
         reason = "whoever copies the file can try shorter ones one by one"
@@ -208,7 +208,7 @@ def check_passphrase(passphrase: Secret) -> None:
 
 
 def key_in(path: Path) -> str | None:
-    """The id of the key in a file, unverified; None where there is none that can be read."""
+    """Return the id of the key in a file, unverified; None if no key can be read there."""
     try:
         return public_of(path).key_id
     except AileronError:
@@ -216,18 +216,18 @@ def key_in(path: Path) -> str | None:
 
 
 def file_of(path: Path, key_id: str | None) -> Path:
-    """Where the key of this id lies: beside `path`, where a command that exchanges keys ended before it took its place."""
+    """Return the file of the key of this id: the staged one, if a command ended before it put the new key in place."""
     new = staged(path)
     return new if key_id is not None and key_in(new) == key_id else path
 
 
 def staged(path: Path) -> Path:
-    """Where a new key lies until the vault names it: beside `path`."""
+    """Return where a new key is stored until the vault names it: beside `path`."""
     return path.with_name(f"{path.name}.new")
 
 
 def put_in_place(path: Path) -> None:
-    """The staged key becomes the one in `path`, durably. AileronError; FileNotFoundError where none is staged."""
+    """Move the staged key to `path`, durably. AileronError; FileNotFoundError if none is staged."""
     new = staged(path)
     with (
         files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory,
@@ -238,7 +238,7 @@ def put_in_place(path: Path) -> None:
 
 
 def remove_staged(path: Path) -> None:
-    """Take a staged key away that nothing names. Nothing happens where none is."""
+    """Delete a staged key that no vault names. Does nothing if none is staged."""
     with (
         files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory,
         files.translated(path, "cannot be tidied"),
@@ -249,7 +249,7 @@ def remove_staged(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Be the only command that changes the key. AileronError(busy) after LOCK_S."""
+    """Hold the lock of commands that change the key. AileronError(busy) after LOCK_S."""
     files.make_directory(path.parent)
     with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory, files.locked(directory, path, LOCK_S):
         yield
@@ -297,13 +297,13 @@ def _decode(path: Path, data: bytes) -> _File:
             raise ValueError("not spelled as aileron spells it")
         _check(file)
     except (ValueError, RecursionError) as error:
-        is_ours = type(error) is ValueError  # msgspec's quote the file, and may hold hidden characters
+        is_ours = type(error) is ValueError  # msgspec's errors quote the file, which may contain hidden characters
         raise _damaged(path, str(error) if is_ours else "its JSON is broken or not that of a key") from None
     return file
 
 
 def _check(file: _File) -> None:
-    """ValueError for what this program would not have written. In the order of the fields."""
+    """Raise ValueError for contents that this program would not write. In the order of the fields."""
     _expect(_PUBLIC.fullmatch(file.public_key) is not None, "the public key is not 64 hex digits")
     _expect(file.key_id == key_id_of(bytes.fromhex(file.public_key)), "the key's id is another one's")
     _expect(0 <= file.created_ms <= _LATEST_MS, "its date is no date")

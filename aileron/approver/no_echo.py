@@ -1,14 +1,15 @@
-"""Around a question for a passphrase: what it does not take of what a person types is seen by nobody, and is no command.
+"""Protection around a question for a passphrase: typed text that it does not read is not shown, and runs no command.
 
-Runs in a console in lines, where a prompt follows a prompt. Any process of the user can break one off with a signal, and who
-types does not look: the rest of the passphrase would stand on the screen, in clear, and be read as the next line.
+Runs in the console in line mode, where one prompt follows another. Any process of the user can interrupt a prompt with a signal,
+and a person who types does not look: the rest of the passphrase would appear on the screen, in clear, and be read as the next
+line.
 
 Rules
 - Nothing is echoed in the block: neither between two tries, nor after an Enter that came too early.
-- After a block that failed everything is thrown away until nobody has typed for some seconds, at most _MOST_S.
-- One SIGINT ends the block. No other one is heard until the terminal is as it was.
+- After a block that failed, all input is discarded until nothing was typed for some seconds, at most _MOST_S.
+- One SIGINT ends the block. Every other is ignored until the terminal is as it was.
 
-Source: termios(3), tty_ioctl(2). Not here: how a passphrase is read (isolation.py), what ends the whole process.
+Source: termios(3), tty_ioctl(2). Not here: how a passphrase is read (isolation.py), the end of the whole process.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from aileron.approver.terminal import apply
 __all__ = ["no_echo"]
 
 _MOST_S: Final = 60.0
-"""Nobody types a passphrase for longer; what a program types for ever is not waited for."""
+"""Seconds: nobody types a passphrase for longer, and a program that types for ever must not block us."""
 _PIECE: Final = 1024
 _ECHO: Final = termios.ECHO | termios.ECHONL
 _BY_KEY: Final = termios.ICANON | termios.ISIG
-"""Without these each key is there at once, and Ctrl-C is one of them."""
+"""Modes without which each key is read at once, and Ctrl-C as a key."""
 
 
 @contextlib.contextmanager
 def no_echo(rest_s: float) -> Iterator[None]:
-    """The block in which a passphrase is asked for on standard input; `rest_s` is how long nobody types, until that is over.
+    """Protect a block that asks for a passphrase on standard input; if it fails, discard input until `rest_s` pass without any.
 
-    Nothing happens where standard input is no terminal, or this is not the main thread: no prompt can be broken off there.
+    Does nothing if standard input is no terminal, or this is not the main thread: no prompt can be interrupted there.
     """
     before = _settings()
     if before is None or threading.current_thread() is not threading.main_thread():
@@ -62,7 +63,7 @@ def no_echo(rest_s: float) -> Iterator[None]:
 
 
 class _Once:
-    """SIGINT, for the length of a with block: the first one is a KeyboardInterrupt, and none after it, or after `over`."""
+    """SIGINT for the length of a `with` block: the first raises KeyboardInterrupt, and none does after it, or after `over`."""
 
     def __init__(self) -> None:
         self._is_over = False
@@ -76,7 +77,7 @@ class _Once:
         signal.signal(signal.SIGINT, signal.SIG_DFL if self._before is None else self._before)
 
     def over(self) -> None:
-        """None any more; also where one comes in this very moment."""
+        """Ignore every SIGINT from now on, even one that arrives during this call."""
         while not self._is_over:
             with contextlib.suppress(KeyboardInterrupt):
                 self._is_over = True
@@ -104,6 +105,6 @@ def _throw_away(before: list[Any], rest_s: float) -> None:
 
 
 def _set_local(before: list[Any], *, off: int) -> None:
-    """The terminal's settings without these local modes; one that has gone has none."""
+    """Set the terminal's settings without these local modes; does nothing if the terminal has gone."""
     with contextlib.suppress(termios.error, OSError):
         apply(sys.stdin.fileno(), [*before[:3], before[3] & ~off, *before[4:]])

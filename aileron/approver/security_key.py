@@ -1,26 +1,26 @@
-"""A security key at this machine signs a statement in place of the approver's key: with a PIN or a finger, and a touch.
+"""Signatures by a security key at this machine in place of the approver's key: with a PIN or a finger, and a touch.
 
-Runs where a decision is signed, in a process that nobody can look into (isolation.py). What is signed is made here, as for the
-approver's key; what comes back is a passkey's assertion, as a browser would send it, and is checked here by the daemon's own
-rules before it is sent (model/passkey.py). Trusted is neither the daemon, which says which passkeys are enrolled, nor the device.
+Runs where a decision is signed, in a process that no other can read (isolation.py). The statement is made here, as for the
+approver's key; the response is a passkey's assertion, in the form that a browser would send, and is checked here by the daemon's
+own rules before it is sent (model/passkey.py). Neither the daemon, which lists the enrolled passkeys, nor the device is trusted.
 
-What is done for one statement:
-1. one key is plugged in that this user may open, or one of several says that it holds a passkey of this home
-2. it can tell who is there (user verification): by a sensor of its own, or by a PIN, which is typed at the terminal
-3. for that it lends a token, which it makes good for one assertion of our relying party
-4. which of the home's passkeys it holds is asked with the token, without a touch
-5. the statement names that passkey; the key signs it once somebody touches it, within TOUCH_S
-6. the answer is checked as the daemon will
+The steps for one statement:
+1. one key is plugged in that this user can open, or one of several says that it holds a passkey of this home
+2. it can verify its user: by a sensor of its own, or by a PIN, which is typed at the terminal
+3. for that it issues a token, which is valid for one assertion of our relying party
+4. the token is used to ask which of the home's passkeys the key holds, without a touch
+5. the statement names that passkey; the key signs it once the person touches it, within TOUCH_S
+6. the response is checked as the daemon will check it
 
 Rules
 - The PIN goes to the key alone, encrypted for it (CTAP 2.2, section 6.5), and is kept until `wipe` at most.
 - Verification is not optional: there is no assertion without it, and no U2F, which cannot verify.
-- Each signature takes its own touch. A key that has no answer in time is told to stop.
-- No PIN is tried twice by itself, and a person is told how many tries are left: after eight the key blocks its PIN.
+- Each signature takes its own touch. A key that has no response in time is told to stop.
+- No PIN is retried automatically, and the person is told how many tries are left: after eight the key blocks its PIN.
 
 Source: FIDO Alliance, CTAP 2.2, sections 6.2 and 6.5; W3C, Web Authentication Level 3, section 5.8.1;
-docs/adr/0046-security-keys-at-a-terminal.md. Not here: which keys are plugged in (hidraw.py), packets (ctap_channel.py), what a
-passkey may decide (model/consent.py), enrolling one (the page).
+docs/adr/0046-security-keys-at-a-terminal.md. Not here: the keys that are plugged in (hidraw.py), packets (ctap_channel.py), the
+kinds that a passkey decides (model/consent.py), enrolling one (the page).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.passkey import RP_ID, Assertion, PasskeyKey, challenge_of, check_assertion, from_base64url, id_of
 from aileron.model.secret import Secret
 
-if TYPE_CHECKING:  # 80 ms, and of use where there is a key
+if TYPE_CHECKING:  # 80 ms, needed only if there is a key
     from fido2.ctap import CtapError
     from fido2.ctap2.base import AssertionResponse, Ctap2
     from fido2.ctap2.pin import PinProtocol
@@ -61,22 +61,22 @@ __all__ = [
 ]
 
 OFFER: Final = "Security key found: press Enter to use it, or type the approver passphrase."
-"""Above the question for the passphrase."""
+"""Line above the question for the passphrase."""
 TOUCH_S: Final = 60.0
-"""From the PIN to the touch: keys themselves wait for 30 s, those with a sensor that is tried again for longer."""
+"""Seconds from the PIN to the touch: keys themselves wait for 30 s, those with a sensor that is tried again for longer."""
 _LOOK_S: Final = 5.0
-"""What a key says of itself, without a person: milliseconds."""
+"""Seconds for requests that need no person: a key answers in milliseconds."""
 GRACE_S: Final = 2.0
-"""After TOUCH_S, for a key to say that it has stopped."""
+"""Seconds after TOUCH_S, for a key to say that it has stopped."""
 _TRIES: Final = 3
-"""After three wrong PINs in a row a key wants to be pulled out first: CTAP 2.2, section 6.5.5.7.2."""
+"""Three wrong PINs in a row, after which a key must be pulled out first: CTAP 2.2, section 6.5.5.7.2."""
 _FEW_TRIES: Final = 3
-"""Left in all: from here on the question for the PIN says so."""
+"""Tries left in all, from which on the question for the PIN shows their number."""
 _MIN_PIN: Final = 4
-"""Code points: CTAP 2.2, section 6.5.1. A shorter one is no PIN, and costs a try."""
+"""Code points: CTAP 2.2, section 6.5.1. A shorter text is no PIN, and would cost a try."""
 _MAX_PIN_BYTES: Final = 63
 _NO_DATA: Final = bytes(32)
-"""What is signed when a key is only asked whether it holds a passkey; it is about nothing."""
+"""Hash that is signed when a key is only asked whether it holds a passkey; it is of nothing."""
 _ORIGIN: Final = "http://localhost:"
 
 S = TypeVar("S", bound=Statement)
@@ -92,7 +92,7 @@ Why = Literal[
     "timeout",
     "answer",
 ]
-"""What is wrong, in a word."""
+"""Words for what is wrong."""
 _CLASSES: Final[dict[Why, FailureClass]] = {
     "absent": FailureClass.NOT_FOUND,
     "permission": FailureClass.UNAUTHORIZED,
@@ -108,7 +108,7 @@ _CLASSES: Final[dict[Why, FailureClass]] = {
 
 
 class SecurityKeyError(AileronError):
-    """Nothing is signed with a security key, and why."""
+    """A security key signed nothing; `why` and the message say why."""
 
     def __init__(self, why: Why, message: str) -> None:
         super().__init__(_CLASSES[why], f"nothing is signed: {message}", boundary=Boundary.USER)
@@ -116,14 +116,14 @@ class SecurityKeyError(AileronError):
 
 
 class Person(Protocol):
-    """Whoever has the key, at this terminal."""
+    """The person at this terminal, who has the key."""
 
     def ask(self, question: str) -> Secret:
-        """What they type after it, unseen; not empty. AileronError, KeyboardInterrupt."""
+        """Ask a question and return the typed answer, which is not shown; not empty. AileronError, KeyboardInterrupt."""
         ...
 
     def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
-        """While they do something else than type: what shows them a line. What is typed meanwhile is nothing. AileronError."""
+        """Return a block in which the person does not type; it yields a function that shows a line. AileronError."""
         ...
 
 
@@ -131,16 +131,16 @@ class AtTerminal:
     """The person at the terminal of this process."""
 
     def ask(self, question: str) -> Secret:
-        """As isolation.ask_passphrase."""
+        """Ask with isolation.ask_passphrase."""
         return isolation.ask_passphrase(question)
 
     def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
-        """As isolation.untyped."""
+        """Hold the terminal with isolation.untyped."""
         return isolation.untyped()
 
 
 class _PinError(Exception):
-    """It was another PIN: `left` more tries, or None where the key does not say."""
+    """The PIN was wrong: `left` tries remain, or None if the key does not say."""
 
     def __init__(self, left: int | None) -> None:
         super().__init__()
@@ -148,11 +148,11 @@ class _PinError(Exception):
 
 
 class _SensorError(Exception):
-    """The sensor knew nobody, or is blocked; there is a PIN."""
+    """The sensor recognized nobody, or is blocked; the key has a PIN."""
 
 
 class _Facts(NamedTuple):
-    """What a key says of itself."""
+    """A key's statements about itself."""
 
     has_sensor: bool
     has_pin: bool
@@ -160,27 +160,27 @@ class _Facts(NamedTuple):
 
 
 class _Verified(NamedTuple):
-    """How a request says that its person was verified: by a token, or by the sensor when it is made (CTAP 2.0)."""
+    """The proof in a request that its person was verified: a token, or the sensor at the time of the request (CTAP 2.0)."""
 
     protocol: PinProtocol | None
     token: bytes | None
 
     def options(self, *, touched: bool) -> dict[str, bool] | None:
-        """Of an assertion."""
+        """Return the options of an assertion."""
         uv = {"uv": True} if touched and self.token is None else {}
         return {**uv, **({} if touched else {"up": False})} or None
 
     def proof(self, client_hash: bytes) -> tuple[bytes | None, int | None]:
-        """Its two last parameters."""
+        """Return the last two parameters of an assertion."""
         if self.protocol is None or self.token is None:
             return None, None
         return self.protocol.authenticate(self.token, client_hash), self.protocol.VERSION
 
 
 def enrolled(passkeys: Iterable[PasskeyEntry]) -> tuple[PasskeyKey, ...]:
-    """Of what the daemon lists, what a security key may hold: of this home's page, and reached by USB, or nobody says how.
+    """Return the listed passkeys that a security key can hold: of this home's page, with USB as a transport, or none listed.
 
-    One whose id is not its own is left out: it would sign in another's name.
+    Leaves out a passkey whose id does not match its contents: it would sign in another's name.
     """
     return tuple(
         key
@@ -201,7 +201,7 @@ def _own(one: PasskeyEntry) -> Iterator[PasskeyKey]:
 
 @final
 class SecurityKeys:
-    """The security keys of one home to one person, for a decision or two. The PIN that opened one is kept until `wipe`."""
+    """The security keys of one home and one person, for a decision or two. The PIN that opened one is kept until `wipe`."""
 
     def __init__(
         self, keys: Sequence[PasskeyKey], person: Person, *, plugged_in: Callable[[], Sequence[Port]] = ports
@@ -212,11 +212,11 @@ class SecurityKeys:
         self._pin: Secret | None = None
 
     def wipe(self) -> None:
-        """Forget the PIN, as far as Python can."""
+        """Delete the PIN, as far as Python can."""
         self._pin = None
 
     def sign(self, statement_of: Callable[[str], S]) -> tuple[S, str]:
-        """The statement that `statement_of` makes for the id of a passkey, and its signature.
+        """Return the statement that `statement_of` makes for the id of a passkey, and its signature.
 
         SecurityKeyError, AileronError as `Person.ask`, KeyboardInterrupt.
         """
@@ -230,7 +230,7 @@ class SecurityKeys:
             try:
                 with self._person.touching() as tell:
                     return self._signed(port, facts, tell, statement_of)
-            except _SensorError:  # once: from now on there is a PIN
+            except _SensorError:  # at most once: the PIN is used from now on
                 by_pin, said = True, "Finger not recognized. "
             except _PinError as wrong:
                 self._pin, tries = None, tries - 1
@@ -239,7 +239,7 @@ class SecurityKeys:
                 said = f"Wrong PIN, {_tries(wrong.left)}. "
 
     def _chosen(self) -> Port:
-        """The one that is meant: the only one there is, or the only one that says it holds a passkey of this home."""
+        """Return the key to use: the only one there is, or the only one that says it holds a passkey of this home."""
         found = list(self._plugged_in())
         usable = [port for port in found if port.may_open]
         if not found:
@@ -260,7 +260,7 @@ class SecurityKeys:
         return holding[0]
 
     def _may_hold(self, port: Port) -> bool:
-        """Whether it says so without a PIN. One that says nothing, or is not in order, is not the one that is meant."""
+        """Return whether the key says without a PIN that it holds one. A key that does not answer, or fails, is not used."""
         try:
             return _at(port, lambda ctap: _held(ctap, self._keys, _Verified(None, None))) is not None
         except SecurityKeyError:
@@ -299,25 +299,25 @@ _T = TypeVar("_T")
 
 
 class _Deadline(threading.Event):
-    """Set once its time is over: the library tells the key to stop then."""
+    """A deadline as an event that is set once it has passed: the library then tells the key to stop."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self._until: Final = time.monotonic() + seconds
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Return whether the deadline has passed."""
         return time.monotonic() >= self._until
 
 
 def _at(port: Port, work: Callable[[Ctap2], _T]) -> _T:
-    """What `work` makes of a key, without a person. SecurityKeyError."""
+    """Return the result of `work` with a key, without a person. SecurityKeyError."""
     with _opened(port, _LOOK_S) as ctap:
         return work(ctap)
 
 
 def _at_work(port: Port, work: Callable[[Ctap2, _Deadline], _T]) -> _T:
-    """The same, with a person who touches it."""
+    """Return the result of `work` with a key and a person who touches it. SecurityKeyError."""
     with _opened(port, TOUCH_S + GRACE_S) as ctap:
         return work(ctap, _Deadline(TOUCH_S))
 
@@ -347,12 +347,12 @@ def _opened(port: Port, seconds: float) -> Iterator[Ctap2]:
         raise SecurityKeyError("answer", f"{port.name} does not answer: pull it out and plug it in again") from None
     except OSError as error:
         raise SecurityKeyError("answer", f"{port.name} can no longer be used ({error.strerror or error})") from None
-    except _garbled():  # whose words may hold what the key has sent
+    except _garbled():  # their messages may contain what the key has sent
         raise SecurityKeyError("answer", f"{port.name} sent an answer that cannot be read") from None
 
 
 def _garbled() -> tuple[type[Exception], ...]:
-    """What the library raises for bytes that are not what they are said to be: it reads one after the other, and says no more."""
+    """Return the library's errors for bytes that are not what they claim to be: it parses them without further checks."""
     from fido2.hid import ConnectionFailure
 
     return (
@@ -370,7 +370,7 @@ def _garbled() -> tuple[type[Exception], ...]:
 
 
 def _refused(port: Port, error: CtapError) -> SecurityKeyError:
-    """What a key answered in place of a signature, for a person."""
+    """Return a key's refusal as an error for a person."""
     from fido2.ctap import CtapError
 
     codes = CtapError.ERR
@@ -433,7 +433,7 @@ def _wrong_pin(port: Port, left: int | None) -> SecurityKeyError:
 
 
 def _is_pin(pin: Secret) -> bool:
-    """Whether it can be one: what cannot be would cost a try."""
+    """Return whether this can be a PIN: any other text would cost a try."""
     raw = pin.reveal()
     with contextlib.suppress(UnicodeDecodeError):
         return len(raw.decode()) >= _MIN_PIN and len(raw) <= _MAX_PIN_BYTES
@@ -443,13 +443,13 @@ def _is_pin(pin: Secret) -> bool:
 def _verified(
     ctap: Ctap2, port: Port, facts: _Facts, pin: Secret | None, tell: Callable[[str], None], deadline: _Deadline
 ) -> _Verified:
-    """What says that the person was verified: by the key's own sensor, or by the PIN. _PinError, CtapError."""
+    """Return the proof that the key's sensor or the PIN verified the person. _PinError, _SensorError, CtapError."""
     from fido2.ctap import CtapError
     from fido2.ctap2.pin import ClientPin
 
     permission = ClientPin.PERMISSION.GET_ASSERTION
     if pin is None and ctap.info.options.get("pinUvAuthToken") is not True:
-        return _Verified(None, None)  # a sensor of CTAP 2.0: it is asked with the assertion itself
+        return _Verified(None, None)  # a sensor of CTAP 2.0 verifies during the assertion itself
     client = ClientPin(ctap)
     try:
         if pin is not None:
@@ -478,7 +478,7 @@ def _tries(left: int | None) -> str:
 
 
 def _held(ctap: Ctap2, keys: Sequence[PasskeyKey], verified: _Verified) -> PasskeyKey | None:
-    """The first of these passkeys that the key says it holds, asked without a touch. CtapError."""
+    """Return the first of these passkeys that the key says it holds, asked without a touch; or None. CtapError."""
     from fido2.ctap import CtapError
 
     for key in keys:
@@ -501,7 +501,7 @@ def _assertion(
     tell: Callable[[str], None],
     deadline: _Deadline,
 ) -> str:
-    """The signature of this passkey over a statement, as it is kept. CtapError; SecurityKeyError where it does not count."""
+    """Return this passkey's signature over a statement, in stored form. CtapError; SecurityKeyError if it is not valid."""
     client = client_data(challenge_of(statement), key.origin)
     answer = _asserted(
         ctap, key, hashlib.sha256(client).digest(), verified, touched=True, deadline=deadline, tell=lambda: tell(prompt)
@@ -527,7 +527,7 @@ def _asserted(
     from fido2.ctap import STATUS
 
     def keep(status: int) -> None:
-        if status == STATUS.UPNEEDED:  # said by the key itself, once it is our request that waits for a touch
+        if status == STATUS.UPNEEDED:  # sent by the key once our request is the one that waits for a touch
             tell()
 
     proof, version = verified.proof(client_hash)
@@ -545,6 +545,6 @@ def _asserted(
 
 
 def client_data(challenge: str, origin: str) -> bytes:
-    """What a browser would have signed of who asked: Web Authentication Level 3, section 5.8.1.1, to the byte."""
+    """Return the client data that a browser would sign: Web Authentication Level 3, section 5.8.1.1, to the byte."""
     said = {"type": "webauthn.get", "challenge": challenge, "origin": origin, "crossOrigin": False}
     return json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,15 +1,15 @@
-"""What is signed: a decision about what is shown, and the request for a preview that only this process can read.
+"""Statements that are signed: a decision about what is shown, and the request for a preview that only this process can read.
 
-Runs where the approver's key is open, or a security key is asked in its place. Neither the daemon nor what answers in its place
-is trusted with what is signed: each statement is made here, about a digest that whoever shows the question computed from what
-they show (review/signed_view.py).
+Runs where the approver's key is open, or a security key is asked in its place. Neither the daemon nor a program that answers in
+its place is trusted with the statements: each is made here, about a digest that the caller computed from what it shows
+(review/signed_view.py).
 
 Rules
 - A key that is kept to read previews (`ReadingKey`) signs nothing else.
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
-Source: docs/reference/signed-decisions.md. Not here: the keys (keyfile.py, security_key.py), who may watch (isolation.py), how it
-is sent.
+Source: docs/reference/signed-decisions.md. Not here: the keys (keyfile.py, security_key.py), protection of the process
+(isolation.py), the sending.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:  # the daemon signs on the page, and has nothing to do with de
 __all__ = ["PREVIEW_S", "PreviewAsked", "ReadingKey", "signed_decision"]
 
 PREVIEW_S: Final = 30.0
-"""The daemon reads it from the service within 5 s; a jail on a machine under load takes its time."""
+"""Seconds for a preview: the daemon reads it from the service within 5 s; a jail on a machine under load takes longer."""
 _NONCE_BYTES: Final = 16
 _S = TypeVar("_S", bound=Statement)
 
 
 @final
 class ReadingKey:
-    """The approver's key, kept for one thing: it signs requests for previews. It owns the key, which nobody else uses then."""
+    """The approver's key, kept only to sign requests for previews. It owns the key: no other code uses it meanwhile."""
 
     __slots__ = ("_key", "key_id")
 
@@ -58,7 +58,7 @@ class ReadingKey:
         self.key_id: Final = key.key_id
 
     def sign(self, statement: Statement) -> str:
-        """As the key does. TypeError for what is no request for a preview; RuntimeError after `wipe`."""
+        """Sign a request for a preview. TypeError for any other statement; RuntimeError after `wipe`."""
         if not isinstance(statement, PreviewStatement):
             raise TypeError("this key reads previews, and decides nothing")
         return self._key.sign(statement)
@@ -76,9 +76,9 @@ def signed_decision(
     reason: str | None,
     head: str | None,
 ) -> Decision:
-    """A signed decision; by the approver's key with the signed `head` of the record, where one is known.
+    """Return a signed decision; by the approver's key with the signed `head` of the record, if one is known.
 
-    By a security key without: it would take a second touch (docs/adr/0028-passkeys.md). SecurityKeyError, KeyboardInterrupt.
+    A security key signs no head: that would take a second touch (docs/adr/0028-passkeys.md). SecurityKeyError, KeyboardInterrupt.
     """
 
     def about(key_id: str) -> DecisionStatement:
@@ -108,7 +108,7 @@ def signed_decision(
 
 
 def _signed(by: ApproverKey | SecurityKeys | ReadingKey, about: Callable[[str], _S]) -> tuple[_S, str]:
-    """The statement that names whoever signs it, and their signature."""
+    """Return the statement, which names its signer, and the signature."""
     if isinstance(by, ApproverKey | ReadingKey):
         statement = about(by.key_id)
         return statement, by.sign(statement)
@@ -117,10 +117,10 @@ def _signed(by: ApproverKey | SecurityKeys | ReadingKey, about: Callable[[str], 
 
 @final
 class PreviewAsked:
-    """One signed request for the preview of a plan (`body`), and the only one who can open its answer."""
+    """A signed request for the preview of a plan (`body`), and the only object that can open the response."""
 
     def __init__(self, by: ApproverKey | SecurityKeys | ReadingKey, approval_id: str, plan_digest: str) -> None:
-        """SecurityKeyError, KeyboardInterrupt: where a security key is asked."""
+        """Sign the request. SecurityKeyError or KeyboardInterrupt if a security key signs."""
         recipient = Recipient()
 
         def about(key_id: str) -> PreviewStatement:
@@ -145,10 +145,10 @@ class PreviewAsked:
         )
 
     def opened(self, answer: SealedPreview) -> Preview:
-        """What was sealed. One that failed comes with its problem, not as an error.
+        """Return the preview that was sealed. A preview that failed comes with its problem, not as an error.
 
-        MismatchError where the daemon names another digest, AileronError(hash_mismatch) for what is not sealed to us, and
-        ValueError for what is no preview of this version.
+        MismatchError if the daemon names another digest, AileronError(hash_mismatch) if it is not sealed to us, and
+        ValueError if it is no preview of this version.
         """
         sealed = base64.b64decode(answer.sealed, validate=True)
         seen = msgspec.json.decode(self._recipient.open(sealed, self._statement.signed_bytes()), type=Preview)

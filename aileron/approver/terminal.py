@@ -1,22 +1,22 @@
-"""Whether others than the person can type at this terminal, and keeping those out who could begin to.
+"""Detection of programs that could type at this terminal in place of the person, and a hold against others.
 
 Runs in the process of the console, where a key may stay open for a while: then a key press decides, and it matters whose it is. A
-passphrase does not have that problem, because nobody else knows it; so where somebody else could press keys, each decision asks
-for it, and no key is kept open.
+passphrase does not have that problem, because nobody else knows it; so if another program could press keys, each decision asks
+for the passphrase, and no key is kept open.
 
-Who can, of the same user (everything else needs to be root, or to have replaced the terminal itself):
+Programs of the same user that can type (every other needs to be root, or to have replaced the terminal itself):
 
-1. whoever has a command of the program that holds the terminal's other end: `tmux send-keys`, `screen -X stuff`, and the remote
+1. a program that controls the one at the terminal's other end: by `tmux send-keys`, `screen -X stuff`, and the remote
    control of kitty, konsole, wezterm and nvim
-2. a process of the same terminal session, by TIOCSTI, where the kernel still has it (before Linux 6.2, or dev.tty.legacy_tiocsti)
-3. nobody by opening it anew, while it is held exclusively (TIOCEXCL, ioctl_tty(2)); who has it open already can read what is
-   typed in our place, and draw on the screen
+2. a process of the same terminal session, by TIOCSTI, if the kernel still has it (before Linux 6.2, or dev.tty.legacy_tiocsti)
+3. none by opening it anew, while it is held exclusively (TIOCEXCL, ioctl_tty(2)); a process that has it open already can read
+   input in our place, and draw on the screen
 
-What is not seen here: a display server that lets every client press keys (X11), and the remote control of a terminal program that
-tells what it starts nothing of it.
+Not detected: a display server that lets every client press keys (X11), and the remote control of a terminal program that does not
+reveal it to the programs that it starts.
 
-Source: ioctl_tty(2), proc_pid_stat(5), the kernel's sysctl/kernel.rst; docs/explanation/threat-model.md. Not here: how a
-passphrase is asked for (isolation.py).
+Source: ioctl_tty(2), proc_pid_stat(5), the kernel's sysctl/kernel.rst; docs/explanation/threat-model.md. Not here: the question
+for a passphrase (isolation.py).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _VARIABLES: Final = {
     "KONSOLE_DBUS_SERVICE": "konsole",
     "WEZTERM_UNIX_SOCKET": "wezterm",
 }
-"""Each is set by the program for what it starts, and says where it takes commands: `send-keys`, `kitten @ send-text`,
+"""Environment variables that a program sets for those it starts, with where it takes commands: `send-keys`, `kitten @ send-text`,
 `nvim --server … --remote-send`, `qdbus … sendText`, `wezterm cli send-text`."""
 _MULTIPLEXERS: Final = {
     "tmux: server": "tmux",
@@ -56,12 +56,12 @@ _MULTIPLEXERS: Final = {
     "expect": "expect",
     "script": "script",
 }
-"""By the kernel's name of a process (15 characters, proc_pid_comm(5)): programs that type for whoever asks them."""
+"""Programs that type for any caller, by the kernel's name of their process (15 characters, proc_pid_comm(5))."""
 _MOST_ANCESTORS: Final = 64
 
 
 class _Process(NamedTuple):
-    """What /proc says of one."""
+    """Facts of a process from /proc."""
 
     pid: int
     name: str
@@ -71,7 +71,7 @@ class _Process(NamedTuple):
 
 
 def who_else_can_type() -> str | None:
-    """Why a key press at this terminal may be somebody else's, for a person; None where nobody was found who could."""
+    """Return why a key press at this terminal can be another program's, as text for a person; None if none was found."""
     for variable, program in _VARIABLES.items():
         if os.environ.get(variable):
             return f"this is a terminal of {program}, and any process of yours can press keys in it"
@@ -91,12 +91,12 @@ def who_else_can_type() -> str | None:
 
 
 def _shares_terminal(one: _Process, other: _Process) -> bool:
-    """Return whether a terminal is that of both. It is one session's; its number alone is that of others in other devpts(5)."""
+    """Return whether two processes have the same terminal and session. Other devpts(5) instances repeat terminal numbers."""
     return (one.terminal, one.session) == (other.terminal, other.session)
 
 
 def ancestors() -> list[_Process]:
-    """The processes this one descends from, the nearest first, as far as /proc shows them."""
+    """Return the processes this one descends from, the nearest first, as far as /proc shows them."""
     found: list[_Process] = []
     process = _stat_of(os.getpid())
     while process is not None and process.parent > 0 and len(found) < _MOST_ANCESTORS:
@@ -108,7 +108,7 @@ def ancestors() -> list[_Process]:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Nobody opens this terminal meanwhile (but root). Nothing happens where there is none."""
+    """Hold this terminal: no other process but root's can open it meanwhile. Does nothing without a terminal."""
     take()
     try:
         yield
@@ -117,22 +117,22 @@ def held() -> Iterator[None]:
 
 
 def apply(descriptor: int, settings: list[Any]) -> None:
-    """A terminal's settings (tcsetattr(3)), when what was written has been shown; what was typed so far is thrown away."""
+    """Set a terminal's settings (tcsetattr(3)) after its output was shown; discard input that was not read."""
     while True:
         try:
             return termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
-        except termios.error as error:  # which PEP 475 forgot
+        except termios.error as error:  # PEP 475 does not cover it
             if error.args[0] != errno.EINTR:
                 raise
 
 
 def take() -> None:
-    """Hold it."""
+    """Hold the terminal exclusively."""
     _control(termios.TIOCEXCL)
 
 
 def let_go() -> None:
-    """Hold it no more: whoever asks for a passphrase holds it for themselves."""
+    """Release the terminal: a question for a passphrase holds it on its own."""
     _control(termios.TIOCNXCL)
 
 
@@ -145,7 +145,7 @@ def _control(request: int) -> None:
 
 
 def _has_tiocsti() -> bool:
-    """Whether a process may still press keys at its own terminal; a kernel that does not say so is one that always lets it."""
+    """Return whether a process can press keys at its own terminal; a kernel without the setting always lets it."""
     try:
         return _LEGACY.read_text(encoding="ascii").strip() != "0"
     except OSError:
