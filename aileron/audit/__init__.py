@@ -1,5 +1,5 @@
-"""The audit: what happened, written before it is acted on, chained, and checkable without us.
+"""The audit: records of what happened, written before anything acts on them, chained, and checkable without Aileron.
 
-events.py the closed set of records (pure) · log.py the verbs that write them, with the states they change · frozen.py a
-plan at rest (pure) · query.py reading · verify.py a ledger file, checked alone
+events.py the closed set of records (pure) · log.py the verbs that write them, with the states they change · frozen.py
+stored plans (pure) · query.py reading · verify.py checks a ledger file on its own
 """

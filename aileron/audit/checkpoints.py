@@ -1,13 +1,12 @@
-"""How far the vault has come, by the record: what tells a whole file that was put back from the one that was there last.
+"""Vault generations on record, which tell an older vault file, put back whole, from the newest one.
 
-The vault's seal finds every change to a file but one: an older file, whole. So the record says after each change, and whenever it
-is opened, which vault this home has and how far it has come. Runs in the daemon when the vault is opened. The record is a file
-of the same user's: both put back together, to the same moment, are not found out here.
-
+The vault's seal finds every change to a file but one: an older file, whole. So the record says after each change, and
+whenever the vault is opened, which vault this home has and its generation. Runs in the daemon when the vault is opened. The
+record is a file of the same user: if both are put back together, to the same moment, this does not find it.
 Rules
-- The newest event that names a generation counts. What is newer than it is fine: the vault is written first, and a daemon may end
+- The newest event that names a generation counts. A newer vault is fine: the vault is written first, and a daemon may end
   before that is on record.
-- A copy that was about to be put in its place may be there instead, until something else is on record.
+- A copy that was about to be restored may be in place instead, until another checkpoint is on record.
 
 Source: docs/reference/vault-format.md (an older file). Not here: consents, which are compared one by one (rollback.py).
 """
@@ -35,18 +34,18 @@ _FIRM: Final[tuple[type[_Checked], ...]] = (VaultCreated, VaultUnlocked, VaultCh
 
 
 class VaultCheckpoint(msgspec.Struct, frozen=True):
-    """A vault by its id, and the least generation that it has."""
+    """A vault's id, and the lowest generation that it can have."""
 
     vault: str
     generation: int
 
     def allows(self, vault: str, generation: int) -> bool:
-        """Whether this may be it."""
+        """Return whether an opened vault can be this one."""
         return self.vault == vault and self.generation <= generation
 
 
 async def vault_checkpoints(ledger: Ledger) -> tuple[VaultCheckpoint, ...]:
-    """What may be there, the vault on record first; nothing where none is."""
+    """Return the vaults that can be in place, the one on record first; empty if none is on record."""
     return await ledger.read(_marks)
 
 

@@ -1,14 +1,14 @@
-"""The closed set of records: one frozen type for each kind of thing that happens, with flat facts.
+"""The closed set of records: one frozen type for each kind of event, with flat facts.
 
-Pure values. What is recorded is what these types can say and nothing else: there is no field for a credential, a header, a
-body or a query string, so none can be recorded by mistake. What a connector or an upstream says (`connector.audit`, failure
-messages) is hostile text: stored bounded and as it came, shown only through a surface that makes hidden characters visible.
+Pure values. Only what these types can say is recorded: there is no field for a credential, a header, a body or a query
+string, so none can be recorded by mistake. Text of a connector or an upstream (`connector.audit`, failure messages) is hostile:
+stored bounded and as it came, shown only through a surface that makes hidden characters visible.
 
 Rules
-- The name of an event is `subject.what-happened`; a fact has the same name in every event that has it. `run`, `session`,
-  `action`, `connector` and `class` can be searched for.
-- No fact is called as what a row has beside its record (`at`, `hash`, `previous`): surfaces show both in one object.
-- Facts absent are left out, so that a fact added later does not change the records made before.
+- An event is named `subject.what-happened`; a fact has the same name in every event that has it. `run`, `session`, `action`,
+  `connector` and `class` can be searched for.
+- No fact has the name of a value that a row has beside its record (`at`, `hash`, `previous`): surfaces show both in one object.
+- Facts that are absent are left out, so that a fact added later does not change the records made before.
 - An event that is here stays here, and keeps its meaning: old ledgers are read for ever.
 
 Source: docs/reference/audit-events.md, which a test compares with this module. Not here: when they are written (log.py), how
@@ -116,19 +116,19 @@ __all__ = [
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    """What all events have in common: nothing but the way they are written."""
+    """Base of all events: only how they are written."""
 
 
 # The ledger itself
 
 
 class Genesis(_Event, frozen=True, kw_only=True, tag="genesis"):
-    """The first row. Written by the ledger when it is made (ledger/sqlite.py)."""
+    """The first row, which the ledger writes when it is created (ledger/sqlite.py)."""
 
     home: str
-    """The directory everything of this user lives in, when the ledger was made."""
+    """Home directory when the ledger was created."""
     version: str
-    """The version of aileron that made it."""
+    """Version of Aileron that created the ledger."""
     ledger: str
     """A random name, 128 bits: tells this ledger from another one of the same home."""
 
@@ -137,7 +137,7 @@ class Genesis(_Event, frozen=True, kw_only=True, tag="genesis"):
 
 
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a plan, as `run.requested` has it: what may run, what it may reach, and under which account."""
+    """A step of a plan, as `run.requested` has it: what it runs, what it can reach, and under which account."""
 
     id: str
     connector: str
@@ -148,13 +148,13 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     credential: str | None
     idempotent: bool
     account: str | None = None
-    """Whose the credential is, as the provider or the user said it."""
+    """Account of the credential, as the provider or the user named it."""
     scope: str | None = None
-    """What it is for, in the words of the connector's publisher."""
+    """Purpose of the credential, in the words of the connector's publisher."""
 
 
 class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
-    """Somebody asked for an action and it resolved to a plan. On disk before anything else happens."""
+    """An action was requested, and it resolved to a plan. On disk before anything else happens."""
 
     run: str
     """The run's id, which is also the audit id."""
@@ -170,22 +170,22 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
     """The arguments, in full."""
     steps: list[PlannedStep]
     claim: str | None = None
-    """`sha256:…` of session, idempotency key and what was asked for. Written by the ledger, which keeps the key itself."""
+    """`sha256:…` of session, idempotency key and request. Written by the ledger, which keeps the key itself."""
     again: str | None = None
-    """The run of the same plan whose outcome is unknown, and which whoever asked repeats knowing that."""
+    """The run of the same plan whose outcome is unknown, and which the caller repeats knowing that."""
     party: str | None = None
-    """Whose share it counts against, where that is not its session's own or, on the operator's socket, the person's."""
+    """Party whose share it counts against, if that is not its session's own or, on the operator's socket, the person's."""
 
 
 class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):
-    """Somebody asked for an action that did not resolve. Nothing else is recorded of it, and nothing was done."""
+    """A requested action did not resolve. Nothing else is recorded of it, and nothing was done."""
 
     run: str
-    """An id of its own, the audit id of the answer."""
+    """An id of its own, the audit id of the response."""
     session: str
     scope: Scope
     action: str
-    """The name that was asked for, at most 200 characters of it; perhaps no action's."""
+    """The requested name, at most 200 characters of it; perhaps no action's."""
     failure_class: FailureClass = msgspec.field(name="class")
     message: str
 
@@ -198,17 +198,17 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run.started"):
     connector: str
     op: str
     attempt: int
-    """From 1."""
+    """Number of the attempt, from 1."""
     layers: list[str]
     """The isolation in force."""
     args: str | None = None
-    """Digest (`sha256:…`) of the step's arguments in canonical JSON, where answers of earlier steps are among them; else they are
+    """Digest (`sha256:…`) of the step's arguments in canonical JSON, if they include results of earlier steps; otherwise they are
     those of the plan.
     """
 
 
 class RunRetried(_Event, frozen=True, kw_only=True, tag="run.retried"):
-    """A step failed in a way that may pass and is tried again after `wait_ms`."""
+    """A step failed in a way that may be temporary, and is tried again after `wait_ms`."""
 
     run: str
     step: str
@@ -228,20 +228,20 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="run.finished"):
     action: str
     status: RunStatus
     connector: str | None = None
-    """The connector of the step begun last."""
+    """Connector of the step that started last."""
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
     message: str | None = None
     boundary: Boundary | None = None
     details: dict[str, Any] | None = None
-    """The failure's details; `{"omitted": reason}` where they could not be recorded."""
+    """The failure's details; `{"omitted": reason}` if they could not be recorded."""
     ms: int | None = None
-    """From start to outcome; absent where nothing ran."""
+    """Milliseconds from start to outcome; absent if nothing ran."""
     outcome_digest: str
     """`sha256:…` of the stored outcome, which holds the result."""
 
 
 class RunUnknown(_Event, frozen=True, kw_only=True, tag="run.unknown"):
-    """A run was cut short after it began: its effect may or may not have happened. It is not run again on its own."""
+    """A run was interrupted after it started: it may or may not have taken effect. It is not run again automatically."""
 
     run: str
     session: str
@@ -256,61 +256,64 @@ class RunUnknown(_Event, frozen=True, kw_only=True, tag="run.unknown"):
 
 
 class EgressSending(_Event, frozen=True, kw_only=True, tag="egress.sending"):
-    """A request passed every check. On disk before its first byte leaves; without its `egress.finished`, nobody knows."""
+    """A request passed every check. On disk before its first byte leaves; without `egress.finished`, its outcome is unknown."""
 
     run: str
     step: str
     connector: str
     request: int
-    """Counts the requests of a step from 1."""
+    """Number of the request in its step, from 1."""
     method: str
     host: str
     port: int
     path: str
-    """Without the query."""
+    """Path without the query."""
     credential: str | None = None
-    """The name of the binding whose secret is added, KIND/SERVICE/IDENTITY."""
+    """Name of the binding whose secret is added, KIND/SERVICE/IDENTITY."""
 
 
 class EgressFinished(_Event, frozen=True, kw_only=True, tag="egress.finished"):
-    """How the request of that number ended."""
+    """A request ended, the one of the same number."""
 
     run: str
     step: str
     connector: str
     request: int
     status: int | None = None
-    """The HTTP status; absent: no answer came."""
+    """The HTTP status; absent: no response came."""
     bytes_up: int
-    """Of the request's body."""
+    """Bytes of the request's body."""
     bytes_down: int
-    """Of the response's body."""
+    """Bytes of the response's body."""
     ms: int
     address: str | None = None
-    """The address that was connected to."""
+    """Address that was connected to."""
     scrubbed: int = 0
-    """How often the response repeated the secret, and it was blotted out."""
+    """Number of times that the response repeated the secret, which was then masked."""
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
 
 
 class EgressDenied(_Event, frozen=True, kw_only=True, tag="egress.denied"):
-    """A rule refused a request. Nothing of it left; on disk before the invocation ends."""
+    """A rule refused a request. No part of it left, unless it has an `egress.sending`; on disk before the invocation ends."""
 
     run: str
     step: str
     connector: str
     request: int
-    """The number it would have had among the requests of its step."""
+    """The number that it would have had among the requests of its step; 0 for a system call."""
     method: str
     """The connector's text, at most 32 characters."""
     destination: str
-    """`HOST:PORT`, or what stands there in a URL that is none; hostile text, at most 300 characters."""
+    """`HOST:PORT`, or what an invalid URL has in its place; hostile text, at most 300 characters."""
     reason: str
-    """Which rule: docs/reference/egress.md, Denials."""
+    """The rule: docs/reference/egress.md, Denials."""
 
 
 class EgressEnvelope(_Event, frozen=True, kw_only=True, tag="egress.envelope"):
-    """A login at a mail server sends a message. On disk before its first byte leaves; without `egress.submitted` nobody knows."""
+    """A login at a mail server sends a message. On disk before its first byte leaves.
+
+    Without an `egress.submitted`, nobody knows whether the server accepted it.
+    """
 
     run: str
     step: str
@@ -318,15 +321,15 @@ class EgressEnvelope(_Event, frozen=True, kw_only=True, tag="egress.envelope"):
     request: int
     """The number of the login among the requests of its step."""
     sender: str
-    """As the server accepted it."""
+    """Sender as the server accepted it."""
     recipients: tuple[str, ...]
-    """As the server accepted them: hostile text."""
+    """Recipients as the server accepted them: hostile text."""
     size: int | None = None
-    """Bytes that the connector announced; absent: it did not."""
+    """Bytes that the connector announced; absent: it announced none."""
 
 
 class EgressSubmitted(_Event, frozen=True, kw_only=True, tag="egress.submitted"):
-    """What the mail server answered to the message that the login sent last."""
+    """The mail server responded to the message that the login sent last."""
 
     run: str
     step: str
@@ -335,11 +338,11 @@ class EgressSubmitted(_Event, frozen=True, kw_only=True, tag="egress.submitted")
     size: int
     """Bytes of the message."""
     code: int
-    """Of the answer; 200 to 299: the server has taken it."""
+    """Code of the response; 200 to 299: the server has accepted the message."""
 
 
 class EgressEffects(_Event, frozen=True, kw_only=True, tag="egress.effects"):
-    """What a transaction of a database does. A preview's is taken back; another's is what a person saw, and is committed next."""
+    """The changes of a database transaction. A preview's are rolled back; another's are what a person saw, and commit next."""
 
     run: str
     step: str
@@ -351,7 +354,7 @@ class EgressEffects(_Event, frozen=True, kw_only=True, tag="egress.effects"):
 
 
 class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
-    """The connector says something for the record. Hostile text: a claim, not a fact."""
+    """The connector reports something for the record. Hostile text: a claim, not a fact."""
 
     run: str
     step: str
@@ -364,68 +367,68 @@ class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
 
 
 class ApprovalRequested(_Event, frozen=True, kw_only=True, tag="approval.requested"):
-    """A person must decide. What is asked about is kept with the approval, bound to `digest`."""
+    """A person must decide. The subject of the question is kept with the approval, bound to `digest`."""
 
     approval: str
     kind: str
-    """What is asked about: `action` for a run."""
+    """Kind of the subject: `action` for a run."""
     digest: str
     expires_at_us: int
     name: str | None = None
-    """Of the action, or of what the consent is about."""
+    """Name of the action, or of the subject of the consent."""
     run: str | None = None
 
 
 class ApprovalEdited(_Event, frozen=True, kw_only=True, tag="approval.edited"):
-    """A person changed the arguments: another plan that they may approve in place of the one that was asked for."""
+    """A person changed the arguments: another plan that they can approve in place of the requested one."""
 
     approval: str
     digest: str
-    """Of the new plan."""
+    """Digest of the new plan."""
     args: dict[str, Any]
     """The arguments, in full."""
     run: str | None = None
 
 
 class ApprovalPreviewed(_Event, frozen=True, kw_only=True, tag="approval.previewed"):
-    """What would change was read for the person who decides. What it said is not kept, only its digest."""
+    """The current state was read for the person who decides. Only the digest of what it showed is kept."""
 
     approval: str
     plan_digest: str
-    """Of the plan it was read for."""
+    """Digest of the plan it was read for."""
     run: str
-    """The reading's own audit id."""
+    """Audit id of the reading itself."""
     digest: str | None = None
-    """Of the plan and the preview together, which may now be decided; absent: it failed."""
+    """Digest of the plan and the preview together, which can now be decided; absent: it failed."""
     preview: str | None = None
-    """Of what was shown."""
+    """Digest of what was shown."""
     effects: str | None = None
-    """Of the changes that were shown and taken back, where it is an operation that changes only those."""
+    """Digest of the changes that were shown and rolled back, for an operation that can change only those."""
     fields: str | None = None
-    """Of the lines that were shown; `preview` is of this and `effects`. Absent where there are no effects."""
+    """Digest of the lines that were shown; `preview` is of this and `effects`. Absent if there are no effects."""
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
 
 
 class ApprovalAsked(_Event, frozen=True, kw_only=True, tag="approval.asked"):
-    """A person asked whoever asked them."""
+    """A person sent a question to the agent that requested the run."""
 
     approval: str
     number: int
-    """Counts the questions from 1."""
+    """Number of the question, from 1."""
     text: str
     run: str | None = None
     session: str | None = None
 
 
 class ApprovalAnswered(_Event, frozen=True, kw_only=True, tag="approval.answered"):
-    """Whoever asked answered the person's question of that number. Hostile text."""
+    """The agent answered the person's question of that number. Hostile text."""
 
     approval: str
     number: int
     text: str
     run: str | None = None
     session: str | None = None
-    """Who answered."""
+    """Session that answered."""
 
 
 class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided"):
@@ -434,25 +437,25 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     approval: str
     kind: str
     digest: str
-    """What the person was shown."""
+    """Digest of what the person was shown."""
     decision: Literal["approve", "deny"]
     surface: str
-    """The scope it came in with: `operator`; or `page`."""
+    """Scope of the socket it came in on: `operator`; or `page`."""
     reason: str | None = None
     run: str | None = None
     key_id: str | None = None
-    """Whose signature; absent where no approver was set."""
+    """Key of the signature; absent if no approver was set."""
     signed_at: str | None = None
-    """The time that was signed with it, RFC 3339."""
+    """Time that was signed with it, RFC 3339."""
     signature: str | None = None
-    """Over the decision: base64, docs/reference/signed-decisions.md."""
+    """Signature of the decision: base64, docs/reference/signed-decisions.md."""
     head: str | None = None
     """The newest row when the person decided (`SEQ:HASH`), signed too."""
     head_signature: str | None = None
     preview: str | None = None
-    """The digest of the preview that was shown with it."""
+    """Digest of the preview that was shown with it."""
     until_us: int | None = None
-    """Until when it may be used, if that is later than before: it is held first."""
+    """Time until which it can be used, if that is later than before because it is held first."""
 
 
 RefusedTry = Literal["approve", "deny", "preview", "appoint", "unlock", "page"]
@@ -473,26 +476,26 @@ RefusedReason = Literal[
 
 
 class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused"):
-    """Somebody tried to decide and was refused. Nothing changed."""
+    """An attempt to decide was refused. Nothing changed."""
 
     decision: RefusedTry
-    """What was tried: `approve`, `deny`; to read a `preview`; to `appoint` another approver; to `unlock` the page, or to use
+    """The attempt: to `approve` or `deny`; to read a `preview`; to `appoint` another approver; to `unlock` the page, or to use
     a `page` that is unlocked."""
     reason: RefusedReason
-    """What was wrong with it."""
+    """Reason for the refusal."""
     surface: str
-    """The scope it came in with."""
+    """Scope of the socket it came in on, or `page`."""
     approval: str | None = None
-    """Absent where this row counts several, and where it is about the page."""
+    """The question; absent if this row counts several, and if it is about the page."""
     key_id: str | None = None
-    """Whose signature it was said to be."""
+    """Key that the caller named."""
     count: int = 1
     since_us: int | None = None
-    """When the first of them came."""
+    """Time of the first of several."""
 
 
 class ApprovalRedeemed(_Event, frozen=True, kw_only=True, tag="approval.redeemed"):
-    """The decision was used, which can happen once."""
+    """The decision was used, which can happen only once."""
 
     approval: str
     digest: str
@@ -500,7 +503,7 @@ class ApprovalRedeemed(_Event, frozen=True, kw_only=True, tag="approval.redeemed
 
 
 class ApprovalExpired(_Event, frozen=True, kw_only=True, tag="approval.expired"):
-    """Its time was over before it was decided, or before its decision was used."""
+    """The question expired before it was decided, or before its decision was used."""
 
     approval: str
     was: Literal["pending_approval", "approved"]
@@ -508,71 +511,71 @@ class ApprovalExpired(_Event, frozen=True, kw_only=True, tag="approval.expired")
 
 
 class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancelled"):
-    """Whoever asked took the question back."""
+    """The question, or an approval that was not used yet, was withdrawn."""
 
     approval: str
     surface: str
-    """The scope it came in with: `agent`, `operator`; `page`; or `session`: the session that it was for ended."""
+    """Scope of the socket it came in on: `agent`, `operator`; `page`; or `session`: the session that it was for ended."""
     run: str | None = None
 
 
-# Who decides, and what was agreed to
+# Who decides, and consents
 
 
 class ApproverSet(_Event, frozen=True, kw_only=True, tag="approver.set"):
-    """From here on decisions are signed with this key."""
+    """Decisions are signed with this key from here on."""
 
     key_id: str
     public_key: str
     """32 bytes, hex: Ed25519."""
     inventory: str
-    """The digest of what existed then and was agreed to with it."""
+    """Digest of what existed then and was approved with it."""
     signed_at: str
     signature: str
-    """Over all this, by the new key: base64."""
+    """Signature over all this, by the new key: base64."""
     replaces: str | None = None
-    """The key that decided before."""
+    """Id of the key that decided before."""
     old_signature: str | None = None
-    """The same, by that key."""
+    """Signature over all this, by the key that decided before: base64."""
 
 
 class PasskeyAdded(_Event, frozen=True, kw_only=True, tag="passkey.added"):
-    """From here on decisions may be signed with this passkey, too."""
+    """Decisions can also be signed with this passkey from here on."""
 
     passkey: str
-    """What its decisions name: `webauthn:…`."""
+    """Id that its decisions name: `webauthn:…`."""
     name: str
     approval: str
-    """Where the person agreed to it."""
+    """Question with which the person approved the passkey."""
     subject: dict[str, Any]
-    """What they agreed to, whole, the public key in it."""
+    """Consent that they approved, in full, including the public key."""
     signed_at: str
     signature: str
-    """Over that decision, by the approver's key: base64."""
+    """Signature over that decision, by the approver's key: base64."""
     reason: str | None = None
-    """Signed with it."""
+    """Reason that was signed with the decision."""
 
 
 class PasskeyRemoved(_Event, frozen=True, kw_only=True, tag="passkey.removed"):
-    """From here on this passkey decides nothing."""
+    """This passkey can no longer decide."""
 
     passkey: str
     reason: Literal["revoked", "vault"]
-    """`vault`: the vault that was opened has it no more."""
+    """`vault`: the vault that was opened no longer has it."""
 
 
 class ConsentAgreed(_Event, frozen=True, kw_only=True, tag="consent.agreed"):
-    """What a person agreed to is now what counts under that name."""
+    """A consent of a person is now in force under that name."""
 
     kind: str
     name: str
     digest: str
     approval: str
-    """Where they did."""
+    """Question with which the person approved it."""
 
 
 class ConsentEnded(_Event, frozen=True, kw_only=True, tag="consent.ended"):
-    """What was agreed to under that name no longer counts."""
+    """The consent under that name is no longer in force."""
 
     kind: str
     name: str
@@ -580,77 +583,77 @@ class ConsentEnded(_Event, frozen=True, kw_only=True, tag="consent.ended"):
 
 
 class GrantUsed(_Event, frozen=True, kw_only=True, tag="grant.used"):
-    """A run that a person would have been asked about was let through by a standing grant."""
+    """A standing grant let a run through that otherwise needed approval."""
 
     grant: str
-    """The approval it was agreed to with."""
+    """Question with which the person approved the grant."""
     run: str
     use: int
-    """Counts the uses from 1."""
+    """Number of this use, from 1."""
     of: int
-    """How many there may be."""
+    """Number of uses in all."""
 
 
 class GrantRevoked(_Event, frozen=True, kw_only=True, tag="grant.revoked"):
-    """A grant lets nothing through any more."""
+    """A grant lets no run through any longer."""
 
     grant: str
 
 
 class CallerRefused(_Event, frozen=True, kw_only=True, tag="caller.refused"):
-    """Somebody asked for a route that the socket they came in on does not serve, or is nobody whom that socket serves."""
+    """A caller requested a route that its socket does not serve, or is not one that the socket serves."""
 
     scope: str
-    """The socket's; `cell` for who is no process of an open cell."""
+    """Scope of the socket; `cell` for a caller that is not a process of an open cell."""
     route: str
-    """At most 200 characters; `cell.sock` for such a caller."""
+    """The route, at most 200 characters; `cell.sock` for such a caller."""
     session: str
-    """Of the last of them."""
+    """Session of the last of them."""
     count: int
-    """How often, since this was told last."""
+    """Number of requests since this was told last."""
     since_us: int
-    """When the first of them came."""
+    """Time of the first of them."""
 
 
-# Who asks
+# Sessions
 
 
 class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
-    """An agent may ask under a name of its own, with a token that nobody else has."""
+    """A session began: an agent can make requests under a name of its own, with a token that nobody else has."""
 
     session: str
     agent: str
     folder: str
-    """Where it works."""
+    """Folder in which the agent works."""
     token_digest: str
-    """`sha256:…` of the token; of 256 random bits, so that nobody finds them again."""
+    """`sha256:…` of the token, which is 256 random bits, so that nobody can find it from the digest."""
     expires_at_us: int
     pid: int | None = None
-    """The process with which it ends, if it ends with one."""
+    """Process with which the session ends, if it ends with one."""
     pid_started: float | None = None
-    """When that process began, in seconds since the epoch: a number is used again."""
+    """Start of that process, in seconds since the epoch: process numbers are used again."""
     party: str | None = None
-    """Whose share its runs and questions count against: the session that started it, or `by hand`. Absent: with a process its
-    own, and without one `by hand`.
+    """Party whose share its runs and questions count against: the session that started it, or `by hand`. Absent: its own if
+    it has a process, otherwise `by hand`.
     """
     only: tuple[str, ...] = ()
-    """The selectors of what it can use; absent: everything."""
+    """Selectors of the actions that it can use; absent: all actions."""
     above_only: tuple[tuple[str, ...], ...] = ()
-    """The lists of selectors of the sessions in which it was opened: they hold for it too."""
+    """Selectors of each session in which it was opened: they apply to it too."""
     above_folders: tuple[str, ...] = ()
-    """Where those work: what the settings say of these folders holds for it too."""
+    """Folders of those sessions: settings for these folders apply to it too."""
     cell_hosts: tuple[str, ...] | None = None
-    """Its agent is in a cell: the patterns of the hosts that it can reach. Absent: it is in none."""
+    """Patterns of the hosts that its agent can reach from its cell. Absent: it is in no cell."""
     cell_asks: bool = False
-    """Whether a person is asked about other hosts; absent: they are refused."""
+    """True if a person is asked about other hosts; absent: they are refused."""
     pid_ticks: int | None = None
-    """Of a cell's process: when it began, in clock ticks since the machine did."""
+    """Start of the cell's process, in clock ticks since the machine started."""
     inject_digest: str | None = None
-    """`sha256:…` of the name in its addresses at the gateway, where the actions are put as tools into its requests to models."""
+    """`sha256:…` of the name in its addresses at the gateway, if tools are injected into its requests to models."""
 
 
 class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
-    """Its token opens nothing any more. What it asked for goes on."""
+    """A session ended: its token no longer works. Requests that it made go on."""
 
     session: str
     reason: str
@@ -662,67 +665,68 @@ class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
 
 
 class TunnelOpened(_Event, frozen=True, kw_only=True, tag="tunnel.opened"):
-    """A cell's agent is about to be connected to a host. On disk before the host hears of it; without its `tunnel.closed` nobody
-    knows how much went.
+    """A cell's agent is about to be connected to a host. On disk before the host receives a packet.
+
+    Without a `tunnel.closed`, nobody knows how much was sent.
     """
 
     session: str
     tunnel: str
     """The tunnel's id."""
     host: str
-    """That it asked for, and that its ClientHello names."""
+    """Host that the agent asked for, and that its ClientHello names."""
     port: int
     may_hide: bool = False
-    """The ClientHello has an extension that can hold another name (ECH), or nothing: nobody can tell."""
+    """True if the ClientHello has an extension (ECH) that holds another name or nothing: nobody can tell which."""
 
 
 class TunnelClosed(_Event, frozen=True, kw_only=True, tag="tunnel.closed"):
-    """How that ended."""
+    """A tunnel ended."""
 
     session: str
     tunnel: str
     host: str
     port: int
     address: str | None = None
-    """The address that was connected to; absent: none answered."""
+    """Address that was connected to; absent: no connection was made."""
     bytes_up: int
-    """From the agent to the host, as TLS has them."""
+    """Bytes from the agent to the host, encrypted as they were."""
     bytes_down: int
     ms: int
     reason: str
-    """`closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session ended`, `stopping`, or which rule."""
+    """`closed`, `idle`, `reset by client`, `reset by host`, `unreachable`, `session ended`, `stopping`, or the rule's name."""
 
 
 class TunnelRefused(_Event, frozen=True, kw_only=True, tag="tunnel.refused"):
-    """A cell's agent asked for a host that it does not get. Nothing went there."""
+    """A cell's agent asked for a host that it does not get. No packet went there."""
 
     session: str
     destination: str
-    """`HOST:PORT`; `unknown` where the request could not be read."""
+    """`HOST:PORT`; `unknown` if the request could not be read."""
     reason: str
-    """Which rule (docs/reference/cell-egress.md), or a class of failure."""
+    """The rule (docs/reference/cell-egress.md), or a failure class."""
     count: int
-    """How often, since this was told last."""
+    """Number of attempts since this was told last."""
     since_us: int
-    """When the first of them came."""
+    """Time of the first of them."""
 
 
-# Tools in requests to models: docs/reference/injected-tools.md. Nothing of a body.
+# Tools in requests to models: docs/reference/injected-tools.md. No part of a body.
 
 
 class InjectionAdded(_Event, frozen=True, kw_only=True, tag="injection.added"):
-    """A session's requests go on with these tools from now on."""
+    """A session's requests to models carry these tools from now on."""
 
     session: str
     wire: str
-    """Which API: `messages`, `chat`, `responses`."""
+    """API: `messages`, `chat`, `responses`."""
     tools: tuple[str, ...]
-    """As the model is told them: the first 128."""
+    """Names as the model sees them: the first 128."""
     count: int
 
 
 class InjectionSkipped(_Event, frozen=True, kw_only=True, tag="injection.skipped"):
-    """A request of such a session went on as it was; said once for each reason while the daemon runs."""
+    """A request of such a session went on unchanged; recorded once for each reason while the daemon runs."""
 
     session: str
     wire: str
@@ -730,7 +734,7 @@ class InjectionSkipped(_Event, frozen=True, kw_only=True, tag="injection.skipped
 
 
 class InjectionCalled(_Event, frozen=True, kw_only=True, tag="injection.called"):
-    """A model called one of these tools."""
+    """A model called an injected tool."""
 
     session: str
     wire: str
@@ -738,16 +742,16 @@ class InjectionCalled(_Event, frozen=True, kw_only=True, tag="injection.called")
 
 
 class InjectionAnswered(_Event, frozen=True, kw_only=True, tag="injection.answered"):
-    """What the model is told of that call; absent where the program went away before it was over."""
+    """The model was told the result of that call; absent if the program went away before it was over."""
 
     session: str
     wire: str
     tool: str
     status: str | None = None
-    """Where the run is, as the model is told; absent for what is no run."""
+    """State of the run, as the model is told; absent if the tool is not a run."""
     failure_class: str | None = msgspec.field(default=None, name="class")
     asked: str | None = None
-    """The id of the run or of the question."""
+    """Id of the run or of the question."""
 
 
 # What is installed
@@ -760,17 +764,17 @@ class ConnectorInstalled(_Event, frozen=True, kw_only=True, tag="connector.insta
     version: str
     hash: str = msgspec.field(name="pin")
     source: str
-    """Where the bytes came from."""
+    """Origin of the bytes."""
     signature: str
-    """What was found: `unsigned`, or what vouches for it."""
+    """Finding: `unsigned`, or what vouches for it."""
     hosts: list[str] = []
-    """Where it may send to."""
+    """Hosts that it may send to."""
     credential: str | None = None
-    """The kind of credential it takes."""
+    """Kind of credential that it takes."""
 
 
 class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed"):
-    """A connector was taken out of the store."""
+    """A connector was removed from the store."""
 
     connector: str
     version: str
@@ -778,63 +782,63 @@ class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed
 
 
 class ConnectorActedEarly(_Event, frozen=True, kw_only=True, tag="connector.acted-early"):
-    """A jail that was started ahead for a connector did something before it was told what to do. It was ended, unused."""
+    """A jail that was started ahead for a connector acted before it was told what to do. It was ended, unused."""
 
     connector: str
     version: str
     hash: str = msgspec.field(name="pin")
     what: Literal["frame", "output", "network", "exit", "resources"]
     destination: str | None = None
-    """Where it wanted to connect to, as it says."""
+    """Destination that it tried to connect to, as it says."""
 
 
 class ToolSuspended(_Event, frozen=True, kw_only=True, tag="tool.suspended"):
-    """A connector reports that its server has changed a tool: from here on no run uses that operation. Hostile text."""
+    """A connector reports that its server has changed a tool: no run uses that operation from here on. Hostile text."""
 
     connector: str
     version: str
     hash: str = msgspec.field(name="pin")
     op: str
     run: str
-    """The run that found it."""
+    """Run that found it."""
     action: str
     how: Literal["changed", "gone", "untold"]
-    """`gone`: the server has it no more. `untold`: how it is now was not told in what a person can be shown."""
+    """`gone`: the server no longer has the tool. `untold`: its current form was not told, or cannot be shown to a person."""
     before: str | None = None
-    """The tool as the connector has it, as it says: a JSON object in canonical form."""
+    """Tool as the connector was made with it, by its own account: a JSON object in canonical form."""
     now: str | None = None
-    """The tool as the server has it, as the connector says."""
+    """Tool as the server has it, as the connector says."""
     digest: str | None = None
     """`sha256:…` of `now`."""
 
 
 class ToolResumed(_Event, frozen=True, kw_only=True, tag="tool.resumed"):
-    """Runs may use the operation again."""
+    """Runs can use the operation again."""
 
     connector: str
     version: str
     hash: str = msgspec.field(name="pin")
     op: str
     reason: Literal["accepted", "lifted", "removed"]
-    """`accepted`: as the server has it now; `lifted`: as it was, or as it was accepted last; `removed`: with its connector."""
+    """`accepted`: as the server has it now; `lifted`: as it was, or as accepted last; `removed`: with its connector."""
     digest: str | None = None
-    """Of the definition that was accepted."""
+    """Digest of the accepted definition."""
     approval: str | None = None
-    """Where it was."""
+    """Question with which it was accepted."""
 
 
 class HostAsked(_Event, frozen=True, kw_only=True, tag="host.asked"):
-    """An agent in a cell wants to connect to a host that its session does not list: a person is asked. The host is its word."""
+    """An agent in a cell wants to connect to a host that its session does not list: a person is asked. The agent named it."""
 
     session: str
     host: str
     port: int
     approval: str
-    """The question."""
+    """Id of the question."""
 
 
 class HostAllowed(_Event, frozen=True, kw_only=True, tag="host.allowed"):
-    """A person approved it: the session can reach the host until it ends."""
+    """A person approved the host: the session can reach it until it ends."""
 
     session: str
     host: str
@@ -843,24 +847,24 @@ class HostAllowed(_Event, frozen=True, kw_only=True, tag="host.allowed"):
 
 
 class KeyTrusted(_Event, frozen=True, kw_only=True, tag="key.trusted"):
-    """A publisher's key counts from now on."""
+    """A publisher's key is trusted from now on."""
 
     authority: str
     """`scheme://owner`, or `scheme://owner/repository`."""
     key: str
-    """Its fingerprint."""
+    """Fingerprint of the key."""
     source: str
 
 
 class KeyRevoked(_Event, frozen=True, kw_only=True, tag="key.revoked"):
-    """A publisher's key counts no more."""
+    """A publisher's key is no longer trusted."""
 
     authority: str
     key: str
 
 
 class ActionAdded(_Event, frozen=True, kw_only=True, tag="action.added"):
-    """An action is there, or another version of it."""
+    """An action, or another version of it, was installed."""
 
     action: str
     version: str
@@ -868,44 +872,44 @@ class ActionAdded(_Event, frozen=True, kw_only=True, tag="action.added"):
     """`sha256:…` of the file as it was installed."""
     source: str | None = None
     published: str | None = None
-    """`sha256:…` of the file as it was published, where it was fetched."""
+    """`sha256:…` of the file as it was published, if it was fetched."""
 
 
 class FetchStarted(_Event, frozen=True, kw_only=True, tag="fetch.started"):
-    """A forge is about to be asked."""
+    """A fetch from a forge is about to start."""
 
     fetch: str
     what: str
     """`connector`, `action`, `update`, `sync`."""
     name: str
-    """NAME@VERSION; of an update the action's own name; of a sync empty."""
+    """NAME@VERSION; for an update the action's own name; for a sync empty."""
 
 
 class FetchEnded(_Event, frozen=True, kw_only=True, tag="fetch.ended"):
-    """It gave what was asked for, or not; or nobody wants it any more."""
+    """A fetch ended: ready, failed, or cancelled because it was no longer wanted."""
 
     fetch: str
     status: str
     """`ready`, `failed`, `cancelled`."""
     failure_class: FailureClass | None = msgspec.field(name="class", default=None)
     hashes: list[str] = []
-    """The pins of what was fetched, and is not installed yet."""
+    """Pins of what was fetched and is not installed yet."""
 
 
 class ActionEnabled(_Event, frozen=True, kw_only=True, tag="action.enabled"):
-    """An action may be run again."""
+    """An action can be run again."""
 
     action: str
 
 
 class ActionDisabled(_Event, frozen=True, kw_only=True, tag="action.disabled"):
-    """An action may not be run."""
+    """An action was disabled: it cannot be run."""
 
     action: str
 
 
 class ActionRemoved(_Event, frozen=True, kw_only=True, tag="action.removed"):
-    """An action is gone."""
+    """An action was removed."""
 
     action: str
 
@@ -914,26 +918,26 @@ class ActionRemoved(_Event, frozen=True, kw_only=True, tag="action.removed"):
 
 
 class BindingCreated(_Event, frozen=True, kw_only=True, tag="binding.created"):
-    """A connector may have this credential added to its requests."""
+    """A binding was created: a connector's requests can carry this credential."""
 
     binding: str
     connector: str
     secret: str
-    """The secret's name."""
+    """Name of the secret."""
     account: str | None = None
-    """Whose it is, as the provider or the user said it."""
+    """Account of the credential, as the provider or the user named it."""
     hosts: list[str] = []
-    """Where it may be sent."""
+    """Hosts that the credential may be sent to."""
     scopes: list[str] = []
-    """What a provider granted."""
+    """Scopes that the provider granted."""
 
 
 class BindingRevoked(_Event, frozen=True, kw_only=True, tag="binding.revoked"):
-    """It may no longer."""
+    """A binding was revoked: its connector can no longer use the credential."""
 
     binding: str
     at_provider: str | None = None
-    """What became of its tokens where they were issued: `revoked`, `not offered`, `failed`."""
+    """Result of revoking its tokens at their provider: `revoked`, `not offered`, `failed`."""
 
 
 class BindingRenewing(_Event, frozen=True, kw_only=True, tag="binding.renewing"):
@@ -944,13 +948,13 @@ class BindingRenewing(_Event, frozen=True, kw_only=True, tag="binding.renewing")
 
 
 class BindingRenewed(_Event, frozen=True, kw_only=True, tag="binding.renewed"):
-    """It gave one, and the vault has it, or will at the next chance."""
+    """The provider gave a new access token, and the vault has it, or will at the next opportunity."""
 
     binding: str
 
 
 class BindingRenewalFailed(_Event, frozen=True, kw_only=True, tag="binding.renewal_failed"):
-    """It gave none."""
+    """The provider gave no new access token."""
 
     binding: str
     code: str
@@ -966,25 +970,25 @@ class SignInStarted(_Event, frozen=True, kw_only=True, tag="sign_in.started"):
     flow: str
     """`browser` or `device`."""
     host: str
-    """Where the provider's page is."""
+    """Host of the provider's page."""
 
 
 class SignInEnded(_Event, frozen=True, kw_only=True, tag="sign_in.ended"):
-    """They did, or did not."""
+    """A sign-in ended."""
 
     sign_in: str
     binding: str
     status: str
     """`done`, `failed`, `cancelled`."""
     account: str | None = None
-    """As the provider names them."""
+    """Account as the provider names it."""
     scopes: list[str] = []
-    """What was granted."""
+    """Scopes that were granted."""
     failure_class: FailureClass | None = msgspec.field(name="class", default=None)
 
 
 class SecretSet(_Event, frozen=True, kw_only=True, tag="secret.set"):
-    """A secret was stored under this name, in place of what was there; with a `reference`, where it is and not what."""
+    """A secret was stored under this name, in place of an earlier one; with a `reference`, its location and not its value."""
 
     name: str
     reference: str | None = None
@@ -996,34 +1000,34 @@ class SecretFetching(_Event, frozen=True, kw_only=True, tag="secret.fetching"):
     name: str
     reference: str
     binding: str | None
-    """Which a request is about to be sent with; None: none, or a person approves it."""
+    """Binding of the request that is about to be sent; None: no request, or a person approves it."""
 
 
 class SecretFetchFailed(_Event, frozen=True, kw_only=True, tag="secret.fetch_failed"):
-    """It was not."""
+    """The value of a secret that is kept elsewhere could not be fetched."""
 
     name: str
     code: str
-    """A word of ours: `changed`, `missing`, `locked` …"""
+    """A word of Aileron's: `changed`, `missing`, `locked` …"""
 
 
 class SecretRemoved(_Event, frozen=True, kw_only=True, tag="secret.removed"):
-    """The secret of this name is gone."""
+    """The secret of this name was removed."""
 
     name: str
 
 
 class VaultCreated(_Event, frozen=True, kw_only=True, tag="vault.created"):
-    """The vault was made."""
+    """The vault was created."""
 
     vault: str | None = None
-    """Its id."""
+    """Id of the vault."""
     generation: int | None = None
-    """How often it was written."""
+    """Number of times that the vault was written."""
 
 
 class VaultUnlocked(_Event, frozen=True, kw_only=True, tag="vault.unlocked"):
-    """The right passphrase was given, or another way in was."""
+    """The vault was unlocked, with the right passphrase or another way in."""
 
     way: str | None = None
     """`passphrase`, `recovery`, `keyring`."""
@@ -1032,23 +1036,23 @@ class VaultUnlocked(_Event, frozen=True, kw_only=True, tag="vault.unlocked"):
 
 
 class VaultChanged(_Event, frozen=True, kw_only=True, tag="vault.changed"):
-    """It was written, perhaps more than once, and has come so far: what is older is not this home's any more."""
+    """The vault was written, perhaps more than once. An older generation is no longer this home's."""
 
     vault: str
     generation: int
 
 
 class VaultRotated(_Event, frozen=True, kw_only=True, tag="vault.rotated"):
-    """It has another passphrase and another key; what opened it before does not."""
+    """The vault has a new passphrase and a new key; the earlier ones no longer open it."""
 
     vault: str
     generation: int
     way: str
-    """What was given for it: `passphrase`, `recovery`."""
+    """The way in that was used for it: `passphrase`, `recovery`."""
 
 
 class VaultBackedUp(_Event, frozen=True, kw_only=True, tag="vault.backed_up"):
-    """A copy of it was written."""
+    """A copy of the vault was written."""
 
     vault: str
     generation: int
@@ -1056,22 +1060,22 @@ class VaultBackedUp(_Event, frozen=True, kw_only=True, tag="vault.backed_up"):
 
 
 class VaultRestoring(_Event, frozen=True, kw_only=True, tag="vault.restoring"):
-    """A copy is about to take its place: either may be there until the next event that names one."""
+    """A copy is about to replace the vault: either may be in place until the next event that names one."""
 
     vault: str
     generation: int
-    """What it will have at least."""
+    """Lowest generation that the restored vault will have."""
     file: str
 
 
 class VaultRestored(_Event, frozen=True, kw_only=True, tag="vault.restored"):
-    """A copy took its place."""
+    """A copy replaced the vault."""
 
     vault: str
     generation: int
     file: str
     aside: str | None = None
-    """Where the one lies that was there before."""
+    """File to which the replaced vault was moved."""
 
 
 class VaultUnlockFailed(_Event, frozen=True, kw_only=True, tag="vault.unlock_failed"):
@@ -1081,7 +1085,7 @@ class VaultUnlockFailed(_Event, frozen=True, kw_only=True, tag="vault.unlock_fai
 
 
 class VaultLocked(_Event, frozen=True, kw_only=True, tag="vault.locked"):
-    """The key is out of memory."""
+    """The vault's key was wiped from memory."""
 
     reason: str
     """`asked`, `stopping`, `idle`, `restored`."""
@@ -1091,20 +1095,20 @@ class VaultLocked(_Event, frozen=True, kw_only=True, tag="vault.locked"):
 
 
 class PageUnlocked(_Event, frozen=True, kw_only=True, tag="page.unlocked"):
-    """A passphrase or a passkey unlocked the page: one browser shows what waits, and decides it, until it is locked."""
+    """A passphrase or a passkey unlocked the page: one browser can see and decide what waits, until the page is locked."""
 
     page: str
-    """An id of this one; it opens nothing."""
+    """Id of this unlocked page; it opens nothing."""
     key_id: str
-    """Whose key is open for it; or the passkey that unlocked it."""
+    """Key that is open for the page; or the passkey that unlocked it."""
     pid: int
-    """The process at the other end, which it is bound to."""
+    """Process at the other end, to which the page is bound."""
     program: str
-    """What that calls itself, which it chose."""
+    """Name that the program chose for itself."""
 
 
 class PageLocked(_Event, frozen=True, kw_only=True, tag="page.locked"):
-    """Its key is out of memory."""
+    """The page's key was wiped from memory."""
 
     page: str
     reason: str
@@ -1120,11 +1124,11 @@ class DaemonStarted(_Event, frozen=True, kw_only=True, tag="daemon.started"):
     version: str
     home: str
     layers: list[str]
-    """The isolation that every run will have."""
+    """Isolation that every run will have."""
 
 
 class DaemonStopped(_Event, frozen=True, kw_only=True, tag="daemon.stopped"):
-    """It stopped as it should. Without this before the next `daemon.started`, it was killed."""
+    """The daemon stopped normally. If this is missing before the next `daemon.started`, it was killed."""
 
     version: str
 
@@ -1179,7 +1183,7 @@ Notice = (
     | DaemonStarted
     | DaemonStopped
 )
-"""Events that stand alone: no run's or approval's state changes with them."""
+"""Events that stand alone: they change the state of no run or approval."""
 Event = (
     Genesis
     | RunRequested
@@ -1216,10 +1220,10 @@ Event = (
     | Notice
 )
 EVENT_TYPES: Final[dict[str, type[_Event]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Event)}
-"""Every event by its name."""
+"""Every event type by its name."""
 
 
 def facts_of(event: Event) -> dict[str, Any]:
-    """The event as JSON values, its name under `type`: what the ledger chains."""
+    """Return the event as JSON values, its name under `type`, as the ledger chains it."""
     facts: dict[str, Any] = msgspec.to_builtins(event)
     return facts

@@ -1,8 +1,8 @@
-"""What a person is asked about, at rest: frozen when they are asked, thawed when they look and when it counts, and the same.
+"""The subject of a question, as it is stored: frozen when the question is asked, thawed unchanged for review and for the run.
 
-Pure. Trusts its digest, not the bytes: what is thawed has exactly the digest asked about, or is an error. The digest is of
-the JSON as it lies there, so that a plan frozen before plans had a field more is still the one that was shown; it runs no more,
-because what would run has another digest.
+Pure. Trusts its digest, not the bytes: a thawed subject has exactly the digest asked about, or is an error. The digest is of
+the stored JSON, so a plan that was frozen before plans got another field is still the one that was shown; it no longer
+runs, because the plan that would run has another digest.
 
 The frozen form keeps numbers as they were (canonical JSON would turn `1e17` into an integer that has no canonical form), so
 it is not the canonical JSON of which the digest is made, but has the same digest.
@@ -29,7 +29,7 @@ __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_
 
 
 class StoredDecision(msgspec.Struct, frozen=True):
-    """What a person decided, as the ledger has it; `signed` is what it was signed with, None where nobody signs.
+    """A person's decision as the ledger has it; `signed` is its signature, None if decisions are not signed.
 
     `digest` is the candidate they decided, `preview` the digest of what they were shown with it. Times in s since the epoch.
     """
@@ -56,33 +56,33 @@ class Frozen(msgspec.Struct, frozen=True):
     asked_digest: str
     decision: StoredDecision | None
     effects: SeenEffects | None = None
-    """What the preview that was decided about showed to change, as it is on record."""
+    """Changes that the preview showed when it was decided about, as they are on record."""
 
     @property
     def is_edited(self) -> bool:
-        """A person changed the arguments before they approved."""
+        """True if a person changed the arguments before they approved."""
         return self.plan.digest != self.asked_digest
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question that may be decided now, and the digests a decision may be about, that of the question itself first."""
+    """A question that can be decided now, and the digests that a decision can be about; the question's own is the first."""
 
     row: ApprovalRow
     candidates: tuple[CandidateRow, ...]
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """What a decision may be about."""
+        """Digests that a decision can be about."""
         return tuple(candidate.digest for candidate in self.candidates)
 
     @property
     def created_at(self) -> float:
-        """When it was asked, seconds since the epoch."""
+        """Time when the question was asked, in seconds since the epoch."""
         return self.row.created_us / 1_000_000
 
 
 def decision_of(row: ApprovalRow) -> StoredDecision | None:
-    """What was decided, as long as it stands: None for a question that is open, that expired or was taken back."""
+    """Return the decision while it stands; None for a question that is open, expired or was withdrawn."""
     if row.decided_us is None or row.state not in _DECISIONS:
         return None
     return StoredDecision(
@@ -104,13 +104,13 @@ _DECISIONS: dict[ApprovalState, Literal["approve", "deny"]] = {
 
 
 def freeze(subject: Plan | dict[str, Any]) -> tuple[bytes, str]:
-    """What is asked about as JSON, for `thaw` and `subject_of`, and its digest. ValueError if it has no canonical form."""
+    """Return a subject as JSON, for `thaw` and `subject_of`, and its digest. ValueError if it has no canonical form."""
     value = subject if isinstance(subject, dict) else subject.to_json()
     return msgspec.json.encode(value, order="sorted"), sha256_digest(canonical_json(value))
 
 
 def subject_of(stored: bytes, digest: str, approval_id: str) -> dict[str, Any]:
-    """What was frozen, as JSON values. AileronError(hash_mismatch) if it is not what has this digest."""
+    """Return the frozen subject as JSON values. AileronError(hash_mismatch) if it does not have this digest."""
     try:
         value = msgspec.json.decode(stored, type=dict[str, Any])
         if sha256_digest(canonical_json(value)) == digest:
@@ -124,7 +124,7 @@ def subject_of(stored: bytes, digest: str, approval_id: str) -> dict[str, Any]:
 
 
 def is_frozen(stored: bytes, digest: str) -> bool:
-    """Whether it is what has this digest, byte for byte as it was frozen: JSON has many spellings of one value."""
+    """Return whether stored has this digest and is byte for byte as it was frozen: JSON has many spellings of one value."""
     try:
         return msgspec.json.encode(subject_of(stored, digest, ""), order="sorted") == stored
     except AileronError:
@@ -132,7 +132,7 @@ def is_frozen(stored: bytes, digest: str) -> bool:
 
 
 def thaw(stored: bytes, digest: str, approval_id: str) -> Plan:
-    """The plan that was frozen. AileronError(hash_mismatch) if it is not the one of this digest, or may not run any more."""
+    """Return the plan that was frozen. AileronError(hash_mismatch) if it does not have this digest, or can no longer run."""
     from aileron.model.plan import Plan
 
     value = subject_of(stored, digest, approval_id)

@@ -1,6 +1,6 @@
-"""Which hosts the agents in cells were asked about, and which of these a person allowed, as the record has it.
+"""Hosts about which agents in cells asked, and those that a person allowed, as the record has them.
 
-Runs in the daemon when it starts. As with tools, the events are the state. Reads.
+Runs in the daemon when it starts. As with tools, the events are the state. Only reads.
 
 Source: docs/reference/audit-events.md, docs/adr/0065-questions-about-hosts.md. Not here: how a question was decided (the row of
 its approval), whether a decision counts.
@@ -18,14 +18,14 @@ __all__ = ["AskedHost", "hosts_on_record"]
 
 
 class AskedHost(NamedTuple):
-    """One host of one session: its newest question, and whether that was approved and took effect."""
+    """The newest question about one host in one session. `is_allowed`: it was approved, and that took effect."""
 
     approval: str
     is_allowed: bool
 
 
 def hosts_on_record(look: Snapshot) -> dict[str, dict[HostPort, AskedHost]]:
-    """By session, what the events come to. AileronError(hash_mismatch) where a row is not as it was written."""
+    """Return the questions by session and host. AileronError(hash_mismatch) if a row is not as it was written."""
     every: list[Recorded[HostAsked] | Recorded[HostAllowed]] = [
         *look.all_of(HostAsked, 0),
         *look.all_of(HostAllowed, 0),

@@ -1,16 +1,16 @@
-"""The verbs of the record: what the spine, the gate and the daemon write down, on disk when the call returns.
+"""The verbs of the record, by which the spine, the gate and the daemon write: on disk when the call returns.
 
 Runs in the daemon. One verb is one transaction: the events and the states they change are written together or not at all,
-and a run that ends, ends in exactly one way, whoever races. What others wrote (arguments, failure messages, a connector's
-own events) is hostile text: it is bounded here and stored as it came.
+and a run ends in exactly one way, whoever races. Text of others (arguments, failure messages, a connector's own events) is
+hostile: it is bounded here and stored as it came.
 
 Rules
 - Write first, then act. If a verb raises, nothing of it was written and the caller must not go on.
-- A state changes only from the states that the verb expects; the loser of a race is told `already_decided` with what is so.
-- An outcome can always be recorded: what has no JSON form, or is too large, is recorded as that failure instead, and
+- A state changes only from the states that the verb expects; the loser of a race gets `already_decided` with the current state.
+- An outcome can always be recorded: one that has no JSON form, or is too large, is recorded as that failure instead, and
   `finished` returns what was recorded.
-- Every run ends with one `run.finished` or `run.unknown`. After a crash `recover` closes what was begun as `unknown`, and
-  runs nothing again.
+- Every run ends with one `run.finished` or `run.unknown`. After a crash `recover` closes every run that had started as
+  `unknown`, and runs nothing again.
 
 >>> async def ungated(audit, plan, invocation, layers):                                       # doctest: +SKIP
 ...     run_id = await audit.requested(plan, invocation, layers=layers)      # from here the intent is on disk
@@ -96,9 +96,9 @@ from aileron.model.shares import party_of
 __all__ = ["MOVES", "Audit", "GrantSpent", "GrantUse", "KeyTaken", "Repeated"]
 
 MAX_KEY_CHARACTERS: Final = 255
-"""An idempotency key; UUIDs and hashes have at most 128."""
+"""Characters of an idempotency key; UUIDs and hashes have at most 128."""
 REFUSALS_A_MINUTE: Final = 60
-"""Refused decisions that are told one by one: a person with a wrong passphrase, not a program that guesses."""
+"""Refused decisions a minute that are recorded one by one: a person with a wrong passphrase, not a program that guesses."""
 
 
 _MAY_HAVE_HAPPENED: Final = (
@@ -108,14 +108,14 @@ _MAY_HAVE_HAPPENED: Final = (
 
 
 class GrantUse(msgspec.Struct, frozen=True):
-    """A standing grant lets a run through: which one, and how many uses it has in all."""
+    """The standing grant that lets a run through, and the number of its uses in all."""
 
     id: str
     uses: int
 
 
 class GrantSpent(AileronError):
-    """The grant had no use left, or was revoked, a moment ago; nothing was written. A person is asked instead."""
+    """The grant had no use left, or was revoked a moment ago; nothing was written. A person is asked instead."""
 
     def __init__(self, grant_id: str) -> None:
         super().__init__(
@@ -127,7 +127,7 @@ class GrantSpent(AileronError):
 
 
 class Repeated(AileronError):
-    """The same was run before, and nobody knows what came of it; nothing was written. Whoever has looked says so with `again`."""
+    """The plan ran before with an unknown outcome; nothing was written. A caller that has checked repeats it with `again`."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
@@ -138,7 +138,7 @@ class Repeated(AileronError):
 
 
 class KeyTaken(AileronError):
-    """Another caller asked with the same idempotency key a moment ago; nothing was written. `earlier` finds that run."""
+    """Another caller used the same idempotency key a moment ago; nothing was written. `earlier` finds that run."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
@@ -150,16 +150,16 @@ class KeyTaken(AileronError):
 
 
 class Audit(Questions):
-    """One for each daemon, around its ledger: every verb, those of questions.py with them."""
+    """The record of one daemon, around its ledger: every verb, including those of questions.py."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._refused: Throttle[_RefusedKey] = Throttle(REFUSALS_A_MINUTE)
         self._callers: Throttle[tuple[str, str]] = Throttle(1)
         self._tunnels: dict[str, Throttle[tuple[str, str, str]]] = {}
-        """By session: names that one makes up are never counted as another's."""
+        """Refused hosts by session: names that one session makes up never count as another's."""
         self._begun: dict[str, tuple[str, int]] = {}
-        """Runs whose first start `requested` recorded, until `started` hears of it: at most as many as run at once."""
+        """Runs whose first start `requested` recorded, until `started` is called: at most as many as run at once."""
 
     # A run
 
@@ -171,12 +171,12 @@ class Audit(Questions):
         layers: Sequence[str] | None = None,
         grant: GrantUse | None = None,
     ) -> str:
-        """Record a run that no person must approve, or that a `grant` of theirs lets through; returns its id.
+        """Record a run that no person must approve, or that a standing `grant` lets through; return its id.
 
         With `layers` its first step is recorded as started in the same commit (the `started` that follows for it writes
-        nothing); without, the run is `approved` until `started`. KeyTaken when a run with the same idempotency key was
-        recorded meanwhile: look with `earlier` first. A use of the grant is counted in the same commit; GrantSpent when none is
-        left. Repeated when the same was run before and its outcome is unknown.
+        nothing); without, the run is `approved` until `started`. KeyTaken if a run with the same idempotency key was
+        recorded meanwhile: look with `earlier` first. A use of the grant is counted in the same commit; GrantSpent if none is
+        left. Repeated if the same plan ran before and its outcome is unknown.
         """
         digest = plan.digest
         first = plan.steps[0] if layers is not None and plan.steps else None
@@ -202,7 +202,7 @@ class Audit(Questions):
     async def pending(self, plan: Plan, invocation: Invocation, expires_at: float) -> Pending:
         """Record a run that a person must approve until `expires_at` (s since the epoch, UTC), its plan frozen with it.
 
-        AileronError(busy) when too many questions wait, of its party or in all, and as `requested` does.
+        AileronError(busy) if too many questions wait, of its party or in all; otherwise the errors of `requested`.
         """
         subject, digest = freeze(plan)
         expires_us = int(expires_at * 1_000_000)
@@ -232,10 +232,10 @@ class Audit(Questions):
         return pending
 
     async def earlier(self, invocation: Invocation) -> RunRow | None:
-        """The run that this session already asked for with this idempotency key, within 24 hours.
+        """Return the run that this session requested with this idempotency key within the last 24 hours, or None.
 
-        AileronError(idempotency_conflict) if it asked for something else then; AileronError(outcome_unknown) if nobody
-        knows what came of it: it is not run again.
+        AileronError(idempotency_conflict) if that request was another one; AileronError(outcome_unknown) if its outcome is
+        unknown: it is not run again.
         """
         key = _key_of(invocation)
         if key is None:
@@ -257,7 +257,7 @@ class Audit(Questions):
         return row
 
     async def refused(self, invocation: Invocation, failure: Failure) -> str:
-        """Record a request that did not resolve, and nothing else of it; returns its audit id."""
+        """Record a request that did not resolve, and nothing else of it; return its audit id."""
 
         def write(tx: Transaction) -> str:
             run_id = new_id("run", tx.now_us)
@@ -301,7 +301,7 @@ class Audit(Questions):
         )
 
     async def finished(self, run_id: str, outcome: Outcome, ms: int) -> Outcome:
-        """Record how a run ended, `ms` after it began; returns the outcome as it was recorded.
+        """Record how a run ended, `ms` after it began; return the outcome as it was recorded.
 
         The class `outcome_unknown` makes the run `unknown`. AileronError(already_decided) if it had ended before.
         """
@@ -322,7 +322,7 @@ class Audit(Questions):
         return recorded
 
     async def interrupted(self, run_id: str) -> None:
-        """Record that a run was cut short by the daemon and that its outcome is unknown."""
+        """Record that the daemon interrupted a run and that its outcome is unknown."""
         self._begun.pop(run_id, None)
         await self._ledger.commit(lambda tx: mark_interrupted(tx, run_id, "the daemon stopped while it ran"))
         self.watch.changed(run_id)
@@ -350,7 +350,7 @@ class Audit(Questions):
                 method=method,
                 host=destination.host,
                 port=destination.port,
-                path=path.partition("?")[0],  # the caller has cut it off already; a query may hold a secret, so twice
+                path=path.partition("?")[0],  # cut off by the caller already; a query may hold a secret, so twice
                 credential=credential,
             )
         )
@@ -371,7 +371,7 @@ class Audit(Questions):
     ) -> None:
         """Record how the `request`-th request of a step ended; sizes in bytes, of bodies only.
 
-        Not durable when this returns, but before whatever is recorded next: nothing that the connector does with the answer
+        Not durable when this returns, but before whatever is recorded next: nothing that the connector does with the response
         is on record without it.
         """
         self._later(
@@ -423,13 +423,13 @@ class Audit(Questions):
         )
 
     async def egress_effects(self, run_id: str, step: Step, *, request: int, digest: str) -> None:
-        """Record what the transaction of a login does, before it is taken back or committed."""
+        """Record what the transaction of a login changes, before it is rolled back or committed."""
         await self._append(
             EgressEffects(run=run_id, step=step.id, connector=step.connector.name, request=request, digest=digest)
         )
 
     async def egress_submitted(self, run_id: str, step: Step, *, request: int, size: int, code: int) -> None:
-        """Record what became of that message."""
+        """Record the server's response to the message that a login sent last."""
         await self._append(
             EgressSubmitted(
                 run=run_id, step=step.id, connector=step.connector.name, request=request, size=size, code=code
@@ -437,7 +437,7 @@ class Audit(Questions):
         )
 
     async def connector_event(self, run_id: str, step: Step, event: str, fields: dict[str, Any]) -> None:
-        """Record what a connector says for the record.
+        """Record a connector's own event.
 
         AileronError(connector_runtime_error) if it has no canonical JSON form or is larger than MAX_DETAILS_BYTES.
         """
@@ -452,12 +452,12 @@ class Audit(Questions):
             ConnectorAudit(run=run_id, step=step.id, connector=step.connector.name, event=name, fields=fields)
         )
 
-    # Who decides, and what they agreed to
+    # Who decides, and their consents
 
     async def approver_set(
         self, statement: ApproverStatement, signature: str, old_signature: str | None = None
     ) -> None:
-        """Record that from now on this key decides. The caller has checked both signatures (base64).
+        """Record that decisions are signed with this key from now on. The caller has checked both signatures (base64).
 
         AileronError(unauthorized) unless it replaces exactly the key that the ledger names, if it names one.
         """
@@ -484,18 +484,18 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def has_approver(self) -> bool:
-        """Whether this ledger names a key that decisions are signed with."""
+        """Return whether this ledger names a key that signs decisions."""
         return await self.approver_key() is not None
 
     async def approver_key(self) -> str | None:
-        """The id of the key that this ledger names last; None where it names none."""
+        """Return the id of the key that this ledger names last; None if it names none."""
         known = await self._ledger.read(lambda snapshot: snapshot.newest(ApproverSet))
         return None if known is None else known.event.key_id
 
     async def passkey_added(self, passkey: Passkey) -> None:
-        """Record that this passkey may decide from now on. The caller has checked that the approver's key agreed to it.
+        """Record that this passkey can decide from now on. The caller has checked the approver's signature of its enrollment.
 
-        Nothing is written where it is on record already.
+        Writes nothing if the passkey is already on record.
         """
         subject = passkey.subject
         added = PasskeyAdded(
@@ -522,7 +522,7 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def passkey_removed(self, key_id: str, reason: Literal["revoked", "vault"]) -> None:
-        """Record that this passkey decides nothing from now on. Nothing is written where the record has it not."""
+        """Record that this passkey can no longer decide. Writes nothing if it is not on record."""
 
         def write(tx: Transaction) -> None:
             if key_id in passkeys_on_record(tx).in_force:
@@ -531,27 +531,27 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def passkeys(self) -> PasskeysOnRecord:
-        """Which passkeys decide, as this ledger has it."""
+        """Return the passkeys that decide, as this ledger has them."""
         return await self._ledger.read(passkeys_on_record)
 
     async def tools(self) -> ToolsOnRecord:
-        """Which tools are suspended, what was accepted of them, and by which approvals, as this ledger has it."""
+        """Return the suspended tools, the definitions accepted, and the approvals of these, as this ledger has them."""
         return await self._ledger.read(tools_on_record)
 
     async def hosts(self) -> dict[str, dict[HostPort, AskedHost]]:
-        """Which hosts the agents in cells were asked about, by session, as this ledger has it."""
+        """Return the hosts about which the agents in cells asked, by session, as this ledger has them."""
         return await self._ledger.read(hosts_on_record)
 
     async def agreed(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
-        """Record that what was consented to is what counts now under this name."""
+        """Record that this consent is now in force under this name."""
         await self._append(ConsentAgreed(kind=kind.value, name=name, digest=digest, approval=approval_id))
 
     async def ended(self, kind: ConsentKind, name: str, reason: str) -> None:
-        """Record that what was consented to under this name counts no more, and why."""
+        """Record that the consent under this name is no longer in force, and why."""
         await self._append(ConsentEnded(kind=kind.value, name=name, reason=reason))
 
     async def grant_revoked(self, grant_id: str) -> None:
-        """Record that a grant lets nothing through any more; from here on no use of it is counted."""
+        """Record that a grant lets no run through any longer; no further use of it is counted."""
 
         def write(tx: Transaction) -> None:
             tx.revoke_grant(grant_id)
@@ -560,7 +560,7 @@ class Audit(Questions):
         await self._ledger.commit(write)
 
     async def grant_used(self, ids: Collection[str]) -> dict[str, int]:
-        """How often each of these grants was used."""
+        """Return how often each of these grants was used."""
         return await self._ledger.read(lambda snapshot: {name: snapshot.grant_used(name) for name in ids})
 
     # Who was refused
@@ -573,9 +573,9 @@ class Audit(Questions):
         surface: str,
         key_id: str | None = None,
     ) -> None:
-        """Record that somebody's decision was refused, and why. After REFUSALS_A_MINUTE of them the rest are counted.
+        """Record that an attempt to decide was refused, and why. After REFUSALS_A_MINUTE of them the rest are counted.
 
-        Each surface for itself: more can reach the page than the operator's socket.
+        Counts each surface separately: more callers can reach the page than the operator's socket.
         """
         now_us = self._ledger.now_us()
         told: list[Event] = [_counted_refusal(tally) for tally in self._refused.over(now_us)]
@@ -591,7 +591,7 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def caller_refused(self, scope: str, route: str, session: str) -> None:
-        """Record that somebody asked for a route their socket does not serve: once a minute for each, with a count."""
+        """Record that a caller requested a route that its socket does not serve: once a minute for each, with a count."""
         now_us = self._ledger.now_us()
         key = (scope, bounded(route, MAX_NAME_CHARACTERS))
         told: list[Event] = [_counted_caller(tally) for tally in self._callers.over(now_us)]
@@ -610,7 +610,7 @@ class Audit(Questions):
         await self._append_all(told)
 
     async def tell_refused(self, *, rest: bool = False) -> None:
-        """Record the counts of minutes that are over; with `rest` all that is counted. Call it each minute, and at the end."""
+        """Record the counts of minutes that are over; with `rest`, all counts. Call it each minute, and at the end."""
         now_us = self._ledger.now_us()
         decisions = self._refused.rest() if rest else self._refused.over(now_us)
         callers = self._callers.rest() if rest else self._callers.over(now_us)
@@ -623,7 +623,7 @@ class Audit(Questions):
         await self._append_all(told)
 
     def _take_tunnels(self, now_us: int | None) -> list[Tally[tuple[str, str, str]]]:
-        """What was counted in minutes that are over, or without a time all; sessions without a minute are forgotten."""
+        """Take the counts of minutes that are over, or all if now_us is None; forget sessions without a count."""
         taken = [one.rest() if now_us is None else one.over(now_us) for one in self._tunnels.values()]
         self._tunnels = {session: one for session, one in self._tunnels.items() if not one.is_idle}
         return [tally for tallies in taken for tally in tallies]
@@ -642,10 +642,10 @@ class Audit(Questions):
     # The daemon and what is installed
 
     async def recover(self) -> list[str]:
-        """Close what the last daemon left open; returns the runs whose outcome is unknown. Call before anything runs.
+        """Close the runs that the last daemon left open; return those whose outcome is unknown. Call before anything runs.
 
-        Begun → unknown. Pending, and approved by a person → as it is, until it expires. Admitted by the rules but not
-        begun → cancelled: nothing happened, and whoever asked is gone.
+        Started → unknown. Pending, and approved by a person → unchanged, until it expires. Admitted by the rules but not
+        started → cancelled: nothing happened, and the caller is gone.
         """
 
         def write(tx: Transaction) -> list[str]:
@@ -661,17 +661,17 @@ class Audit(Questions):
         return await self._ledger.commit(write)
 
     async def note(self, event: Notice) -> int:
-        """Record something that changes no run or approval; returns the row's number."""
+        """Record an event that changes no run or approval; return the row's number."""
         return await self._append(event)
 
     def note_end(self, event: Notice) -> None:
-        """The same for the end of what was noted as begun, on which nothing depends: on disk with whatever is recorded
-        next, after 20 ms at most.
+        """Record the end of an activity whose start was noted, if nothing depends on it: on disk with the next record, after
+        20 ms at most.
         """
         self._later(event)
 
     async def is_noted(self, event: Notice, since: float) -> bool:
-        """Whether an event that says just this was written since then (s since the epoch), among the newest of its kind."""
+        """Return whether an event with these facts is among the newest of its kind since that time (s since the epoch)."""
         facts = facts_of(event)
         wanted = EventFilter(type=str(facts["type"]), since_us=int(since * 1_000_000), limit=MAX_ROWS)
         rows = await self._ledger.read(lambda look: look.events(wanted))
@@ -682,7 +682,7 @@ class Audit(Questions):
         await self.note(DaemonStarted(version=version, home=str(self._ledger.path.parent), layers=list(layers)))
 
     async def daemon_stopped(self, version: str) -> None:
-        """Record that it stopped as it should, with what was counted and not yet told."""
+        """Record that the daemon stopped normally, with the counts that were not told yet."""
         await self.tell_refused(rest=True)
         await self.note(DaemonStopped(version=version))
 
@@ -710,10 +710,10 @@ def _claim(tx: Transaction, invocation: Invocation, run_id: str) -> None:
 
 
 def _check_repeated(tx: Transaction, plan: Plan, digest: str, invocation: Invocation) -> None:
-    """Return unless this would do a second time what may have been done. Repeated; AileronError for an `again` that is of no use.
+    """Raise Repeated if this could take effect twice; raise AileronError if `again` names no run that it can repeat.
 
-    Whoever asked: the effect is in the world, and an agent that was cut off asks again from a new session. What is declared to do
-    no harm when it is repeated is repeated.
+    The caller does not matter: the effect is in the world, and an agent that was cut off asks again from a new session.
+    A plan of only idempotent steps may be repeated.
     """
     if all(step.idempotent for step in plan.steps) and invocation.again is None:
         return
@@ -827,7 +827,7 @@ def _key_of(invocation: Invocation) -> str | None:
 
 
 def _digest_of(invocation: Invocation) -> str:
-    """What must be the same for a key to be used again: what is asked for, not who asks."""
+    """Return the digest that must match for an idempotency key to be used again: of the request, not of the caller."""
     asked = {"action": invocation.action, "args": invocation.args, "binding": invocation.binding}
     try:
         return sha256_digest(canonical_json(asked))

@@ -1,11 +1,11 @@
-"""How a run moves and ends, as parts of transactions: its state, its outcome and its event, together.
+"""Steps by which a run moves and ends, as parts of transactions: its state, its outcome and its event, together.
 
-Runs in the writer's thread of the daemon, inside the verbs of log.py and questions.py. What others wrote is bounded here, and
-stored as it came.
+Runs in the writer's thread of the daemon, inside the verbs of log.py and questions.py. Text of others is shortened to its bound
+here, and otherwise stored as it came.
 
 Rules
-- A run moves by the table and by compare-and-set: the loser of a race is told what is so.
-- An outcome can always be recorded: what has no JSON form, or is too large, is recorded as that failure instead.
+- A run moves by the table and by compare-and-set: the loser of a race gets an error with the current state.
+- An outcome can always be recorded: an outcome that has no JSON form, or is too large, is recorded as that failure instead.
 
 Not here: the verbs (log.py, questions.py), which transitions are legal (runs/states.py).
 """
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 MAX_NAME_CHARACTERS: Final = 200
-"""A name somebody made up: an action that is not there, a connector's event. Action names have at most 64."""
+"""Characters of a made-up name: of an action that does not exist, or a connector's event. Action names have at most 64."""
 MAX_DESTINATION_CHARACTERS: Final = 300
-"""Where a refused request wanted to go: a host name has at most 253, and a port six."""
+"""Characters of a refused request's destination: a host name has at most 253, and a port six."""
 MAX_MESSAGE_CHARACTERS: Final = MAX_MESSAGE
-"""A failure message, which has no more, or a person's reason."""
+"""Characters of a person's reason, or of a failure message, which has no more."""
 MAX_DETAILS_BYTES: Final = 16 << 10
-"""A failure's details or the fields of a connector's event, 16 KiB as JSON: facts, not documents."""
+"""16 KiB, as JSON, of a failure's details or the fields of a connector's event: facts, not documents."""
 MAX_OUTCOME_BYTES: Final = 16 << 20
-"""A stored outcome, 16 MiB as JSON: beyond what an agent can read, and one commit still takes a fraction of a second."""
+"""16 MiB of a stored outcome, as JSON: more than an agent can read, and a commit still takes a fraction of a second."""
 
 _PENDING = RunStatus.PENDING_APPROVAL
 _APPROVED = RunStatus.APPROVED
@@ -68,11 +68,11 @@ MOVES: Final[dict[str, tuple[frozenset[RunStatus], frozenset[RunStatus]]]] = {
     "expire": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.EXPIRED})),
     "cancel": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.CANCELLED})),
 }
-"""From which states each move of a run leads where. `start` is also every later step of a running run."""
+"""Moves of a run: the states each starts from, and the states it leads to. `start` is also each later step of a running run."""
 
 
 def move(tx: Transaction, how: str, run_id: str, new: RunStatus, **changes: Any) -> RunRow:
-    """Compare and set a run's status by the table. AileronError as `Transaction.move_run`."""
+    """Compare and set a run's status by the table. Raises AileronError as `Transaction.move_run` does."""
     expected, reached = MOVES[how]
     assert new in reached
     return tx.move_run(run_id, expected, new, **changes)
@@ -87,7 +87,7 @@ def end(
     stored: bytes,
     ms: int | None,
 ) -> None:
-    """A run is over with this outcome, `ms` after it began."""
+    """End a run with this outcome, `ms` after it began."""
     row = move(tx, how, run_id, status, outcome=stored)
     ended = RunFinished(
         run=run_id,
@@ -106,12 +106,12 @@ def end(
 
 
 def end_unstarted(tx: Transaction, how: str, run_id: str, status: RunStatus, failure: Failure) -> None:
-    """A run is over that never began."""
+    """End a run that never began."""
     end(tx, how, run_id, status, failure, storable(Failed(run_id=run_id, failure=failure))[1], None)
 
 
 def lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int | None) -> None:
-    """A run was cut short: nobody knows what came of it."""
+    """End an interrupted run: its effect is unknown."""
     row = move(tx, "lose", run_id, RunStatus.UNKNOWN, outcome=stored)
     lost = RunUnknown(
         run=run_id,
@@ -126,7 +126,7 @@ def lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int 
 
 
 def mark_interrupted(tx: Transaction, run_id: str, why: str) -> None:
-    """The same, in the words of why."""
+    """End an interrupted run as unknown, for the reason why."""
     failure = Failure(
         failure_class=FailureClass.OUTCOME_UNKNOWN,
         message=f"{why}: it may have taken effect; check before you request it again",
@@ -136,13 +136,13 @@ def mark_interrupted(tx: Transaction, run_id: str, why: str) -> None:
 
 
 def new_id(prefix: str, now_us: int) -> str:
-    """`run-20261121T035800-…`: sorts by time, and 80 random bits, so that knowing one does not give another."""
+    """Return an id such as `run-20261121T035800-…`: it sorts by time, and its 80 random bits keep ids unguessable."""
     moment = datetime.datetime.fromtimestamp(now_us // 1_000_000, datetime.UTC)
     return f"{prefix}-{moment:%Y%m%dT%H%M%S}-{os.urandom(10).hex()}"
 
 
 def storable(outcome: Outcome) -> tuple[Outcome, bytes]:
-    """An outcome that can be stored, and its bytes: the one given, or one that says why that one cannot be."""
+    """Return an outcome that can be stored, and its bytes: the given outcome, or a failure that says why it cannot be stored."""
     outcome = _with_bounded_message(outcome)
     try:
         stored = msgspec.json.encode(outcome)
@@ -164,7 +164,7 @@ def _with_bounded_message(outcome: Outcome) -> Outcome:
 
 
 def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: dict[str, Any]) -> Failed:
-    """A failure keeps its class and loses its details; a result becomes a failure of its own."""
+    """Keep a failure's class and drop its details; turn a result into a failure."""
     if isinstance(outcome, Failed):
         failure = msgspec.structs.replace(outcome.failure, details={"omitted": bounded(problem, MAX_NAME_CHARACTERS)})
     else:
@@ -178,13 +178,13 @@ def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, detai
 
 
 def recordable(details: dict[str, Any]) -> dict[str, Any]:
-    """These details, or why they cannot be part of a record."""
+    """Return these details, or the reason why they cannot be part of a record."""
     problem = unfit(details)
     return details if problem is None else {"omitted": problem}
 
 
 def unfit(fields: dict[str, Any]) -> str | None:
-    """Why these cannot be part of a record."""
+    """Return the reason why fields cannot be part of a record, or None."""
     try:
         size = len(canonical_json(fields))
     except ValueError as error:
@@ -193,5 +193,5 @@ def unfit(fields: dict[str, Any]) -> str | None:
 
 
 def bounded(text: str, characters: int) -> str:
-    """At most so many characters, and none that UTF-8 cannot say (lone surrogates)."""
+    """Return at most `characters` of text; lone surrogates, which UTF-8 cannot encode, are replaced."""
     return text[:characters].encode("utf-8", "replace").decode("utf-8")

@@ -1,7 +1,7 @@
-"""Which passkeys decide, as the record has it: what came after the newest approver, less what was revoked.
+"""Passkeys that decide, as the record has them: all enrolled since the newest approver, minus those that were revoked.
 
-Runs in the daemon, before a decision of a passkey is written down: a passkey that is not on record yet would sign before its own
-enrolment, and no one could verify it. Reads; it believes the ledger where that closes, and the vault says the rest.
+Runs in the daemon, before a decision by a passkey is recorded: a passkey that is not on record yet would sign before its own
+enrollment, and nobody could verify it. Only reads. It believes the ledger if that denies; the vault decides the rest.
 
 Source: docs/reference/audit-events.md. Not here: whether the approver's key enrolled it (signatures.py, and the vault's seal).
 """
@@ -18,18 +18,18 @@ __all__ = ["PasskeysOnRecord", "passkeys_on_record"]
 
 
 class PasskeysOnRecord(NamedTuple):
-    """What the ledger tells since the approver was named last."""
+    """The passkeys in the ledger since its newest approver."""
 
     in_force: Mapping[str, str]
-    """The passkeys that decide, by id, with the approval of each."""
+    """Passkeys that decide: id to the approval of its enrollment."""
     enrolments: frozenset[str]
-    """The approvals with which any of them, those that were revoked too, was enrolled."""
+    """Approvals that enrolled any of them, including the revoked."""
 
 
 def passkeys_on_record(look: Snapshot | Transaction) -> PasskeysOnRecord:
-    """Those that the approver's key which decides now has enrolled: another in its place ends them all.
+    """Return the passkeys enrolled by the current approver's key. A new approver ends all earlier ones.
 
-    AileronError(hash_mismatch) where a row is not as it was written.
+    AileronError(hash_mismatch) if a row is not as it was written.
     """
     named = look.newest(ApproverSet)
     since = 0 if named is None else named.seq

@@ -1,14 +1,14 @@
-"""Reading the record: events by filter, and everything about one run, as JSON-ready values for any surface.
+"""Reads of the record: events by filter, and everything about one run, as JSON-ready values for any surface.
 
-Runs in the daemon. Reads only, from a view of one moment. What it returns holds hostile text as it came: each surface makes
+Runs in the daemon. Only reads, from a view of one moment. Its results contain hostile text as it came: each surface makes
 hidden characters visible itself.
 
 Rules
 - Times are RFC 3339 in UTC, to the microsecond; `at_us`, `expires_at_us`, `until_us` and `since_us` of a record appear as `at`,
   `expires_at`, `until` and `since`.
-- What a preview showed is not here: only its digest was ever stored.
-- A filter that is not understood is an error with the known ones named, never an answer without it.
-- A page ends early where records are large (MAX_PAGE_BYTES): who wants all asks on until a page is empty.
+- The contents of a preview are not here: only its digest was ever stored.
+- A filter that is not known is an error that names the known ones, never an answer without it.
+- A page ends early if records are large (MAX_PAGE_BYTES): to get all, ask until a page is empty.
 
 >>> wanted = event_filter({"class": "network_error", "since": "2h"}, now_us=7_200_000_001)
 >>> wanted.failure_class, wanted.since_us, wanted.limit
@@ -69,24 +69,24 @@ __all__ = [
 ]
 
 MAX_SHOWN: Final = 16_000
-"""Events that are shown of one run, of 48 MiB at most: steps bound what a connector may write, an action may have many steps."""
+"""Events shown of one run, of 48 MiB at most: each step is bounded in what a connector can write, but there can be many steps."""
 MAX_SHOWN_BYTES: Final = 48 << 20
 _MAX_PLAN_BYTES: Final = 64 << 10
-"""Of a plan, or a consent, that is read for a row of a list: it has up to 1,000, and is read with every piece of news."""
+"""64 KiB of a plan or a consent, read for a row of a list: a list has up to 1,000, and is read with every change."""
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _ENDS: Final = ("approval.decided", "approval.expired", "approval.cancelled")
-"""How a question ends, for whoever decides."""
+"""Events that end a question, as people who decide see it."""
 _OPEN: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 _TIMES: Final = ("expires_at_us", "until_us", "since_us")
 
 Rows: TypeAlias = Callable[[Sequence[tuple[ApprovalEntry, bytes | None, bool]]], list[ApprovalEntry]]
-"""Some questions, each with its stored plan or subject, None where that is too long, and whether a person edited it: the same
-with what a list says of them."""
+"""A function that completes questions for a list. Takes each with its stored plan or subject (None if that is too long), and
+whether a person edited it; returns the entries with what a list says of them."""
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A page of the events that match a filter in text (`event_filter`), newest first unless asked otherwise.
+    """Return a page of the events that match a filter in text (`event_filter`), newest first by default.
 
     In the form `facts`, for people and programs; in the form `record` as they are chained: `seq`, `record` (text), `previous`
     and `hash` (hex digits).
@@ -100,9 +100,9 @@ async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, An
 
 
 async def run_with_events(ledger: Ledger, audit_id: str) -> RecordOfRun:
-    """One run or refused request, its oldest event first.
+    """Return one run or refused request, its oldest event first.
 
-    AileronError(not_found) for an id that nothing was recorded under.
+    AileronError(not_found) if nothing is recorded under the id.
     """
     run, (rows, is_cut) = await ledger.read(lambda snapshot: (snapshot.run(audit_id), _all_of(snapshot, audit_id)))
     if not rows:
@@ -116,9 +116,9 @@ async def run_with_events(ledger: Ledger, audit_id: str) -> RecordOfRun:
 
 
 async def run_state(ledger: Ledger, run_id: str, session: str | None) -> RunState:
-    """Where a run is.
+    """Return the current state of a run.
 
-    With a `session`, AileronError(not_found) for what is not its own; None sees all.
+    With a `session`, AileronError(not_found) for the runs of others; None sees all.
     """
 
     def look(snapshot: Snapshot) -> RunState:
@@ -131,7 +131,7 @@ async def run_state(ledger: Ledger, run_id: str, session: str | None) -> RunStat
 
 
 async def approval_result(ledger: Ledger, approval_id: str, session: str | None) -> RunState:
-    """What became of a question: as `run_state` of the run that waits for it, or its own status where none does."""
+    """Return the result of a question: the `run_state` of the run that waits for it, or its own status if no run waits."""
 
     def look(snapshot: Snapshot) -> RunState:
         row = snapshot.approval(approval_id)
@@ -152,7 +152,7 @@ async def approval_result(ledger: Ledger, approval_id: str, session: str | None)
 
 
 async def open_approvals(ledger: Ledger, rows_of: Rows | None = None) -> list[ApprovalEntry]:
-    """The questions that wait for a person or for their decision to be used, the first to expire first."""
+    """Return the questions that wait for a person, or whose decision was not used yet; the first to expire first."""
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
         return _listed(snapshot, snapshot.open_approvals(), rows_of)
@@ -161,7 +161,7 @@ async def open_approvals(ledger: Ledger, rows_of: Rows | None = None) -> list[Ap
 
 
 async def waiting_approval(ledger: Ledger, approval_id: str, rows_of: Rows) -> ApprovalEntry | None:
-    """One question, while it waits for a person; None: it is decided, over, or there is none."""
+    """Return one question while it waits for a person; None if it is decided, over or does not exist."""
 
     def look(snapshot: Snapshot) -> ApprovalEntry | None:
         row = snapshot.approval(approval_id)
@@ -173,7 +173,7 @@ async def waiting_approval(ledger: Ledger, approval_id: str, rows_of: Rows) -> A
 
 
 async def recent_approvals(ledger: Ledger, limit: int, rows_of: Rows) -> list[ApprovalEntry]:
-    """The questions that were decided, taken back or ran out of time last, at most `limit`, the newest first."""
+    """Return the questions that were decided, withdrawn or expired last, at most `limit`, the newest first."""
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
         events = [row for kind in _ENDS for row in snapshot.events(EventFilter(type=kind, limit=limit))]
@@ -186,9 +186,9 @@ async def recent_approvals(ledger: Ledger, limit: int, rows_of: Rows) -> list[Ap
 
 
 async def approval(ledger: Ledger, approval_id: str) -> Question:
-    """One question with what it is about, exactly that of its digest, and `head`, the newest row there is.
+    """Return one question with its subject, exactly that of its digest, and `head`, the newest row there is.
 
-    The plan of a run is the decided one, or that it was asked with; `asked_digest` names the latter where they differ.
+    The plan of a run is the decided one, or that it was asked with; `asked_digest` names the latter if they differ.
     AileronError: not_found, hash_mismatch.
     """
     midnight_us = _midnight_us(ledger.now_us())
@@ -209,18 +209,18 @@ async def approval(ledger: Ledger, approval_id: str) -> Question:
 
 
 def _midnight_us(now_us: int) -> int:
-    """When the day began where the person is: on this machine."""
+    """Return when today began in this machine's time zone, in µs: the person's day."""
     now = datetime.datetime.fromtimestamp(now_us / 1_000_000).astimezone()
     return int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1_000_000)
 
 
 def outcome_of(row: RunRow) -> Outcome | None:
-    """What came of a run; None while it is not over."""
+    """Return the outcome of a run; None while it is not over."""
     return None if row.outcome is None else msgspec.json.decode(row.outcome, type=Outcome)
 
 
 def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
-    """A filter from text, as it comes in a query string or from options.
+    """Return a filter from text, as it comes in a query string or from options.
 
     Names: run, session, type, action, connector, class; since, until (RFC 3339, or how long before `now_us`: 90s, 15m, 2h,
     7d, 1w); after, before (row numbers); limit (1 to MAX_ROWS); order (newest, oldest); form (facts, record; not a condition,
@@ -258,7 +258,7 @@ def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
 
 
 def _said(text: str | None) -> str | UnsetType:
-    """As an answer has what may be absent."""
+    """Return text, or UNSET, which leaves an answer's field out, for None."""
     return UNSET if text is None else text
 
 
@@ -279,7 +279,7 @@ def _state(snapshot: Snapshot, run: RunRow, approval: ApprovalRow | None) -> Run
 
 
 def _with_said(snapshot: Snapshot, approval: ApprovalRow, state: RunState) -> RunState:
-    """With what whoever asked must know of the person's side: their question, what they changed, until when it is held."""
+    """Add what the asker must know of the person's side: their question, their changes, until when the run is held."""
     if approval.state is ApprovalState.PENDING:
         rounds = snapshot.conversation(approval.id)
         is_asked = rounds and rounds[-1].answer is None
@@ -319,12 +319,12 @@ def _about_run(snapshot: Snapshot, row: ApprovalRow, question: Question) -> Ques
 
 
 def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any]:
-    """What has this digest, as JSON values: it was this that was shown, whatever plans look like now."""
+    """Return the subject with this digest, as JSON values: this was shown, whatever plans look like now."""
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
 
 def _listed(snapshot: Snapshot, rows: list[ApprovalRow], rows_of: Rows | None) -> list[ApprovalEntry]:
-    """Questions, with what a list says of them, where somebody can say that."""
+    """Return questions as list entries, completed by `rows_of` if it is given."""
     entries = [_entry(snapshot, row) for row in rows]
     if rows_of is None:
         return entries
@@ -352,7 +352,7 @@ def _asked_back(snapshot: Snapshot, row: ApprovalRow) -> Literal["waiting", "ans
 
 
 class _Grouped(msgspec.Struct):
-    """Of a stored consent, what it is agreed to together with."""
+    """The group of a stored consent: a person approves all of a group together."""
 
     group: str | None = None
 
@@ -366,13 +366,13 @@ def _group(snapshot: Snapshot, row: ApprovalRow) -> str | UnsetType:
 
 
 class _OfSession(msgspec.Struct):
-    """Of a stored consent, the session that it is for."""
+    """The session that a stored consent is for."""
 
     session: str | None = None
 
 
 def _host_session(snapshot: Snapshot, row: ApprovalRow) -> str | None:
-    """Whose agent asks for a host: a consent that no command of the person asked for."""
+    """Return the session whose agent asks for a host: the one kind of consent that no command of the person requests."""
     stored = snapshot.subject(row.id, _MAX_PLAN_BYTES) if row.kind == ConsentKind.HOST else None
     try:
         return None if stored is None else msgspec.json.decode(stored, type=_OfSession).session
@@ -408,13 +408,13 @@ def _entry(snapshot: Snapshot, row: ApprovalRow) -> ApprovalEntry:
 
 
 def _asker(snapshot: Snapshot, session: str | None) -> tuple[str | None, str | None]:
-    """Which agent a session is of, and where it works; nothing for `local`, which is of nobody in particular."""
+    """Return a session's agent and its folder; None for both for `local`, which belongs to no agent."""
     rows = [] if session is None else snapshot.events(EventFilter(type="session.started", session=session, limit=1))
     return (rows[0].facts.get("agent"), rows[0].facts.get("folder")) if rows else (None, None)
 
 
 def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
-    """The events of one run, and whether there are more than are shown."""
+    """Return the events of one run, and whether there are more than are shown."""
     rows: list[EventRow] = []
     size = 0
     while len(rows) < MAX_SHOWN and size < MAX_SHOWN_BYTES:
@@ -443,7 +443,7 @@ def _chained(row: RecordRow) -> dict[str, Any]:
 
 
 def _is_never(wanted: EventFilter) -> bool:
-    """Events of this type have no such fact: nothing can be found, and a million rows need not be looked at to say so."""
+    """Return whether events of this type lack a fact that is asked for: nothing can match, so no rows need to be read."""
     if wanted.type is None:
         return False
     facts = {field.encode_name for field in msgspec.structs.fields(EVENT_TYPES[wanted.type])}

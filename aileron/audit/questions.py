@@ -1,16 +1,16 @@
-"""Questions to a person: gated runs and consents, what may be decided about them, and what was said before they were decided.
+"""Questions to a person: gated runs and consents, the digests that can be decided, and the conversation before the decision.
 
-Runs in the daemon; the half of the record's verbs that log.py takes over. Trusts its callers to have checked a signature before
+Runs in the daemon; the half of the record's verbs that log.py inherits. Trusts its callers to have checked a signature before
 they hand in a decision, and the ledger to let one of two racers win.
 
 Rules
-- A decision is about one of the candidates of its question: the digest it was asked with; for a run also that of each edit, and
-  of each of these with the preview that was shown. They are made while it waits, at most MAX_CANDIDATES, and never taken back.
-- What is decided is used once, until its time is over. `digest` of the row is then the candidate that was decided.
-- Once the ledger names an approver, nothing is decided without a signature of the key it names. What a signature is over is not
+- A decision is about a candidate of its question: the digest it was asked with; for a run also that of each edit, and of each of
+  these with the preview that was shown. They are added while it waits, at most MAX_CANDIDATES, and never removed.
+- A decision is used once, before it expires. `digest` of the row is then the candidate that was decided.
+- Once the ledger names an approver, every decision needs a signature by the key it names. The contents of a signature are not
   checked here: only the race between setting an approver and deciding is closed.
 - Runs and consents have room of their own among the open questions: neither keeps the other from being asked.
-- Of the runs each party may have its share waiting (model/shares.py). Which party a run is of is on record with its request, so a
+- Each party has a share of the runs that can wait (model/shares.py). The party of a run is on record with its request, so a
   daemon that starts again counts the same.
 - A preview is never here, only its digest.
 
@@ -89,28 +89,28 @@ __all__ = [
 ]
 
 MAX_OPEN_RUNS: Final = 800
-"""Runs that wait for a person; nobody answers a longer list, and an agent must not be able to make one."""
+"""Runs that can wait for a person; nobody answers a longer list, and an agent must not be able to make one."""
 MAX_OPEN_CONSENTS: Final = 200
-"""Consents that wait, beside the runs: what an agent asks for by running does not keep a person's own changes out."""
+"""Consents that can wait, beside the runs: an agent's runs must not keep a person's own changes out."""
 _PLACES: Final = Places(MAX_OPEN_RUNS)
 MAX_CANDIDATES: Final = 16
-"""Digests of one question that may be decided: some edits, each with a preview or two."""
+"""Digests of one question that can be decided: some edits, each with a preview or two."""
 _MAX_PREVIEWED: Final = 1000
-"""Previews of all questions that are looked through for the one that was decided about: the newest since it was asked."""
+"""Newest previews, of all questions since this one was asked, that are searched for the one that was decided about."""
 MAX_EDITS: Final = 7
-"""Edits of one question: anybody on the operator's socket can make one, and half of the candidates are left for previews."""
+"""Edits of one question: every caller on the operator's socket can make one, and half of the candidates are left for previews."""
 MAX_ROUNDS: Final = 8
-"""Questions that a person asks back about one: after so many they deny it, and say why."""
+"""Questions that a person can send to the agent about one run: after that they deny it, and say why."""
 MAX_SUBJECT_BYTES: Final = 2 << 20
-"""What a consent is about, 2 MiB as JSON: an action file has at most 256 KiB, and escapes can multiply it."""
+"""2 MiB of a consent's subject, as JSON: an action file has at most 256 KiB, and escapes can multiply it."""
 _DECIDE_SOME: Final = "questions are already waiting: decide some first, or let them expire (`aileron approval list`)"
 _USE_US: Final = 60 * 1_000_000
-"""From the end of a hold until the decision expires: a minute to begin what was held."""
+"""A minute from the end of a hold until the decision expires: time to begin the run."""
 _OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 
 class Settlement(NamedTuple):
-    """What became of an approval; `refusal` is what the caller is told, on record and therefore not raised inside."""
+    """The new state of an approval. `refusal` is for the caller; it is not raised inside, so that the state stays written."""
 
     row: ApprovalRow
     refusal: AileronError | None = None
@@ -123,15 +123,15 @@ class Questions:
         self._ledger = ledger
         self.watch = Watch()
         self._parties: dict[str, str] = {}
-        """Of the runs that wait for a person, as on record. The writer's thread alone looks at it."""
+        """Party of each run that waits for a person, as on record. Only the writer's thread uses it."""
 
     # Asking
 
     async def ask(self, name: str, subject: Subject, *, expires_at: float) -> tuple[ApprovalRow, bool]:
-        """Record that a person must consent to `subject`, which is called `name`, until `expires_at` (s since the epoch); the
-        question, and if it is new.
+        """Record that a person must consent to `subject`, which is called `name`, until `expires_at` (s since the epoch). Return
+        the question, and whether it is new.
 
-        One that is open about exactly this is returned in place of a second. AileronError(busy) when too many consents wait,
+        An open question about exactly this is returned in place of a second. AileronError(busy) if too many consents wait,
         (invalid_request) for a subject without a canonical form, or of more than MAX_SUBJECT_BYTES.
         """
         kind = subject_kind(subject)
@@ -166,9 +166,9 @@ class Questions:
         return row, is_new
 
     async def consent(self, approval_id: str) -> tuple[ApprovalRow, Subject]:
-        """A consent, and what it is about, which is what was shown: the digest is of what is stored, not of what is read from it.
+        """Return a consent and its subject as it was shown: the digest covers the stored bytes, not what is parsed from them.
 
-        AileronError: not_found, hash_mismatch. msgspec.ValidationError for what only another version could ask.
+        AileronError: not_found, hash_mismatch. msgspec.ValidationError for a subject that only another version could ask about.
         """
         row, subject = await self._ledger.read(lambda look: (look.approval(approval_id), look.subject(approval_id)))
         if row is None or subject is None or row.kind == ACTION_KIND:
@@ -176,8 +176,8 @@ class Questions:
         return row, msgspec.convert(subject_of(subject, row.digest, row.id), Subject)
 
     async def open_consents(self) -> list[tuple[ApprovalRow, Subject]]:
-        """The consents that wait, and those that were given and not carried out yet, with what they are about; the first to
-        expire first. One whose subject is not what was shown is left out, and what only another version could ask.
+        """Return the consents that wait, and those that were given but not carried out yet, with their subjects; the first to
+        expire first. Leaves out a subject that is not what was shown, or that only another version could ask about.
         """
 
         def look(snapshot: Snapshot) -> list[tuple[ApprovalRow, bytes | None]]:
@@ -193,12 +193,12 @@ class Questions:
         return found
 
     async def approved_consents(self) -> list[str]:
-        """The consents that a person gave and that were not carried out yet, the first to expire first."""
+        """Return the ids of consents that a person gave and that were not carried out yet, the first to expire first."""
         rows = await self._ledger.read(lambda look: look.open_approvals())
         return [row.id for row in rows if row.state is ApprovalState.APPROVED and row.kind != ACTION_KIND]
 
     async def waiting(self, kind: ConsentKind) -> frozenset[str]:
-        """The ids of the consents of this kind that wait for a person."""
+        """Return the ids of the consents of this kind that wait for a person."""
         now_us = self._ledger.now_us()
         rows = await self._ledger.read(lambda look: look.open_approvals())
         return frozenset(
@@ -208,7 +208,7 @@ class Questions:
         )
 
     async def state_of(self, approval_id: str) -> tuple[ApprovalState, str | None]:
-        """Where a question is, and the reason that came with its decision. AileronError(not_found)."""
+        """Return the state of a question, and the reason given with its decision. AileronError(not_found)."""
         row = await self._ledger.read(lambda look: look.approval(approval_id))
         if row is None:
             raise _no_approval(approval_id)
@@ -216,10 +216,10 @@ class Questions:
         return (ApprovalState.EXPIRED if is_late else row.state), row.reason
 
     async def frozen(self, approval_id: str, plan_digest: str | None = None) -> Frozen:
-        """What a run waits for: the plan that was decided, or that it was asked with, or an edit (`plan_digest`).
+        """Return the plan that a run waits with: the decided one, or the requested one, or an edit (`plan_digest`).
 
-        AileronError(not_found), or (hash_mismatch) if what is stored is not what the approval is bound to, or was made by a
-        version of aileron whose plans were others.
+        AileronError(not_found), or (hash_mismatch) if the stored plan is not the one that the approval is bound to, or was made
+        by a version of Aileron with another form of plans.
         """
 
         def look(snapshot: Snapshot) -> tuple[ApprovalRow, bytes | None, str, SeenEffects | None]:
@@ -244,7 +244,7 @@ class Questions:
         )
 
     async def party(self, approval_id: str) -> str:
-        """Whose share the run that waits for this counts against. AileronError(not_found)."""
+        """Return the party whose share the run that waits for this counts against. AileronError(not_found)."""
 
         def look(snapshot: Snapshot) -> str:
             row = _approval(snapshot, approval_id)
@@ -257,10 +257,10 @@ class Questions:
     # What may be decided
 
     async def add_edit(self, approval_id: str, plan: Plan) -> None:
-        """Record that a person may approve this plan, with other arguments, in place of the one that was asked for.
+        """Record that a person can approve this plan, with other arguments, in place of the requested one.
 
-        Nothing is written where that may be decided already. AileronError as `check_decidable`; busy beyond MAX_EDITS;
-        invalid_request where it is not about a run.
+        Writes nothing if that plan can already be decided. AileronError as `check_decidable`; busy beyond MAX_EDITS;
+        invalid_request if the question is not about a run.
         """
         stored, digest = freeze(plan)
 
@@ -286,9 +286,9 @@ class Questions:
         failure_class: FailureClass | None = None,
         effects: SeenEffects | None = None,
     ) -> str | None:
-        """Record that a preview of one of its plans was read under the audit id `run_id`; returns what may now be decided.
+        """Record that a preview of one of its plans was read under the audit id `run_id`; return the digest it adds.
 
-        Without a `preview_digest` it failed, with that class: that is recorded, and None returned. AileronError as
+        Without a `preview_digest` the preview failed, with that class: this is recorded, and None returned. AileronError as
         `check_decidable`; busy beyond MAX_CANDIDATES; invalid_request for a plan that is none of its candidates.
         """
         both = None if preview_digest is None else digest_with_preview(plan_digest, preview_digest)
@@ -318,7 +318,7 @@ class Questions:
         return both
 
     async def preview_failure(self, approval_id: str, plan_digest: str) -> FailureClass | None:
-        """Why the newest preview of this plan of the question failed; None where it showed something, or none was read.
+        """Return why the newest preview of this plan of the question failed; None if it succeeded, or none was read.
 
         AileronError(not_found).
         """
@@ -332,7 +332,7 @@ class Questions:
         return await self._ledger.read(look)
 
     async def check_decidable(self, approval_id: str) -> Question:
-        """A question that waits, with the digests a decision may be about: to check a decision before it is handed in.
+        """Return a question that waits, with the digests that a decision about it can name: for the check of a decision.
 
         Writes nothing. AileronError: not_found; approval_expired; already_decided with `details.status`.
         """
@@ -351,9 +351,9 @@ class Questions:
     # What is said before
 
     async def put_question(self, approval_id: str, text: str) -> None:
-        """Record what the person wants to know from whoever asked; their next poll tells them.
+        """Record the person's question to the agent, which gets it with its next poll.
 
-        AileronError as `check_decidable`; busy after MAX_ROUNDS; invalid_request where one waits already, nobody could answer,
+        AileronError as `check_decidable`; busy after MAX_ROUNDS; invalid_request if one already waits, no agent can answer,
         or it is empty or longer than MAX_MESSAGE_CHARACTERS.
         """
         text = _said("a question", text)
@@ -380,9 +380,9 @@ class Questions:
         await self._settle(write)
 
     async def put_answer(self, approval_id: str, text: str, session: str | None) -> None:
-        """Record what whoever asked answers; hostile text. The caller sees to it that `session` is the one that asked.
+        """Record the agent's answer; hostile text. The caller makes sure that `session` is the one that requested the run.
 
-        AileronError as `put_question`; invalid_request where no question waits.
+        AileronError as `put_question`; invalid_request if no question waits.
         """
         text = _said("an answer", text)
 
@@ -402,7 +402,7 @@ class Questions:
 
         await self._settle(write)
 
-    # Deciding, and what becomes of it
+    # Deciding, and what follows
 
     async def decide(
         self,
@@ -415,12 +415,12 @@ class Questions:
         signed: Signature | None = None,
         hold_s: float = 0.0,
     ) -> ApprovalRow:
-        """Record a person's decision about the bytes of `digest`, once; returns the approval as it now is.
+        """Record a person's decision about the bytes of `digest`, once; return the approval as it now is.
 
         `signed` is stored as it is: the caller has checked it against the candidates of `check_decidable`. With `hold_s` an
         approval can be used for a minute after that. AileronError: not_found; approval_expired; already_decided with
         `details.status`; invalid_request if `digest` is not what is asked about, or a signed `reason` cannot be kept in full;
-        unauthorized without a signature of the approver that the ledger names; hash_mismatch for a signed head that is no row
+        unauthorized without a signature of the approver that the ledger names; hash_mismatch if a signed head is not a row
         of this ledger.
         """
         kept = None if reason is None else bounded(reason, MAX_MESSAGE_CHARACTERS)
@@ -464,7 +464,7 @@ class Questions:
     async def redeem(self, approval_id: str, digest: str, now: float | None = None) -> None:
         """Use an approval for `digest`, once; its run is `running` when this returns. `now` in s since the epoch.
 
-        `digest` is that of what was decided; for a run also that of its plan, where a preview was decided with it.
+        `digest` is the decided one; for a run also that of its plan, if a preview was decided with it.
         AileronError: not_found, approval_denied, approval_expired, cancelled, hash_mismatch, already_decided (not decided
         yet, or used before).
         """
@@ -483,9 +483,9 @@ class Questions:
         await self._settle(write)
 
     async def give_up(self, approval_id: str, failure: Failure) -> Failed:
-        """Record that what was approved will not begin, and why; the decision is used up. Returns the outcome.
+        """Record that an approved run or change will not begin, and why; the decision is used up. Return the outcome.
 
-        AileronError as `redeem` says: there is nothing to give up unless a person approved it and it has not begun.
+        AileronError as `redeem`: only an approved question that was not used yet can be given up.
         """
 
         def write(tx: Transaction) -> Settlement:
@@ -501,7 +501,7 @@ class Questions:
         return Failed(run_id=row.run or row.id, failure=failure)
 
     async def cancel(self, approval_id: str, *, surface: str) -> ApprovalRow:
-        """Record that whoever asked took the question back; nothing will run. Returns the approval as it now is.
+        """Record that the question was withdrawn; nothing will run. Return the approval as it now is.
 
         AileronError: not_found, approval_expired, already_decided with `details.status`.
         """
@@ -521,17 +521,17 @@ class Questions:
         return await self._settle(write)
 
     async def expire_due(self) -> list[str]:
-        """Close every question whose time is over; returns the ids of the approvals."""
+        """Close every question that has expired; return the ids of the approvals."""
         expired = await self._ledger.commit(expire_due)
         for row in expired:
             self.watch.changed(row.run or row.id)
         return [row.id for row in expired]
 
     def _take_place(self, tx: Transaction, run_id: str, party: str) -> None:
-        """One more run of `party` waits for a person from now on. AileronError(busy) where it has no place.
+        """Reserve a place for one more waiting run of `party`. AileronError(busy) if it has none.
 
-        In the writer's thread. The request of a run is read once, and of one that this daemon recorded never: while its group is
-        written, it is not on disk yet.
+        In the writer's thread. The request of a run is read once, and that of a run which this daemon recorded never: while its
+        group is written, it is not on disk yet.
         """
         waiting = {run: self._parties.get(run) or _party_on_record(tx, run) for run in tx.open_runs()}
         held = Counter(waiting.values())
@@ -555,16 +555,16 @@ class Questions:
 
 
 def candidates_of(states: Transaction | Snapshot, row: ApprovalRow) -> tuple[CandidateRow, ...]:
-    """Every digest that a decision about this may name, that of the question itself first."""
+    """Return every digest that a decision about this can name, that of the question itself first."""
     asked = row.asked_digest
     first = CandidateRow(digest=asked, plan_digest=asked, preview=None, made_us=row.created_us)
     return (first, *states.candidates(row.id))
 
 
 def plan_digest_of(states: Transaction | Snapshot, row: ApprovalRow) -> str:
-    """The digest of the plan behind the row's digest, which may be that of a plan and its preview together.
+    """Return the digest of the plan behind the row's digest, which may be that of a plan and its preview together.
 
-    AileronError(hash_mismatch) where the row's digest is none of its candidates.
+    AileronError(hash_mismatch) if the row's digest is none of its candidates.
     """
     for candidate in candidates_of(states, row):
         if candidate.digest == row.digest:
@@ -586,7 +586,7 @@ def _approval(states: Transaction | Snapshot, approval_id: str) -> ApprovalRow:
 
 
 def insert_question(tx: Transaction, row: ApprovalRow, subject: bytes) -> None:
-    """Put a question that waits."""
+    """Insert a pending question and record it."""
     tx.insert_approval(row, subject)
     requested = ApprovalRequested(
         approval=row.id, kind=row.kind, digest=row.digest, expires_at_us=row.expires_us, name=row.name, run=row.run
@@ -607,7 +607,7 @@ def _check_room_for_consent(tx: Transaction) -> None:
 
 
 def _party_on_record(states: Transaction | Snapshot, run_id: str) -> str:
-    """Whose share a run counts against. What another version wrote without saying so is its session's, or the person's."""
+    """Return the party whose share a run counts against. Runs that do not say it are their session's, or the person's."""
     found = states.first_of(RunRequested, run_id)
     row = states.run(run_id)
     if row is None:
@@ -617,7 +617,7 @@ def _party_on_record(states: Transaction | Snapshot, run_id: str) -> str:
 
 
 def expire_due(tx: Transaction) -> list[ApprovalRow]:
-    """Close every question whose time is over."""
+    """Close every question that has expired; return their rows as they were."""
     due = tx.open_approvals(due_us=tx.now_us)
     for row in due:
         _expire(tx, row)
@@ -625,9 +625,9 @@ def expire_due(tx: Transaction) -> list[ApprovalRow]:
 
 
 def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
-    """Close an open approval whose time is over; returns what its user is told.
+    """Close an open approval that has expired; return the error for its user.
 
-    Returned, not raised: an error raised in a transaction undoes it, and the expiry is to stay.
+    Returned, not raised: an error raised in a transaction undoes it, and the expiry must stay.
     """
     tx.move_approval(row.id, _OPEN_STATES, ApprovalState.EXPIRED)
     was: Literal["pending_approval", "approved"] = (
@@ -641,7 +641,7 @@ def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
 
 
 def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronError | None]:
-    """A question that nobody decided, or the error that its time was over, on record now. AileronError otherwise."""
+    """Return a question that waits, or the error that it has expired, now on record. AileronError otherwise."""
     row = _approval(tx, approval_id)
     if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
         return row, _expire(tx, row)
@@ -653,9 +653,9 @@ def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronErr
 
 
 def _usable(tx: Transaction, approval_id: str, now_us: int) -> tuple[ApprovalRow, AileronError | None]:
-    """An approval that a person approved and nobody used, or the error that its time was over, on record now.
+    """Return an approval that a person approved and that was not used, or the error that it has expired, now on record.
 
-    AileronError for every other state, but for `pending` and `redeemed`, of which `_use` tells.
+    AileronError for every other state, except `pending` and `redeemed`, which `_use` refuses.
     """
     row = _approval(tx, approval_id)
     match row.state:
@@ -678,7 +678,7 @@ def _use(tx: Transaction, row: ApprovalRow) -> None:
 def _add_candidate(
     tx: Transaction, row: ApprovalRow, digest: str, plan_digest: str, preview: str | None, subject: bytes | None
 ) -> bool:
-    """One more digest that may be decided; False where it may be already."""
+    """Add a digest that can be decided; return False if it already can be."""
     known = candidates_of(tx, row)
     if any(candidate.digest == digest for candidate in known):
         return False
@@ -694,13 +694,15 @@ def _add_candidate(
 
 
 def _held_until(tx: Transaction, row: ApprovalRow, hold_s: float) -> int:
-    """When an approval expires that is held first: not before there was time to use it."""
+    """Return when an approval that is held first expires, in µs: not before there was time to use it."""
     return max(row.expires_us, tx.now_us + int(hold_s * 1_000_000) + _USE_US) if hold_s > 0 else row.expires_us
 
 
 def _check_signer(tx: Transaction, signed: Signature | None) -> None:
-    """The approver, or a passkey, may have been set or changed between the caller's look and now, and a passkey that is not on
-    record yet would sign before its own enrolment; and a head is a row of this ledger.
+    """Check that signed is by the approver or by a passkey on record, and that its head is a row of this ledger.
+
+    Either may have been set or changed since the caller looked, and a passkey that is not on record yet would sign before its
+    own enrollment.
     """
     known = tx.newest(ApproverSet)
     is_theirs = signed is not None and (
@@ -750,11 +752,11 @@ def _decided(row: ApprovalRow, decision: Literal["approve", "deny"], moved_us: i
 
 
 def _asked_at(row: ApprovalRow) -> float:
-    """When it was asked, and never after the decision was signed: the row can be edited while no daemon runs, that cannot."""
+    """Return when it was asked, at the latest when the decision was signed: the row can be edited while no daemon runs."""
     asked_at = row.created_us / 1_000_000
     try:
         return asked_at if row.signed_at is None else min(asked_at, parse_moment(row.signed_at))
-    except ValueError:  # not as it was signed, which is found out where the signature is checked
+    except ValueError:  # an altered time, which the check of the signature finds
         return asked_at
 
 
@@ -797,7 +799,7 @@ def _denied(row: ApprovalRow) -> Failure:
 
 
 def cancelled(name: str) -> Failure:
-    """What is told of something that was taken back."""
+    """Return the failure of a run or question that was withdrawn."""
     return Failure(
         failure_class=FailureClass.CANCELLED,
         message=f"{name} was cancelled before anything ran",
@@ -826,7 +828,7 @@ def _shown(text: str) -> str:
 
 
 def _maybe_effects(snapshot: Snapshot, row: ApprovalRow) -> SeenEffects | None:
-    """Of the preview that the approval is about."""
+    """Return the effects that the decided preview showed, or None."""
     if row.preview is None:
         return None
     since = EventFilter(since_us=row.created_us, limit=_MAX_PREVIEWED)

@@ -1,6 +1,6 @@
-"""How often something is told that a hostile caller may do as often as they like: the first ones each, then a count.
+"""Limits on how often the record tells of what a hostile caller can repeat at will: the first few one by one, then a count.
 
-Pure; holds counts in memory, bounded. What was counted and not yet told is lost with a killed daemon; that it began was told.
+Pure; holds counts in memory, bounded. Counts that were not told yet are lost if the daemon is killed; the first ones were told.
 
 Source: docs/reference/audit-events.md. Not here: what is told (log.py).
 
@@ -18,22 +18,22 @@ from typing import Final, Generic, TypeVar
 __all__ = ["WINDOW_US", "Tally", "Throttle"]
 
 WINDOW_US: Final = 60 * 1_000_000
-"""A minute: what a person who follows the record sees soon enough."""
+"""A minute: soon enough for a person who follows the record."""
 MAX_GROUPS: Final = 64
-"""Counted apart at once. There are fewer routes; what else is asked for is made up, and is counted together."""
+"""Groups that are counted separately at once. There are fewer routes; requests for others are made up, and share one count."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True)
 class Tally(Generic[K]):
-    """What was not told one by one: how many of these, the first of them when."""
+    """A count of events that were not told one by one: how many, and when the first of them came."""
 
     key: K
     count: int
     since_us: int
     note: str
-    """What was noted of the last of them."""
+    """Note of the last of them."""
 
 
 @dataclasses.dataclass
@@ -44,9 +44,9 @@ class _Window(Generic[K]):
 
 
 class Throttle(Generic[K]):
-    """At most `rows` a minute for each group, and at its end one for each key of what came beside them.
+    """A limit of `rows` events a minute for each group; then one tally for each key of the rest, when the minute is over.
 
-    Whoever uses it bounds the keys of a group.
+    The caller bounds the keys of a group.
     """
 
     def __init__(self, rows: int) -> None:
@@ -54,7 +54,7 @@ class Throttle(Generic[K]):
         self._windows: dict[Hashable, _Window[K]] = {}
 
     def admits(self, group: Hashable, key: K, now_us: int, note: str = "") -> bool:
-        """Whether this one is told now; else it is counted. Take what is `over` first."""
+        """Return whether to tell this one now; otherwise count it. Take what is `over` first."""
         window = self._windows.get(group)
         if window is None:
             if len(self._windows) >= MAX_GROUPS:
@@ -66,21 +66,21 @@ class Throttle(Generic[K]):
         return self._count(window, key, now_us, note)
 
     def over(self, now_us: int) -> list[Tally[K]]:
-        """What was counted in windows that are over, to be told now. A clock that was set back ends them too."""
+        """Take the counts of windows that are over, to be told now. A clock that was set back ends windows too."""
         return self._take([group for group, window in self._windows.items() if _is_over(window, now_us)])
 
     def rest(self) -> list[Tally[K]]:
-        """Everything that was counted and not yet told."""
+        """Take every count that was not told yet."""
         return self._take(list(self._windows))
 
     @property
     def is_idle(self) -> bool:
-        """Whether it holds nothing: no minute has begun."""
+        """True while nothing is held: no minute has begun."""
         return not self._windows
 
     def _count(self, window: _Window[K], key: K, now_us: int, note: str) -> bool:
         if len(window.counted) >= MAX_GROUPS and key not in window.counted:
-            key = next(reversed(window.counted))  # made up, all of them: the count is right, the words are one's
+            key = next(reversed(window.counted))  # all of them are made up: the count is right, under the last key
         count, since_us, _ = window.counted.get(key, (0, now_us, ""))
         window.counted[key] = (count + 1, since_us, note)
         return False

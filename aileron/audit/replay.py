@@ -1,17 +1,18 @@
-"""What the states must be, told by the events alone: runs, approvals and what belongs to them, keys, uses of grants, row for row.
+"""A replay of the events, which gives the states that must be stored: runs, approvals, keys, uses of grants, row for row.
 
-Pure. For verify.py, which goes through the chain and compares: states lie beside it, and decide what runs next. It holds what is
-open, and no history: what is over is given back at once, to be compared and forgotten.
+Pure. For verify.py, which goes through the chain and compares: states lie beside the chain, and decide what runs next. It holds
+what is open, and no history: a run or approval that is over is returned at once, to be compared and forgotten.
 
 Rules
-- Only events that are known to change a state change one here; a newer kind of event is passed over.
-- An event that is not as its type says is followed all the same, by what is there: what comes of that is compared like the rest,
+- Only events that are known to change a state change one here; a newer kind of event is ignored.
+- An event that does not fit its type is followed nevertheless, with the values it has: the result is compared like the rest,
   and a fact may therefore be of any type, whatever is declared.
-- The chain is trusted, its words are not: what no daemon would have written in that order is `OutOfOrderError`. A run begins
-  only where it was let through, or approved and that used; a decision is about what was asked or shown; uses count up.
+- The chain is trusted, its contents are not: events in an order that no daemon writes raise `OutOfOrderError`. A run begins
+  only if the gate let it through, or it was approved and the approval used; a decision is about what was asked or shown;
+  uses count up.
 
 Source: docs/reference/audit-events.md; the verbs of log.py, each of which writes its events and states in one transaction.
-Not here: outcomes and frozen plans, of which the events have digests (verify.py), signatures (signatures.py).
+Not here: outcomes and frozen plans, whose digests the events have (verify.py), signatures (signatures.py).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ __all__ = ["Moving", "OutOfOrderError", "Replay", "ToldApproval", "ToldCandidate
 
 
 class OutOfOrderError(Exception):
-    """An event about something that never began, or that began twice."""
+    """An event is about something that never began, or that began twice."""
 
 
 Moving = (
@@ -72,7 +73,7 @@ Moving = (
 
 
 class ToldRun(msgspec.Struct, kw_only=True):
-    """A run as the events tell it: the columns of its row, but for the outcome."""
+    """A run as the events tell it: the columns of its row, except the outcome."""
 
     id: str
     action: str
@@ -87,7 +88,7 @@ class ToldRun(msgspec.Struct, kw_only=True):
 
 
 class ToldCandidate(msgspec.Struct, kw_only=True):
-    """One more digest that could be decided, as the events tell it."""
+    """Another digest that could be decided, as the events tell it."""
 
     digest: str
     plan_digest: str
@@ -96,7 +97,7 @@ class ToldCandidate(msgspec.Struct, kw_only=True):
 
 
 class ToldRound(msgspec.Struct, kw_only=True):
-    """One question asked back, as the events tell it."""
+    """A question to the agent, and its answer, as the events tell them."""
 
     number: int
     question: str
@@ -111,7 +112,7 @@ class ToldGrant(msgspec.Struct, kw_only=True):
 
 
 class ToldApproval(msgspec.Struct, kw_only=True):
-    """An approval as the events tell it: the columns of its row, but for its subject, and what belongs to it."""
+    """An approval as the events tell it: the columns of its row, except its subject, and what belongs to it."""
 
     id: str
     kind: str
@@ -135,30 +136,30 @@ class ToldApproval(msgspec.Struct, kw_only=True):
     conversation: list[ToldRound] = []
 
     def candidate(self, digest: str) -> ToldCandidate | None:
-        """What could be decided under this digest while it waits, the question itself among it."""
+        """Return the candidate with this digest, the question itself included; None if there is none."""
         if digest == self.digest:
             return ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=self.created_us)
         return next((one for one in self.candidates if one.digest == digest), None)
 
 
 class Replay:
-    """Give it every event in order; ask it in the end for what must still be open."""
+    """The states so far: give it every event in order, and read at the end which must still be open."""
 
     def __init__(self) -> None:
         self.runs: Final[dict[str, ToldRun]] = {}
-        """Those that are not over."""
+        """Runs that are not over."""
         self.approvals: Final[dict[str, ToldApproval]] = {}
-        """Those that are not over."""
+        """Approvals that are not over."""
         self.claims: Final[dict[str, tuple[int, str]]] = {}
-        """Keys that are kept, by the run that has each: when it was taken, and the digest of its row."""
+        """Idempotency keys that are kept, by their run: when each was taken, and the digest of its row."""
         self.grants: Final[dict[str, ToldGrant]] = {}
-        """All that were used or revoked: each was signed for by a person, so they are few."""
+        """Grants that were used or revoked: a person signed each, so they are few."""
         self._by_age: Final[list[tuple[int, str]]] = []
         self.counts: Final = dict.fromkeys(("runs", "approvals", "candidates", "conversation"), 0)
-        """How many rows there are of each."""
+        """Number of rows in each table."""
 
     def follow(self, told: Recorded[Moving]) -> list[ToldRun | ToldApproval]:
-        """Take the next event; returns what is over with it, as its row must be for good."""
+        """Take the next event; return the runs and approvals that it ended, as their rows must stay."""
         at_us = told.at_us
         match told.event:
             case RunRequested() as event:
@@ -215,7 +216,7 @@ class Replay:
             self._claim(run_id, at_us, event.claim)
 
     def _claim(self, run_id: str, at_us: int, digest: str) -> None:
-        """Whoever takes a key forgets those that are kept no longer: the ledger does it in the same transaction."""
+        """Take a key, and forget those that are no longer kept: the ledger does both in the same transaction."""
         while self._by_age and self._by_age[0][0] <= at_us - IDEMPOTENCY_KEPT_US:
             del self.claims[heapq.heappop(self._by_age)[1]]
         self.claims[run_id] = (at_us, digest)
@@ -242,7 +243,7 @@ class Replay:
         if (run.status, run.changed_us, run.approval) != (RunStatus.APPROVED, run.created_us, None):
             raise OutOfOrderError(f"{run.id} is running, but a question about it is asked")
         run.status, run.changed_us, run.approval = RunStatus.PENDING_APPROVAL, at_us, approval_id
-        if event.name is None:  # as rows were written before questions had names: the ledger gave them this one
+        if event.name is None:  # rows from before questions had names: the ledger gave them this name
             self.approvals[approval_id].name = run.action
 
     def _edit(self, event: ApprovalEdited, at_us: int) -> None:
@@ -290,7 +291,7 @@ class Replay:
         if digest != approval.digest:
             approval.asked, approval.digest = approval.digest, digest
         approval.preview = candidate.preview
-        if event.kind != approval.kind:  # by which it is judged whose signature counts
+        if event.kind != approval.kind:  # the kind decides which signatures count
             raise OutOfOrderError(f"{approval.id} has a decision about another kind")
         for name in _SIGNED:
             setattr(approval, name, getattr(event, name))
@@ -383,7 +384,7 @@ _SIGNED: Final = ("key_id", "signed_at", "signature", "head", "head_signature")
 
 
 def _check_move(run: ToldRun, status: RunStatus) -> None:
-    """As the table has it, which the ledger's verbs follow."""
+    """Raise OutOfOrderError if no move of the table, which the ledger's verbs follow, leads from run's status to status."""
     if not isinstance(status, str) or not any(
         run.status in expected and status in reached for expected, reached in MOVES.values()
     ):

@@ -1,13 +1,13 @@
-"""Whether an open vault is older than the record, or another's: somebody put a copy back, or one of their own, which the seal
-alone cannot tell.
+"""A check of whether an open vault is older than the record, or somebody else's: the seal alone cannot tell a copy that was
+put back.
 
-Runs in the daemon when the vault is opened. Trusts neither file alone: the vault is sealed and can be exchanged for one of
-before, the ledger is current and can be edited. Both put back together, to the same moment, are not found out here
+Runs in the daemon when the vault is opened. Trusts neither file alone: the vault is sealed but can be exchanged for an
+older one, the ledger is current but can be edited. If both are put back together, to the same moment, this does not find it
 (docs/explanation/consent.md).
 
 Rules
-- What the vault says and the record does not know yet is newer: the vault is written first, and a daemon may end in between.
-- What the record knows, and knows to have been followed by something else, is older.
+- An entry of the vault that the record does not know yet is newer: the vault is written first, and a daemon may end in between.
+- An entry that the record knows, and knows to have been followed by another, is older.
 - A key that the record does not know is newer only if the key that it names last has signed that this one takes its place.
 
 Source: docs/reference/consents.md, docs/reference/audit-events.md. Not here: used decisions and grants, which are compared one by
@@ -32,7 +32,7 @@ _PAGE: Final = 500
 
 
 async def rolled_back(ledger: Ledger, consents: Consents) -> str | None:
-    """What shows that these consents are of before; None: nothing does. Reads a row for each agreement that was ever made."""
+    """Return a sentence that shows that these consents are old, or None. Reads a row for each consent that was ever given."""
     return await ledger.read(lambda snapshot: _older(snapshot, consents))
 
 
@@ -68,7 +68,7 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
 
 
 def _was_named_by(known: ApproverSet, consents: Consents) -> bool:
-    """Whether the key on record signed that these consents' key takes its place: the daemon ended before that was noted."""
+    """Return whether the key on record signed that these consents' key replaces it: the daemon ended before it recorded that."""
     named, statement = consents.appointed, consents.appointment()
     if named is None or statement is None or named.replaces != known.key_id or named.old_signature is None:
         return False

@@ -1,19 +1,19 @@
-"""Whose decisions the record holds: each signature, checked against the key that the chain named by then.
+"""Checks of the signed decisions in the record: each signature against the key that the chain named by then.
 
 Pure but for the arithmetic of Ed25519. For verify.py, which hands in every event in order. Trusts the chain's hashes, which are
-checked before, and none of its words: whoever can write the file can chain any words they like, but signs for nobody else.
+checked before, and no other content: whoever can write the file can chain any text, but cannot sign for another.
 
-1. `approver.set`: signed with the key it names, and, where a key decided before, with that one too
-2. `passkey.added`: the row holds what was agreed to, and the signature of the key that decides then, over its digest; one such
-   decision enrols one passkey, once. `passkey.removed` ends it, and another approver ends them all
-3. `approval.decided`: signed with the key that decides then, or by a passkey between its enrolment and its end, which says yes
-   only to what passkeys decide; over exactly what the row says; unsigned only before there was a key
-4. the head that was signed with it is a row of this chain, older than the decision: what came before it is as it was then
+1. `approver.set`: signed with the key it names, and, if a key decided before, with that one too
+2. `passkey.added`: the row holds the consent, and the signature over its digest by the key that decides then; one such
+   decision enrolls one passkey, once. `passkey.removed` ends it, and another approver ends them all
+3. `approval.decided`: signed with the key that decides then, or by a passkey between its enrollment and its end, which can
+   approve only the kinds that passkeys decide; over exactly what the row says; unsigned only before there was a key
+4. the head that was signed with it is a row of this chain, older than the decision: every row before it is as it was then
 
-What the caller still owes: that the key is the person's. In a ledger that never names one (it was begun anew, with a vault that
-has an approver) signatures cannot be checked; they are counted as that.
+Left to the caller: whether the key is the person's. In a ledger that never names one (it was started anew, with a vault that
+has an approver) signatures cannot be checked; they are counted as unchecked.
 
-Source: docs/reference/signed-decisions.md. Not here: the chain (verify.py), what follows from a decision (replay.py).
+Source: docs/reference/signed-decisions.md. Not here: the chain (verify.py), the states that follow from a decision (replay.py).
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ __all__ = ["Decisions", "ForeignHeadError", "Signatures", "Signed", "WrongSignat
 
 
 Signed = ApproverSet | PasskeyAdded | PasskeyRemoved | ApprovalDecided
-"""Events that somebody signed, or that end whose signature counts."""
+"""Events that carry a signature, or that end a passkey."""
 
 
 class WrongSignatureError(Exception):
-    """A row that nobody signed who could, and what of it."""
+    """A row lacks the signature that it needs; the message says why."""
 
 
 class ForeignHeadError(Exception):
-    """What was signed as the newest row is none of this chain's."""
+    """The row that was signed as the newest is not in this chain."""
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """How many decisions there are, by what stands behind them. `unchecked`: signed, and the ledger names no key."""
+    """Numbers of decisions by their signature. `unchecked`: signed, but the ledger names no key."""
 
     signed: int
     unsigned: int
@@ -63,28 +63,28 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signatures:
-    """Give it every event in order."""
+    """The signature check of one chain: give it every event in order."""
 
     def __init__(self, hash_of: Callable[[int], bytes | None]) -> None:
-        """`hash_of` gives the hash of a row that was checked already."""
+        """Start a check. `hash_of` returns the hash of a row that was already checked."""
         self._hash_of = hash_of
         self._public_key = b""
         self._passkeys: dict[str, PasskeyConsent] = {}
         self._enrolments: set[str] = set()
-        """With which approvals, so that none enrols twice."""
+        """Approvals that enrolled a passkey, so that none enrolls a second one."""
         self._signed = self._unsigned = self._unchecked = 0
         self.key_id: str | None = None
-        """Whose signature counts now."""
+        """Id of the key that decides now."""
         self.head: Head | None = None
-        """The newest row that was signed as a head."""
+        """Newest row that was signed as a head."""
 
     @property
     def decisions(self) -> Decisions:
-        """What was found so far."""
+        """Decisions counted so far."""
         return Decisions(signed=self._signed, unsigned=self._unsigned, unchecked=self._unchecked)
 
     def follow(self, told: Recorded[Signed]) -> None:
-        """Take the next event. WrongSignatureError, ForeignHeadError."""
+        """Take the next event. Raises WrongSignatureError or ForeignHeadError."""
         match told.event:
             case ApproverSet() as event:
                 self._appoint(_whole(event, told.problem))
@@ -120,7 +120,7 @@ class Signatures:
         self._passkeys, self._enrolments = {}, set()
 
     def _enrol(self, added: PasskeyAdded) -> None:
-        if self.key_id is None:  # nobody can be asked whose it is; its decisions are counted as that
+        if self.key_id is None:  # no key in this ledger could have signed it; its decisions are counted as unchecked
             return
         enrolment = DecisionStatement(
             approval_id=added.approval,
@@ -198,7 +198,7 @@ def _whole(event: E, problem: str | None) -> E:
 
 
 def _passkey_of(added: PasskeyAdded) -> PasskeyConsent:
-    """What was agreed to, which the signature covers. WrongSignatureError where it is not of the passkey that the row names."""
+    """Return the consent, which the signature covers. WrongSignatureError if it is about another passkey than the row names."""
     try:
         subject = msgspec.convert(added.subject, PasskeyConsent)
         named = id_of(subject)

@@ -1,8 +1,8 @@
-"""Which tools are suspended, and what was accepted of them last, as the record has it.
+"""Suspended tools, and the definitions accepted last, as the record has them.
 
-Runs in the daemon when it starts. There is no table of them: the events are the state, as with passkeys. Reads.
+Runs in the daemon when it starts. There is no table for them: the events are the state, as with passkeys. Only reads.
 
-Source: docs/reference/audit-events.md, docs/adr/0056-changed-tools.md. Not here: what counts as accepted where decisions are
+Source: docs/reference/audit-events.md, docs/adr/0056-changed-tools.md. Not here: which approvals count where decisions are
 signed (the vault's seal).
 """
 
@@ -17,11 +17,11 @@ from aileron.model.plan import ConnectorPin
 __all__ = ["ToolKey", "ToolState", "ToolsOnRecord", "after_resumed", "after_suspended", "tools_on_record"]
 
 ToolKey = tuple[str, str]
-"""The pin's hash, and the operation."""
+"""Hash of the pin, and the operation."""
 
 
 class ToolState(NamedTuple):
-    """What is known of one operation of one pin. `accepted`: the definition that a person accepted last; None: none."""
+    """The known state of one operation of one pin. `accepted`: the definition that a person accepted last; None: none yet."""
 
     pin: ConnectorPin
     op: str
@@ -30,19 +30,19 @@ class ToolState(NamedTuple):
 
     @property
     def key(self) -> ToolKey:
-        """What it is found by."""
+        """Key of this operation in `ToolsOnRecord.states`."""
         return self.pin.hash, self.op
 
 
 class ToolsOnRecord(NamedTuple):
-    """All that were ever suspended and are not removed; and the approvals by which a change was accepted once."""
+    """Every tool that was ever suspended and not removed, and the approvals that accepted a change, each of which counts once."""
 
     states: dict[ToolKey, ToolState]
     used: set[str]
 
 
 def tools_on_record(look: Snapshot | Transaction) -> ToolsOnRecord:
-    """What the events come to. AileronError(hash_mismatch) where a row is not as it was written."""
+    """Return the state that the events add up to. AileronError(hash_mismatch) if a row is not as it was written."""
     states: dict[ToolKey, ToolState] = {}
     used: set[str] = set()
     every: list[Recorded[ToolSuspended] | Recorded[ToolResumed]] = [
@@ -65,13 +65,13 @@ def tools_on_record(look: Snapshot | Transaction) -> ToolsOnRecord:
 
 
 def after_suspended(before: ToolState | None, event: ToolSuspended) -> ToolState:
-    """What is so after it."""
+    """Return the state of a tool after it was suspended."""
     pin = ConnectorPin(event.connector, event.version, event.hash)
     return ToolState(pin, event.op, event, None if before is None else before.accepted)
 
 
 def after_resumed(before: ToolState, event: ToolResumed) -> ToolState:
-    """What is so after it, unless the connector was removed."""
+    """Return the state of a tool after it was resumed, unless its connector was removed."""
     if event.reason != "accepted":
         return before._replace(suspended=None)
     if before.suspended is None or before.suspended.digest != event.digest:

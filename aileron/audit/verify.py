@@ -1,23 +1,23 @@
-"""Checking a ledger file alone: no daemon, no trust in what wrote it, reads only.
+"""The check of a ledger file on its own: without a daemon, without trust in what wrote it, and read-only.
 
-Runs in the daemon or in a command of its own, on any copy of the file. Trusts nothing in it. Stops at the first thing that is
-wrong, because after it every later hash is suspect. Holds what is open and no history: a million rows take no more memory.
+Runs in the daemon or in a command of its own, on any copy of the file. Trusts nothing in it. Stops at the first fault,
+because every hash after it is suspect. Holds what is open and no history: a million rows take no more memory.
 
 What is checked, in this order
 1  the file is a ledger of this schema, its pages are whole, its indexes match its tables, and nothing in it (a trigger, a
    view, a table that compares in another way) could change what is read or written
-2  the first row is the genesis row, and names the expected home where one is given
+2  the first row is the genesis row, and names the expected home if one is given
 3  each row: its number follows the one before (nothing taken out), the previous hash it names is that row's (nothing put
-   in or swapped), its hash is that of its record (nothing altered), and the columns searches use repeat the record
-4  each outcome and each frozen plan or other subject, which lie beside the chain, is the one its row's digest names
-5  each run, each approval with its candidates and what was said, each idempotency key and each use of a grant is exactly what
-   the events say (replay.py), and there is none beside these
-6  each decision is signed by whom the chain names by then, and so is each change of that key (signatures.py); the heads that
-   were signed with decisions are in the chain
-7  a head kept outside is in the chain
+3  each row: its number follows the one before (no row taken out), the previous hash it names is that row's (none put
+   in or swapped), its hash is that of its record (not altered), and the columns that searches use repeat the record
+4  each outcome and each frozen plan or other subject, which are stored beside the chain, is the one whose digest its row names
+5  each run, each approval with its candidates and conversation, each idempotency key and each use of a grant is exactly what
+   the events say (replay.py), and no others are stored
+6  each decision is signed by a key that the chain names by then, and so is each change of that key (signatures.py); the heads
+   that were signed with decisions are in the chain
 
-What the caller still owes: `cannot_prove` is part of the answer. Whoever can write the file can compute a whole new chain, or
-cut off its end; only a head shows that which was kept elsewhere, or signed by somebody whose key is known elsewhere.
+Left to the caller: `cannot_prove` is part of the answer. Whoever can write the file can compute a whole new chain, or
+cut off its end; only a head that was kept elsewhere, or signed with a key that is known elsewhere, shows that.
 
 Source: docs/reference/audit-events.md, docs/adr (audit chain).
 Not here: the format (ledger/chain.py), the file (ledger/sqlite.py).
@@ -56,7 +56,7 @@ __all__ = ["Decisions", "Finding", "Head", "Reason", "Report", "verify"]
 
 
 class Reason(enum.StrEnum):
-    """What is wrong, from a closed list."""
+    """Faults, a closed list."""
 
     FILE = "file"
     """The file is not a whole ledger: pages, indexes, or something that aileron never made."""
@@ -69,21 +69,21 @@ class Reason(enum.StrEnum):
     HASH = "hash"
     """A row's hash is not that of its record: the row was altered."""
     COLUMNS = "columns"
-    """What searches see of a row is not what its record says."""
+    """The columns that searches use do not match the row's record."""
     OUTCOME = "outcome"
     """The stored outcome of a run is not the one recorded, or is gone."""
     STATE = "state"
-    """What is stored as so now of a run, an approval, an idempotency key or a grant is not what the events say, or is gone."""
+    """The stored state of a run, an approval, an idempotency key or a grant is not what the events say, or is gone."""
     PLAN = "plan"
-    """The stored plan of an approval, or what else it is about, is not the one that was asked about, or is gone."""
+    """The stored plan, or other subject, of an approval is not the one that was asked about, or is gone."""
     SIGNATURE = "signature"
-    """A decision, or a change of who decides, is not signed by whom the chain names by then."""
+    """A decision, or a change of the approver's key, is not signed by a key that the chain names by then."""
     HEAD = "head"
     """A head that was kept outside, or signed with a decision, is not in the chain: it was cut, rolled back or rewritten."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The first thing that is wrong; `seq` is the row, where it is one."""
+    """The first fault; `seq` is the row, if it is about one."""
 
     reason: Reason
     seq: int | None
@@ -91,7 +91,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found. `rows` were checked and are good; `head` is the last of them, worth keeping outside.
+    """The result of a check. `rows` were checked and are good; `head` is the last of them, worth keeping elsewhere.
 
     `decisions` counts those in the good rows; `signed_head` is the newest head that was signed with one.
     """
@@ -106,11 +106,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Nothing was found. What that does not prove is in `cannot_prove`."""
+        """True if no fault was found. `cannot_prove` says what that does not prove."""
         return self.finding is None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, `whole` among them."""
+        """Return the report as JSON values, `whole` among them."""
         return {"whole": self.is_whole, **msgspec.to_builtins(self)}
 
 
@@ -132,8 +132,8 @@ _UNCHECKED: Final = "who signed {} decisions: this ledger names no key, because 
 def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | None = None) -> Report:
     """Check the ledger at `path`; with `known_head`, that it is in the chain; with `expected_home`, that genesis names it.
 
-    A running daemon may go on writing: what is checked is one moment. AileronError if there is no file, or it cannot be read
-    at all; everything that is wrong in it is a finding.
+    A running daemon may go on writing: the check sees one moment. AileronError if the file does not exist or cannot be
+    read at all; every fault in it is a finding.
     """
     report, is_stale = _verify_once(path, known_head, expected_home)
     if report.finding is not None and is_stale:
@@ -142,7 +142,7 @@ def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | 
 
 
 def _verify_once(path: Path, known_head: Head | None, expected_home: Path | None) -> tuple[Report, bool]:
-    """The report; and whether a daemon began to write meanwhile in a file that was read as if nobody did."""
+    """Return the report, and whether a daemon began to write during the check to a file that was read as if none did."""
     check = _Check(path, known_head, expected_home)
     finding: Finding | None = None
     is_stale = False
@@ -209,7 +209,7 @@ class _Check:
         self._check_states(stored)  # 5
 
     def _follow(self, stored: StoredLedger, told: Recorded[Moving]) -> None:
-        """What is over with this event is compared at once; nothing changes it later."""
+        """Take the next event, and compare at once what is over with it; nothing changes that later."""
         try:
             over = self._replay.follow(told)
         except OutOfOrderError as error:
@@ -218,7 +218,7 @@ class _Check:
             _check_state(stored, told.seq, ended)
 
     def _check_states(self, stored: StoredLedger) -> None:
-        """What is still open, and that there is nothing of which no event tells."""
+        """Check what is still open, and that nothing is stored that no event mentions."""
         replay = self._replay
         for run in replay.runs.values():
             _check_state(stored, None, run)
@@ -303,7 +303,7 @@ class _Check:
 
 
 def _facts_of(row: StoredRow) -> dict[str, Any]:
-    """The record as values. Its hash is good, so it is what was chained; whether it is a row of ours is checked here."""
+    """Return the record as values. Its hash is good, so it is what was chained; this checks that it is a row of ours."""
     try:
         facts = _RECORD.decode(row.record)
     except msgspec.DecodeError as error:
@@ -317,7 +317,7 @@ def _facts_of(row: StoredRow) -> dict[str, Any]:
 
 
 class _Clock:
-    """The list of rows made while the clock was behind, by which searches in time are bounded, against the rows."""
+    """A check of the list of rows made while the clock was behind, which bounds searches by time, against the rows."""
 
     def __init__(self, stored: StoredLedger) -> None:
         self._listed = stored.set_back()
@@ -352,7 +352,7 @@ def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldAppr
 
 
 def _check_belonging(stored: StoredLedger, seq: int | None, told: ToldApproval) -> None:
-    """What may be decided beside the question itself, and what was said about it."""
+    """Check the candidates that can be decided beside the question itself, and the conversation about it."""
     candidates = stored.candidates(told.id)
     subjects = [candidate.pop("subject") for candidate in candidates]
     for kind, there, expected in (
@@ -382,7 +382,7 @@ def _check_grants(stored: StoredLedger, replay: Replay) -> None:
 
 
 def _check_claims(stored: StoredLedger, told: dict[str, tuple[int, str]]) -> None:
-    """Every key that is kept, and no other. Records made before keys were in them say nothing of the key itself."""
+    """Check that every key is stored that must be, and no other. Records from before keys were in them do not name the key."""
     for claim in stored.claims():
         if (claim.run_session, claim.run_created_us) != (claim.session, claim.claimed_us):
             raise _FoundError(

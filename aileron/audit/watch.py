@@ -1,12 +1,12 @@
-"""Who waits for a change of a run, or of a consent, is woken by it: no polling of the disk, and no news of others.
+"""Wake-ups for callers that wait for a change of a run or a consent: no polling of the disk, no news of other runs.
 
-Runs in the daemon's event loop. It says that something changed, never what: whoever is woken reads the record again, so a
-missed or doubled wake-up can cost time and never the truth.
+Runs in the daemon's event loop. It says that something changed, never what changed: a caller that is woken reads the record
+again, so a missed or doubled wake-up can cost time and never the truth.
 
 Rules
-- Take the next change, then read, then wait for it: what changes in between is not missed.
-- Holds one entry for each run that somebody watches, and nothing for the others. A consent is watched by the id of its question,
-  as a run is by its own: no two of these are alike.
+- Take the next change, then read, then wait for it: then no change in between is missed.
+- Holds one entry for each watched run, and nothing for the others. A consent is watched by the id of its question, a run by its
+  own id: no two ids are alike.
 
 >>> async def until_over(watch, run_id, read):                                               # doctest: +SKIP
 ...     return await watch.follow(run_id, await read(), read, lambda state: state.is_final, 60)
@@ -28,28 +28,28 @@ T = TypeVar("T")
 
 
 class WatchedRun:
-    """One run, watched by one or more."""
+    """A run with at least one watcher."""
 
     def __init__(self) -> None:
         self.watchers = 0
         self.next_change = anyio.Event()
 
     def tell(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiting callers."""
         self.next_change.set()
         self.next_change = anyio.Event()
 
 
 class Watch:
-    """One for each daemon; the audit log tells it of every change."""
+    """The watchers of one daemon; the audit log reports every change to it."""
 
     def __init__(self) -> None:
         self._runs: dict[str, WatchedRun] = {}
         self.next_question = anyio.Event()
-        """Set when a person is asked something that nobody asked before."""
+        """Set when a person is asked a new question."""
 
     def changed(self, run_id: str | None) -> None:
-        """The state of a run, or of a consent, is another than before, durably."""
+        """Wake those who watch this run or consent, whose state has changed durably."""
         watched = self._runs.get(run_id) if run_id is not None else None
         if watched is not None:
             watched.tell()
@@ -69,7 +69,10 @@ class Watch:
     async def follow(
         self, run_id: str, seen: T, look: Callable[[], Awaitable[T]], is_over: Callable[[T], bool], wait_s: float
     ) -> T:
-        """What `look` finds once it is over, or what was seen last when `wait_s` is; `seen` is what is known before."""
+        """Call `look` after each change until its result is over; return that, or the last result after `wait_s` seconds.
+
+        `seen` is the result that the caller already has.
+        """
         with self.on(run_id) as watched, anyio.move_on_after(max(0.0, wait_s)):
             while not is_over(seen):
                 changed = watched.next_change
@@ -79,6 +82,6 @@ class Watch:
         return seen
 
     def asked(self) -> None:
-        """A person was asked something new."""
+        """Report that a person was asked a new question."""
         self.next_question.set()
         self.next_question = anyio.Event()
