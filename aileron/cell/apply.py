@@ -1,20 +1,21 @@
 """Changes that an overlay kept aside, put into the project or thrown away, all of them or some.
 
-    pending(kept)                          what is not decided yet
-    apply(kept, ["src"], force=False)      into the project; says what was refused and why
-    discard(kept, ["notes.txt"])           never to be applied
+    pending(kept)                          returns the changes that are not decided yet
+    apply(kept, ["src"], force=False)      puts them into the project; returns what was refused, and why
+    discard(kept, ["notes.txt"])           decides that they are never applied
 
-Runs in a command, outside, when the cell is closed and with its lock. Both sides are hostile: the upper folder is an agent's, and
-in the project somebody may put a link in the place of a folder at any moment.
+Runs in a command outside of the cell, when the cell is closed, and with its lock. Both sides are hostile: the upper folder is an
+agent's, and in the project a link can take the place of a folder at any moment.
 
 Rules
-- Every folder on the way is opened below its parent, and never by way of a symbolic link, nor is the project itself. A link is
+- Every folder on the way is opened below its parent. Neither it nor the project is opened through a symbolic link. A link is
   data: made, not followed.
-- A file is written beside its place and takes it at once: after a kill, the old or the new one is there, whole. What is like the
-  upper file is no difference, so doing it again goes on where it stopped.
-- What the person made, changed or removed in the project since the session began is not overwritten, unless `force` says so. A
-  new name is linked and never renamed into place, so that not even a file of this moment is lost.
-- A hole of a file stays one: three terabytes of nothing are written as nothing.
+- A file is written beside its place and takes it in one step: after a kill, either the old or the new one is there, complete. A
+  file that equals the upper one is no difference, so a second run goes on where the first one stopped.
+- What the person made, changed or removed in the project since the session began is not overwritten, unless `force` is set. A
+  new name is linked and never renamed into place (if the file system has second names), so that not even a file that was made
+  at this moment is lost.
+- A hole in a file stays a hole: three terabytes of it take no block.
 - Permissions and times are kept. Owners, set-user-ID, set-group-ID and sticky bits, attributes and second names are not. Sockets,
   pipes and devices are refused.
 
@@ -43,31 +44,34 @@ __all__ = ["Done", "apply", "discard", "has_aside", "pending"]
 _MAX_PENDING: Final = 1_000_000
 """Differences that are held in memory: about 500 MB."""
 _RECORDED_EVERY: Final = 256
-"""Changes until a first record of what was applied, then three times as many. What a kill leaves out is no difference."""
+"""Changes that are applied before they are first recorded. Each later record waits for twice the recorded number plus this.
+
+A change that is applied but not recorded, after a kill, does no harm: it is no longer a difference.
+"""
 _PIECE: Final = 1 << 20  # bytes that are copied at once
 _RENAMES_ONLY: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
-"""What link(2) fails with on a file system that has no second names."""
+"""Errors of link(2) on a file system that has no second names."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """What came of it."""
+    """The result of `apply` or `discard`."""
 
     applied: tuple[str, ...] = ()
     discarded: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
-    """Paths, with why."""
+    """Paths that were refused, each with the reason."""
     left: int = 0
-    """Changes that are still kept aside."""
+    """Number of changes that are still kept aside."""
 
 
 def has_aside(kept: Kept) -> bool:
-    """Whether an overlay's changes are still there."""
+    """Return whether an overlay's changes are still there."""
     return os.path.lexists(kept.upper)
 
 
 def pending(kept: Kept) -> list[Difference]:
-    """What is kept aside and was not decided. AileronError where there is too much of it, or none can be."""
+    """Return the changes kept aside and not decided. AileronError if they are too many or unreadable, or without overlay."""
     folder = _project_of(kept)
     if not has_aside(kept):
         return []
@@ -87,7 +91,7 @@ def pending(kept: Kept) -> list[Difference]:
 
 
 def _project_of(kept: Kept) -> str:
-    """The project of a session with an overlay. AileronError where it had none."""
+    """Return the project's path of a session with an overlay. AileronError if it had none."""
     facts = start_of(kept)
     if not facts["is_aside"]:
         message = f"session {kept.session} had no overlay: its changes are in the project already"
@@ -96,7 +100,7 @@ def _project_of(kept: Kept) -> str:
 
 
 def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done:
-    """Put what is pending into the project, all of it or what is at and below `paths`. AileronError where nothing can be."""
+    """Put pending changes into the project, all or those at and below `paths`. AileronError if none can be applied."""
     with kept.held():
         every = _pending_at(kept, paths)
         if not has_aside(kept):
@@ -113,7 +117,7 @@ def apply(kept: Kept, paths: Sequence[str] = (), *, force: bool = False) -> Done
 
 
 def discard(kept: Kept, paths: Sequence[str] = ()) -> Done:
-    """Never apply what is pending, all of it or what is at and below `paths`. AileronError where there is no such change."""
+    """Discard pending changes, all or those at and below `paths`. AileronError if there is no such change."""
     with kept.held():
         every = _pending_at(kept, paths)
         thrown = [one.path for one in every if not paths or _is_below(one.path, paths)]
@@ -140,7 +144,7 @@ def _temporary_of(kept: Kept) -> str:
 
 
 def _remove_leftovers(upper: int, project: int, temporary: str, depth: int) -> None:
-    """The files beside their places of a time that was killed: one at most, in a folder that both have."""
+    """Remove the temporary file that a killed `apply` left: at most one, in a folder that exists on both sides."""
     with contextlib.suppress(OSError):
         os.unlink(temporary, dir_fd=project)
     with os.scandir(upper) as entries:
@@ -151,7 +155,7 @@ def _remove_leftovers(upper: int, project: int, temporary: str, depth: int) -> N
 
 
 def _remove_decided(kept: Kept, left: int) -> None:
-    """Where nothing is left, what was kept aside goes, once what was applied is on the disk."""
+    """Remove what was kept aside if nothing is left to decide, after what was applied is on the disk."""
     if not left and has_aside(kept):
         os.sync()
         remove_aside(kept)
@@ -162,7 +166,7 @@ def _is_below(path: str, paths: Sequence[str]) -> bool:
 
 
 def _is_chosen(one: Difference, paths: Sequence[str]) -> bool:
-    """Also a folder that has to be made for one of the paths."""
+    """Return whether a change is at or below one of the paths, or is a new folder that one of them needs."""
     if not paths or _is_below(one.path, paths):
         return True
     return one.kind == "directory" and one.was != "directory" and any(path.startswith(one.path + "/") for path in paths)
@@ -175,11 +179,11 @@ def _record(kept: Kept, what: str, paths: Sequence[str]) -> None:
 
 
 class _RefusedError(Exception):
-    """Why one change is not applied."""
+    """The reason why a change is not applied."""
 
 
 class _Application:
-    """One time that changes are applied."""
+    """The state of one `apply`: the paths applied, the paths refused, and what the rest of the work needs."""
 
     def __init__(self, kept: Kept, *, force: bool) -> None:
         self.applied: list[str] = []
@@ -195,7 +199,7 @@ class _Application:
         self._folders: list[tuple[str, os.stat_result]] = []
 
     def all(self, chosen: Sequence[Difference]) -> None:
-        """Each in its order; then what folders get when nothing is put into them again."""
+        """Apply the changes in order; then set the times and permissions of new folders, when nothing more is put into them."""
         with opened(str(self._kept.upper)) as upper, opened_root(self._root) as project:
             for one in chosen:
                 try:
@@ -213,7 +217,7 @@ class _Application:
                     _set_folder(parent, name, status)
 
     def record(self) -> None:
-        """Write down what was applied."""
+        """Record the paths applied since the last record."""
         _record(self._kept, "applied", self.applied[self._recorded :])
         self._recorded = len(self.applied)
 
@@ -241,7 +245,7 @@ class _Application:
                 self._write(one, source, target, name, there)
 
     def _meanwhile(self, one: Difference, there: os.stat_result | None) -> str | None:
-        """What the person did to it since the start, if anything."""
+        """Return what the person did to the entry since the start, as a reason to refuse the change; None if nothing."""
         folder, _, name = one.path.rpartition("/")
         known = self._start.names.get(folder)
         was = None if known is None else known.names.get(name)
@@ -250,7 +254,7 @@ class _Application:
             return None if is_ours else "you removed it since the session began (--force makes it again)"
         kind = kind_of(there.st_mode)
         if kind == "directory" and one.kind == "directory":
-            return None  # what is in it is looked at by itself
+            return None  # its entries are changes of their own
         if was is None and (known is None or known.is_known):
             return "you made it since the session began (--force replaces it)"
         is_other = was is not None and was != kind
@@ -259,13 +263,13 @@ class _Application:
         return None
 
     def _make_room(self, one: Difference, target: int, name: str, there: os.stat_result) -> None:
-        """Remove what is of another kind: written down first, as a kill may come before the other is there."""
+        """Remove an entry of another kind. This is recorded first, as a kill can come before the new one is in its place."""
         self._replacing.add(one.path)
         _record(self._kept, "replacing", [one.path])
         _remove(target, name, there)
 
     def _folder(self, one: Difference, target: int, name: str, there: os.stat_result | None) -> None:
-        assert one.status is not None  # only what is removed has none
+        assert one.status is not None  # only a removed entry has none
         if there is None:
             os.mkdir(name, 0o700, dir_fd=target)
             self._folders.append((one.path, one.status))
@@ -276,7 +280,7 @@ class _Application:
                 os.fchmod(folder, stat.S_IMODE(one.status.st_mode) & 0o777)
 
     def _write(self, one: Difference, source: int, target: int, name: str, there: os.stat_result | None) -> None:
-        """The new file or link beside its place, and then in it."""
+        """Write the new file or link beside its place, then put it there."""
         try:
             if one.kind == "link":
                 os.symlink(os.readlink(name, dir_fd=source), self._temporary, dir_fd=target)
@@ -304,7 +308,7 @@ class _Application:
 
 @contextlib.contextmanager
 def _parent(root: int, path: str) -> Iterator[tuple[int, str]]:
-    """The folder that a path is in, opened part by part below `root`, and the last part."""
+    """Yield the folder that contains a path, opened part by part below `root`, and the path's last part."""
     *folders, name = path.split("/")
     descriptor = os.dup(root)
     try:
@@ -355,7 +359,7 @@ def _remove(folder: int, name: str, there: os.stat_result | None) -> None:
 
 
 def _copy(source: int, target: int, name: str, temporary: str, there: os.stat_result | None) -> None:
-    """The bytes, permissions and times of an upper file, as a new file of ours."""
+    """Copy an upper file's bytes, permissions and times to a new file at `temporary`."""
     reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source)
     with open(reading, "rb") as original:
         status = os.fstat(reading)
@@ -372,7 +376,7 @@ def _copy(source: int, target: int, name: str, temporary: str, there: os.stat_re
 
 
 def _copy_data(source: int, target: int, size: int) -> None:
-    """All that is no hole, lseek(2). A file system that knows none says that all of it is data."""
+    """Copy all data between the holes, lseek(2). A file system without holes reports the whole file as data."""
     at = 0
     while at < size:
         try:

@@ -1,19 +1,20 @@
-"""The command beside a running cell: bytes between the person and the agent, job control, the doors, and how it ended.
+"""The command beside a running cell: it passes bytes between person and agent, controls the job, serves the doors, sees the end.
 
-Runs outside of the cell, in the command that the person typed, and does nothing else meanwhile. What comes out of the cell is
-hostile: what goes to a terminal goes through the filter (terminal_filter.py), what goes to a pipe or a file does not.
+Runs outside of the cell, in the command that the person typed, which does nothing else meanwhile. What comes out of the cell is
+hostile: output to a terminal goes through the filter (terminal_filter.py), output to a pipe or a file does not.
 
 Rules
-- Keys are the cell's: Ctrl-C and Ctrl-Z are bytes, and its own terminal makes signals of them. Where standard input is no
-  terminal, SIGINT, SIGQUIT and SIGTSTP come to us, and are handed on.
-- SIGTERM and SIGHUP are handed on. The agent may want to put something away: the cell is closed after `patience_s`.
-- The agent stops: the terminal is put back, and we stop as the kernel would have stopped us, our whole job, so that the shell
-  knows. `fg` continues us, we continue the agent, and what it had turned on is turned on again.
-- Nobody is there to continue us (an orphaned group, as of a terminal's first program): the agent goes on at once.
+- Keys belong to the cell: Ctrl-C and Ctrl-Z arrive as bytes, and the cell's own terminal makes signals of them. If standard input
+  is no terminal, SIGINT, SIGQUIT and SIGTSTP come to us, and are handed on.
+- SIGTERM and SIGHUP are handed on. The agent may want to save something, so the cell is closed only after `patience_s`.
+- When the agent stops, the terminal is put back, and we stop as the kernel would have stopped us, our whole job, so that the
+  shell notices. `fg` continues us, we continue the agent, and what it had turned on is turned on again.
+- If nobody can continue us (an orphaned process group, such as that of a terminal's first program), the agent goes on at once.
 - A signal that was ignored when we began stays ignored (nohup(1)).
 - The terminal is put back however this ends.
-- What is left when the agent has ended is written, for as long as its reader takes, as by any program. A signal ends that. A raw
-  terminal, whose keys are no signals, has a time, and so has every reader once we were told to end. What is lost is said.
+- Output that is left when the agent has ended is written for as long as its reader takes, as by any program. A signal ends that.
+  There is a deadline for a raw terminal, whose keys are no signals, and for every reader once we were told to end. The ending
+  says what was lost.
 
 Source: credentials(7), setpgid(2), signal(7). Not here: the agent without a cell (aileron/launch/start.py), what a cell is.
 """
@@ -46,17 +47,17 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE_S", "Ending", "RunningCell", "attend"]
 
 PATIENCE_S: Final = 10.0
-"""After SIGTERM or SIGHUP: what `docker stop` gives."""
+"""Seconds that the agent has to end after SIGTERM or SIGHUP, as with `docker stop`."""
 _REST_S: Final = 5.0
-"""Time to read what the agent wrote at its end, besides the time in which its reader pauses."""
+"""Seconds to read what the agent wrote at its end, not counting the time in which its reader pauses."""
 _QUIET_S: Final = 0.5
-"""Without a byte to read, if a stream has no end although nothing is left that could write to it."""
+"""Seconds without a byte until a stream is given up that has no end, although nothing is left that could write to it."""
 _STALLED_S: Final = 5.0
-"""Time without a byte that a reader takes, where nobody could end the wait by a key, or somebody wants us to end."""
+"""Seconds in which a reader may take no byte, if no key can end the wait or we were told to end."""
 _SETTLE_S: Final = 0.2
-"""For what an agent that stops wrote before that: it has left the alternate screen, say."""
+"""Seconds to pass on what an agent wrote before it stopped: it may have left the alternate screen, for example."""
 _PIPE_BUF: Final = 4096
-"""What a pipe that is ready takes without blocking, pipe(7)."""
+"""Bytes that a ready pipe takes without blocking, pipe(7)."""
 _HANDED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP)
 _LAST: Final = (signal.SIGTERM, signal.SIGHUP)
 _ENDING: Final = (signal.SIGINT, signal.SIGQUIT, *_LAST)
@@ -64,7 +65,7 @@ _READABLE: Final = 1  # EPOLLIN
 
 
 class RunningCell(Protocol):
-    """What is used of a cell (aileron_sandbox.cell.door.Cell)."""
+    """The parts of a cell that are used here (aileron_sandbox.cell.door.Cell)."""
 
     listeners: Mapping[str, tuple[socket.socket, ...]]
     terminal: int | None
@@ -72,7 +73,7 @@ class RunningCell(Protocol):
 
     @property
     def control(self) -> int:
-        """Readable when there is an event."""
+        """Descriptor that is readable when there is an event."""
         ...
 
     def begin(self) -> None:
@@ -80,24 +81,24 @@ class RunningCell(Protocol):
         ...
 
     def event(self) -> Event | None:
-        """What has happened."""
+        """Return the next event, or None if there is none yet. Does not block."""
         ...
 
     def signal(self, number: int) -> None:
-        """To the agent's foreground job."""
+        """Send a signal to the agent's foreground job."""
         ...
 
     def connect(self, port: int) -> socket.socket:
-        """To the cell's own loopback."""
+        """Connect to a port on the cell's own loopback."""
         ...
 
     def close(self) -> None:
-        """Everything in it is killed."""
+        """Kill everything in the cell, and close it."""
         ...
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How the agent ended: by `code` or by `signal`. `why`, where it was not its own doing."""
+    """The agent's end, by `code` or by `signal`; with the reason in `why` if it was not its own doing."""
 
     code: int | None
     signal: int | None
@@ -105,7 +106,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """As shells count: 128 and the signal."""
+        """Exit code as shells count it: the code, or 128 plus the signal's number."""
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
@@ -119,8 +120,8 @@ def attend(
 ) -> Ending:
     """Begin the agent in a cell that was started with these streams, and stay until it has ended and the cell is closed.
 
-    Every listener of the cell needs a door of its name (ValueError). OSError: the agent's program could not be executed. Only
-    in the main thread, as signals are.
+    Raises ValueError if a listener of the cell has no door of its name, and OSError if the agent's program could not be
+    executed. Call it in the main thread: no other one can set handlers for signals.
     """
     by_name = {door.name: door for door in doors}
     if missing := sorted(set(cell.listeners) - set(by_name)):
@@ -139,7 +140,7 @@ def attend(
 
 
 class _Attendance:
-    """One agent, from its beginning to its end."""
+    """The command's work beside one agent, from the agent's beginning to its end."""
 
     def __init__(self, cell: RunningCell, streams: Streams, loop: Loop, patience_s: float) -> None:
         self._cell = cell
@@ -149,7 +150,7 @@ class _Attendance:
         self._is_closing = False
         self._undo = contextlib.ExitStack()
         self._shown: list[Pump] = []
-        """The pump that writes to the terminal, if there is one; `_piped` are all others for output."""
+        """The pump that writes to the terminal, if there is one; `_piped` has all other pumps for output."""
         self._piped: list[Pump] = []
         self._at_terminal = contextlib.ExitStack()
         self._undo.callback(self._at_terminal.close)
@@ -163,7 +164,7 @@ class _Attendance:
 
     @functools.cached_property
     def _filter(self) -> TerminalFilter:
-        """For what goes to a terminal. A launch without one need not wait until it is imported, 3 ms."""
+        """Filter for output to the terminal. Imported when first used: a launch without a terminal need not wait 3 ms for it."""
         from aileron.cell.terminal_filter import TerminalFilter
 
         return TerminalFilter(is_utf8=speaks_utf8(os.environ))
@@ -174,13 +175,13 @@ class _Attendance:
         return terminal
 
     def close(self) -> None:
-        """What is left of descriptors; they are let go of before."""
+        """Close the descriptors that are left; each end leaves the loop first."""
         self._undo.close()
 
     # Bytes
 
     def _connect_terminal(self, terminal: Terminal, theirs: int) -> None:
-        """Theirs is the master of the cell's: one end for both directions. A copy, so that the cell can be closed before."""
+        """Connect the terminal in both directions with a copy of `theirs`, the cell's master: the cell can be closed first."""
         os.set_blocking(theirs, False)
         master = self._end(os.dup(theirs))
         ours = End(self._loop, terminal.descriptor)
@@ -192,10 +193,10 @@ class _Attendance:
             Pump(self._loop, ours, master, lambda _: None)
 
     def _forget_output(self, why: PumpEnd) -> None:
-        """The terminal is gone, or the cell's is: what is written to either is lost, and whoever notices is told by signals."""
+        """Ignore that a terminal is gone: output to it is lost, and signals tell the programs that it concerns."""
 
     def _connect_pipe(self, number: int, theirs: int) -> None:
-        """The cell's end becomes ours alone, so that closing it is seen inside."""
+        """Connect standard stream `number` with the cell's pipe, whose end becomes ours alone so that the cell sees it close."""
         inside = self._end(_taken_over(theirs))
         outside = self._end_of_ours(number)
         if number == 0:
@@ -210,7 +211,7 @@ class _Attendance:
         return made
 
     def _end_of_ours(self, number: int) -> End:
-        """An end for 0, 1 or 2, whose open file others share: it must not become one that does not block."""
+        """Return an end for our 0, 1 or 2. Other processes share its open file, so that must stay a blocking one."""
         mode = os.fstat(number).st_mode
         if stat.S_ISSOCK(mode):
             made = End(self._loop, socket.socket(fileno=os.dup(number)))
@@ -219,7 +220,7 @@ class _Attendance:
             try:
                 again = os.open(f"/proc/self/fd/{number}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
                 made = End(self._loop, again)
-            except OSError:  # made by another user
+            except OSError:  # another user made the pipe
                 made = End(self._loop, os.dup(number), most=_PIPE_BUF)
         else:
             made = End(self._loop, os.dup(number), most=_PIPE_BUF if os.isatty(number) else None)
@@ -229,12 +230,12 @@ class _Attendance:
     # Until the end
 
     def run(self, relays: Relays) -> Ending:
-        """As `attend` says."""
+        """Begin the agent, and stay until it has ended and its cell is closed. Return how it ended."""
         with _Signals(self._loop) as signals:
             with self._raw_terminal():
                 ending = self._until_ended(signals)
                 self._loop.watch(self._cell.control, 0, lambda _: None)
-                relays.close()  # before the listeners are
+                relays.close()  # before the cell closes the listeners
                 self._cell.close()
                 ending = self._write_rest(self._shown, ending, signals)
                 self._at_terminal.close()
@@ -265,7 +266,7 @@ class _Attendance:
     def _signalled(self, number: int) -> None:
         if number == signal.SIGWINCH:
             self._resize()
-        elif number == signal.SIGCONT:  # somebody stopped us, and not the agent
+        elif number == signal.SIGCONT:  # we were stopped, and the agent was not
             if self._terminal is not None and self._terminal.is_ours:
                 self._terminal.make_raw()
                 self._resize()
@@ -295,7 +296,7 @@ class _Attendance:
                 raise OSError(number, os.strerror(number))
 
     def _stop(self, signals: _Signals) -> None:
-        """With the agent, until somebody continues us."""
+        """Stop with the agent until we are continued, then continue it."""
         self._settle()
         terminal = self._terminal
         if terminal is not None:
@@ -309,14 +310,14 @@ class _Attendance:
         self._cell.signal(signal.SIGCONT)
 
     def _settle(self) -> None:
-        """Write what there is now."""
+        """Pass on the output that is there now, for at most _SETTLE_S."""
         until = time.monotonic() + _SETTLE_S
         moved = -1
         while moved != (moved := self._moved()) and time.monotonic() < until:
             self._loop.turn(0.01)
 
     def _write_rest(self, outputs: list[Pump], ending: Ending, signals: _Signals) -> Ending:
-        """Write to the end of these streams, and return the ending, which is another if something was lost."""
+        """Write these streams to their end. Return the ending, changed if output was lost."""
         read_s, moved, moved_at = 0.0, self._moved(), time.monotonic()
         while not all(pump.is_over for pump in outputs):
             begun = time.monotonic()
@@ -335,7 +336,7 @@ class _Attendance:
         return ending
 
     def _maybe_lost(self, outputs: list[Pump], ending: Ending, signals: _Signals, quiet_s: float) -> Ending | None:
-        """The ending if a reader that pauses is not waited for any more; None while it is."""
+        """Return the ending if a reader that pauses is no longer waited for; None while it is."""
         for number in signals.taken():
             if number in _ENDING:
                 return Ending(None, number, f"{signal.Signals(number).name} before all of its output was read")
@@ -352,7 +353,7 @@ class _Attendance:
 
 
 def _taken_over(theirs: int) -> int:
-    """A pipe's end of the cell's, now ours alone; in its place stands one of the empty device, for the cell to close."""
+    """Take over the cell's end of a pipe, as ours alone. /dev/null takes its number, for the cell to close."""
     ours = os.dup(theirs)
     empty = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -363,11 +364,11 @@ def _taken_over(theirs: int) -> int:
 
 
 class _Signals:
-    """Signals to us, as something that the loop waits for, for as long as the block lasts."""
+    """The signals to this process, received in the loop while the block lasts."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._arrived: deque[int] = deque(maxlen=64)  # of those that come faster, the first are lost
+        self._arrived: deque[int] = deque(maxlen=64)  # if more arrive in one turn, the oldest are lost
         self._before: dict[int, signal.Handlers | None] = {}
         self._wake, self._woken = socket.socketpair()
 
@@ -398,14 +399,14 @@ class _Signals:
                 pass
 
     def taken(self) -> list[int]:
-        """Those that have arrived since."""
+        """Return the signals that have arrived since the last call."""
         taken = []
         while self._arrived:
             taken.append(self._arrived.popleft())
         return taken
 
     def stop_us(self, *, is_by_key: bool) -> None:
-        """Until we are continued; that is then nothing new. By the key, all of our job, as the kernel would; else only us."""
+        """Stop this process until it is continued, and drop that SIGCONT. By the key, stop our whole job as the kernel would."""
         if not is_by_key:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif signal.SIGTSTP in self._before:

@@ -1,21 +1,22 @@
-"""What an agent in a cell changed: the files that were made, changed and removed while it ran, also outside of version control.
+"""Changes while an agent ran in a cell: the files that were made, changed and removed, also outside of version control.
 
     starts = starts_of([Root("/home/you/project")], home.cells)               before the agent starts: only names are read
     watch = Watch.begin(starts, home.cells / session)
     changes = watch.finish()                                                  when its cell is closed
     for line in summary(changes): …                                           harmless text for standard error
-    look(Kept(home.cells / session))                                          in another command, also during the session
+    look(Kept(home.cells / session))                                          in another command, even during the session
 
 Runs in the command that starts the agent. Everything in the project is hostile: names, links, permissions, the size of the tree.
 
 Rules
-- Changed is what has a ctime of the start or later, which no program can set (utimensat(2) sets the two others). The start is
-  read from the file system's own clock. Rather one too many than one missed: a clock that was set back, and a file system that
-  counts in seconds, move the start to an earlier time.
-- Made is what has a name that was not there, removed is a name that is not there any more. A folder that another one took the
-  place of (its inode is another) is changed with everything in it.
-- Who changed it is not known. What a person changes meanwhile is listed too.
-- What was not read, at the start or at the end, is said. Lists are bounded, counts are not, and what executes is listed first.
+- An entry is *changed* if its ctime is the start or later. No program can set a ctime (utimensat(2) sets the two other times).
+  The start is read from the file system's own clock. A false change is better than a missed one: if the clock was set back, or
+  the file system counts in seconds, the start moves to an earlier time.
+- An entry is *made* if its name did not exist, and *removed* if its name no longer exists. A folder whose place another one took
+  (its inode is another) is changed with everything in it.
+- The list does not know who changed an entry: changes that a person makes meanwhile are listed too.
+- The list says what was not read, at the start or at the end. Lists are bounded, counts are not, and what executes is listed
+  first.
 
 Source: inode(7) on ctime, ADR 62. Not here: which files execute (executes.py), how folders are read (tree.py), overlays
 (overlay.py).
@@ -39,7 +40,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.timestamp import utc
 from aileron.model.visible import visible
 
-if TYPE_CHECKING:  # what is not needed before the agent has ended
+if TYPE_CHECKING:  # not needed before the agent has ended
     from aileron.cell.listing import Change, Changes
 
 __all__ = [
@@ -56,21 +57,21 @@ __all__ = [
 ]
 
 _SHOWN_EXECUTING: Final = 20
-"""Lines of the summary: with the rest it fits on a screen."""
+"""Lines of the summary for files that execute; with the other lines, it fits on a screen."""
 _SHOWN_OF_KIND: Final = 5
 
 
 def starts_of(roots: Iterable[Root], cells: Path) -> list[Start]:
-    """Which names there are, before the agent starts. AileronError where a root cannot be used.
+    """Read which names exist in the roots before the agent starts. AileronError if a root cannot be used.
 
-    What lies in the home, which `cells` is in (Home.cells), is none of the agent's: no cell shows it.
+    Aileron's home, which contains `cells` (Home.cells), is left out: no cell shows it.
     """
     apart = os.path.realpath(cells.parent)
     return [Start.of(msgspec.structs.replace(root, apart=(*root.apart, apart))) for root in roots]
 
 
 class Watch:
-    """What a cell changes, from before its agent starts until it is closed. Holds the cell's lock."""
+    """The watch over a cell's changes, from before its agent starts until it is closed. Holds the cell's lock."""
 
     def __init__(self, kept: Kept, lock: int) -> None:
         self._kept = kept
@@ -78,10 +79,10 @@ class Watch:
 
     @classmethod
     def begin(cls, starts: Sequence[Start], kept_in: Path) -> Watch:
-        """Keep which names there were (`starts_of`) in `kept_in`, the cell's folder in the home (Home.cells / session).
+        """Store the names that exist (`starts_of`) in `kept_in`, the cell's folder in the home (Home.cells / session).
 
         If `prepare_overlay` was called for that folder before, changes of the first root are read from its upper folder.
-        AileronError where the home cannot be used.
+        AileronError if the home cannot be used.
         """
         kept = Kept(kept_in)
         kept.make()
@@ -102,9 +103,9 @@ class Watch:
         return cls(kept, lock)
 
     def finish(self) -> Changes:
-        """What changed, now that nothing of the cell runs any more; kept for `look`. Once.
+        """Return what changed, and store it for `look`. Call it once, when nothing of the cell runs any longer.
 
-        What other sessions left is removed where it is beyond the bounds.
+        It also removes the records of other sessions that are beyond the bounds.
         """
         try:
             changes = _computed(self._kept, is_final=True)
@@ -113,11 +114,11 @@ class Watch:
                 self._remove_aside()
             return changes
         finally:
-            prune(self._kept.path.parent)  # while this one is held: a session of a month is not gone at its end
+            prune(self._kept.path.parent)  # with our lock held, so that a session of a month is not removed at its end
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of it without looking, where no agent was started. Idempotent."""
+        """Release the lock without comparing, if no agent was started, and remove an unused overlay. Idempotent."""
         if self._lock >= 0:
             if not _has_entries(self._kept.upper):
                 self._remove_aside()
@@ -125,11 +126,11 @@ class Watch:
             self._lock = -1
 
     def _remove_aside(self) -> None:
-        """An overlay in which nothing was changed is nothing to decide."""
+        """Remove an overlay in which nothing changed, as there is nothing to decide."""
         if os.path.lexists(self._kept.upper):
             from aileron.cell.overlay import remove_aside
 
-            with contextlib.suppress(OSError):  # then it is there to be discarded
+            with contextlib.suppress(OSError):  # then a person can still discard it
                 remove_aside(self._kept)
 
 
@@ -142,7 +143,7 @@ def _has_entries(folder: Path) -> bool:
 
 
 def start_of(kept: Kept) -> dict[str, Any]:
-    """The facts of a cell: session, folder, started, is_aside. AileronError where there are none."""
+    """Return the facts of a cell: session, folder, roots, started, is_aside. AileronError if there are none."""
     facts = kept.read("start.json")
     if not isinstance(facts, dict) or not isinstance(facts.get("folder"), str):
         raise AileronError(FailureClass.NOT_FOUND, f"no cell is on record for session {kept.session}")
@@ -150,7 +151,7 @@ def start_of(kept: Kept) -> dict[str, Any]:
 
 
 def earlier_roots(cells: Path) -> tuple[str, ...]:
-    """What agents in the cells on record could write, each place once. AileronError where a record cannot be understood."""
+    """Return each path that agents in the cells on record could write, once. AileronError if a record is damaged."""
     found: dict[str, None] = {}
     for kept in kept_cells(cells):
         facts = kept.read("start.json")
@@ -164,7 +165,7 @@ def earlier_roots(cells: Path) -> tuple[str, ...]:
 
 
 def look(kept: Kept) -> Changes:
-    """What a cell changed: as it was at its end, or as it is now while it is there, or if its command was killed."""
+    """Return what a cell changed: as found at its end, or as it is now if it still runs or its command was killed."""
     from aileron.cell.listing import Changes
 
     start_of(kept)
@@ -191,7 +192,7 @@ def _computed(kept: Kept, *, is_final: bool) -> Changes:
     listing = Listing()
     for number, start in enumerate(starts):
         if number == 0 and facts["is_aside"]:
-            from aileron.cell.overlay import list_aside  # what few sessions have
+            from aileron.cell.overlay import list_aside  # few sessions have an overlay
 
             list_aside(start, kept, listing)
         else:
@@ -216,7 +217,7 @@ def _computed(kept: Kept, *, is_final: bool) -> Changes:
 
 
 def summary(changes: Changes) -> list[str]:
-    """What is said at the end of a session: how much, and what of it executes something later. Harmless text, a line each."""
+    """Return the lines shown at a session's end: how much changed, and which files can run code later. Harmless text."""
     if not any(changes.counts.values()) and not changes.git_data:
         return ["no files changed in the cell", *_unknown(changes)]
     lines = [f"{_counted(changes)} in {', '.join(visible(root) for root in changes.roots)}"]
@@ -242,7 +243,7 @@ def _counted(changes: Changes) -> str:
 
 
 def git_objects(count: int) -> str:
-    """`12 git objects`: files that git keeps for itself, of which only the number is told."""
+    """Return the number of files that git keeps for itself, in words: `12 git objects`. Only the number is shown."""
     return "1 git object" if count == 1 else f"{count} git objects"
 
 
@@ -251,7 +252,7 @@ def _unknown(changes: Changes) -> list[str]:
 
 
 def _executing(changes: Changes) -> Iterable[str]:
-    """The lines of those that execute: of each kind some, so that a thousand of one do not hide one of another."""
+    """Return the lines for changes that execute: some of each kind, so that a thousand of one kind do not hide another."""
     from aileron.cell.executes import spoken, tree_in
 
     shown: dict[str, int] = {}
@@ -278,7 +279,7 @@ def of_packages(entries: int) -> str:
 
 
 def named(changes: Changes, change: Change) -> str:
-    """What a change is called: below the project by its path there, elsewhere by its whole path."""
+    """Return a change's name for people: its path within the project, or its whole path elsewhere."""
     return where(changes, change.root, change.path)
 
 

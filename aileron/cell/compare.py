@@ -1,12 +1,12 @@
-"""What is in a folder now, beside what was there when the agent started: made, changed, removed.
+"""The comparison of a folder with what was in it when the agent started: entries made, changed and removed.
 
-Runs in the command. Everything in the folder is hostile: names, links, permissions, the size of the tree; and it can be changed
-while it is read, where the agent still runs.
+Runs in the command. Everything in the folder is hostile: names, links, permissions, the size of the tree. It can change while it
+is read, if the agent still runs.
 
 Rules
-- Made is what has a name that was not there, removed is a name that is not there any more. A folder that another one took the
-  place of (its inode is another) is changed with everything in it.
-- What was not read, at the start or now, is said, and never taken to be unchanged.
+- An entry is *made* if its name did not exist, and *removed* if its name no longer exists. A folder whose place another one took
+  (its inode is another) is changed with everything in it.
+- The listing says what was not read, at the start or now; that is never taken to be unchanged.
 
 Source: ADR 62. Not here: the start (start.py), which files execute (executes.py), overlays (overlay.py).
 """
@@ -37,7 +37,7 @@ from aileron.model.visible import visible
 __all__ = ["compare", "is_git_data", "leads_out_of"]
 
 _MAX_LOOKED: Final = 4_000_000
-"""Entries of one root that are looked at afterwards, by which time an agent may have made as many as it liked: about 12 s."""
+"""Entries of one root that are compared, in about 12 s: the agent may have made as many as it liked."""
 _GIT_LISTED: Final = matching(
     (
         ".git",
@@ -45,16 +45,16 @@ _GIT_LISTED: Final = matching(
         *(glob for kind in KINDS if kind.startswith("git ") for glob in KINDS[kind].files if glob.startswith(".git/")),
     )
 )
-"""Of what lies in a repository's own folder, what is more than data: everything else is counted."""
+"""Paths in a repository's own folder that are more than data, and so are listed. All others are only counted."""
 
 _IN_SETTINGS: Final = frozenset(
     {*(kind for kind in KINDS if kind.startswith("git ")), "executable", "set-user-ID", "link out of the project"}
 )
-"""What is listed of an agent's own state though the agent does not name it: a program, a repository, a way out."""
+"""Kinds listed in an agent's own state even if `Root.only` does not name the path: a program, a repository, a way out."""
 
 
 def compare(start: Start, listing: Listing, *, is_project: bool = True) -> None:
-    """Add to the listing what is different in a root."""
+    """Add to the listing what changed in a root since its start."""
     root = start.root.path
     tree = _Tree(start, listing, is_project=is_project)
     try:
@@ -76,14 +76,14 @@ def compare(start: Start, listing: Listing, *, is_project: bool = True) -> None:
 
 
 class _Entry(NamedTuple):
-    """Something that is there now: `name` in the open folder `parent`, and what git takes it for."""
+    """An entry that exists now, `name` in the open folder `parent`, and its places in git repositories."""
 
     parent: int
     name: str
     path: str
     status: os.stat_result
     inode: int = 0
-    """As its folder lists it, and as the start has it: that of what is mounted there is another."""
+    """Inode number as the folder lists it, like the one in the start. On a mount point, stat(2) gives another."""
     places: GitPlaces = GitPlaces()
 
     @property
@@ -92,7 +92,7 @@ class _Entry(NamedTuple):
 
 
 class _Tree:
-    """One root compared with its start."""
+    """The comparison of one root with its start."""
 
     def __init__(self, start: Start, listing: Listing, *, is_project: bool) -> None:
         self._start = start
@@ -115,7 +115,7 @@ class _Tree:
             )
 
     def root_file(self, name: str, parent: int, status: os.stat_result) -> None:
-        """A root that is a file."""
+        """Compare a root that is no folder."""
         if self._start.kind is None or self._is_of_now(status):
             what: What = "made" if self._start.kind is None else "changed"
             self._add(_Entry(parent, name, "", status), what, self._start.kind)
@@ -131,9 +131,10 @@ class _Tree:
         is_replaced: bool,
         depth: int,
     ) -> None:
-        """What is in an open folder. `known` is what was in it: None, if there was no such folder."""
+        """Compare an open folder. `known` is what was in it at the start; None if there was no such folder."""
         is_replaced = is_replaced or (known is not None and known.inode != inode)
-        names: dict[str, int] = {}  # a fifth of what stat(2) tells: one folder may have all that are looked at
+        # A fifth of the memory of stat(2) results: one folder may hold all _MAX_LOOKED entries
+        names: dict[str, int] = {}
         with os.scandir(descriptor) as found:
             for entry in found:
                 self._left -= 1
@@ -199,7 +200,7 @@ class _Tree:
                 self._add(entry, what, was, (f"cannot be read: {os.strerror(error.errno or 0)}",))
 
     def _count_objects(self, descriptor: int, path: str, depth: int) -> None:
-        """In a folder of which no names were read: how much in it is of now. What could lead elsewhere is listed."""
+        """Count the files that are new or changed in a folder whose names were not read. List what could lead elsewhere."""
         with os.scandir(descriptor) as found:
             for entry in found:
                 self._left -= 1
@@ -263,13 +264,13 @@ class _Tree:
         self._listing.add(Change(self._root, path, what, kind, was if was != kind else None, notes, found))
 
     def _is_memory(self, entry: _Entry) -> bool:
-        """Whether this is an agent's state file in which it obeys what it did."""
+        """Return whether the entry is an agent's state file in which what the agent obeys has not changed."""
         before = self._start.obeyed.get(entry.path)
         return before is not None and obeyed_at(entry.name, entry.parent, self._listing.contents) == before
 
 
 def leads_out_of(root: str, path: str, name: str, parent: int) -> str | None:
-    """Where a symbolic link in `root` (without links) leads, if that is outside of it."""
+    """Return the target of a symbolic link if it leads out of `root` (a path without links), else None."""
     try:
         target = os.readlink(name, dir_fd=parent)
     except OSError:
@@ -286,5 +287,5 @@ def _is_objects(path: str) -> bool:
 
 
 def is_git_data(path: str) -> bool:
-    """Whether a file is data of git's own, which is counted and not listed."""
+    """Return whether a path is git's own data, which is counted and not listed."""
     return (path.startswith(".git/") or "/.git/" in path) and _GIT_LISTED.fullmatch(path) is None

@@ -1,16 +1,16 @@
-"""Which changed files run something later, outside of the cell: a closed table, with a reason for each kind.
+"""The table of files that run something later, outside of the cell, by kind and with a reason for each kind.
 
 An agent in a cell cannot run anything outside of it. It can write files that the person's own tools obey afterwards: a git hook,
-a Makefile, a settings file of an editor, instructions for the next agent. Nobody can forbid that in a project that it may change,
-so such files are named. What a file says is read where its name alone does not decide, and only to name the keys that execute.
+a Makefile, a settings file of an editor, instructions for the next agent. Nothing can forbid that in a project that it may
+change, so such files are named. A file is read only if its name alone does not decide, and only to name the keys that execute.
 
     findings(Candidate("package.json", "file", 0o644, content))  →  (Finding("npm", "scripts: postinstall, test"),)
 
 Runs in the command. Rules
-- The names and contents are hostile. What cannot be read, or is too long to be, counts as something that executes.
-- A table lacks some tools always. A file that is in no row, and has a name by which tools find what they obey, counts as well,
+- The names and contents are hostile. A file that cannot be read, or is too long for it, counts as one that executes.
+- A table always lacks some tools. A file that is in no row, and has a name by which tools find what they obey, counts as well,
   unless it is in the closed list of those that run nothing.
-- What is not named is no proof of anything: each program that the person runs is code.
+- A file that is not named is not proven harmless: each program that the person runs is code.
 
 Pure. Source: the manuals of the tools that are named; gitattributes(5), githooks(5). Not here: which files changed
 (changes.py), what a git configuration says (git_config.py). The table is documented in docs/reference/cell-changes.md.
@@ -45,15 +45,15 @@ __all__ = [
 
 EntryKind = Literal["file", "directory", "link", "socket", "pipe", "device"]
 INSTALLED: Final = "installed packages"
-"""The kind of what a package manager put into its folder; the detail is that folder's path."""
+"""Kind of the entries that a package manager put into its folder; the detail is that folder's path."""
 _STANDS_ALONE: Final = frozenset({"agents", "set-user-ID", "special file", "version control"})
-"""Beside git's kinds: what nobody has to use the packages for."""
+"""Kinds that, like git's, take effect even if nobody uses the packages, so they are listed by themselves."""
 _MAX_DETAILS: Final = 8
-"""Keys or names that are shown of one file."""
+"""Number of keys or names that are shown of one file."""
 _MAX_DETAIL: Final = 80
-"""Characters of one of them."""
+"""Characters that are shown of one key or name."""
 _MAX_TARGET: Final = 256
-"""Characters of where a link leads: paths that people have are shorter."""
+"""Characters that are shown of a link's target: paths that people have are shorter."""
 
 
 class Candidate(NamedTuple):
@@ -63,19 +63,19 @@ class Candidate(NamedTuple):
     kind: EntryKind
     mode: int
     content: Callable[[], bytes | None]
-    """The bytes of a file, at most `tree.MAX_CONTENT`; None where it cannot be read, or is longer."""
+    """Function that returns the bytes of a file, at most `tree.MAX_CONTENT`; None if it is longer or cannot be read."""
     leads_out: str | None = None
-    """Of a symbolic link that leads out of the project: where to."""
+    """Target of a symbolic link that leads out of the project."""
     git_kind: str | None = None
-    """Of a file of a repository that lies elsewhere than in `.git`: the kind that it is by its place there."""
+    """Kind of a file by its place in a git repository, which need not be called `.git`."""
     tree: str = ""
-    """The folder that a package manager fills, in which it lies."""
+    """The package manager's folder that contains the entry, as `tree_of` names it; empty if there is none."""
     above: str = ""
     """Path above a folder that is not a project, such as ~/.config/fish, if the table also applies there."""
 
 
 class Finding(NamedTuple):
-    """Why a file is of interest: a key of `KINDS`, and what in it is."""
+    """A reason why a file is of interest: a key of `KINDS`, and the part of the file that matters."""
 
     kind: str
     detail: str = ""
@@ -85,31 +85,34 @@ class Execution(NamedTuple):
     """A kind of files that execute something."""
 
     files: tuple[str, ...]
-    """Globs for the end of a path; `**` stands for everything below a folder. None: found out in another way."""
+    """Globs for the end of a path; `**` stands for everything below a folder. Empty if the kind is found in another way."""
     reason: str
     detail: Callable[[bytes], Iterable[str] | None] | None = None
-    """What of the content executes; nothing: the file is of no interest. None: it is, but cannot be understood. An empty text: it
-    is, without anything to show."""
+    """Function that returns the parts of the content that execute; None if the name alone decides.
+
+    It returns no parts if the file is of no interest, None if the content cannot be understood (so the file counts), and an empty
+    text as the only part if the file counts but has nothing to show.
+    """
 
 
 # What files say
 
 
 def _of_git(content: bytes) -> list[str]:
-    """Whatever is not known to be harmless counts, also where no key of it is known to execute."""
-    from aileron.cell.git_config import git_keys, is_plain  # 2 ms, where one has changed
+    """Return the keys that execute. All that is not known to be harmless counts, even without such a key."""
+    from aileron.cell.git_config import git_keys, is_plain  # takes 2 ms, and only if a configuration has changed
 
     return [] if is_plain(content) else git_keys(content) or [""]
 
 
 def _of_attributes(content: bytes) -> list[str]:
-    """Attributes that name a command of the configuration."""
+    """Return the attributes that name a command of the git configuration."""
     lines = (line for line in content.decode("utf-8", "replace").split("\n") if not line.lstrip().startswith("#"))
     return list(dict.fromkeys(word for line in lines for word in re.findall(r"\s((?:filter|diff|merge)=\S+)", line)))
 
 
 def _of_package(content: bytes) -> list[str] | None:
-    """The names of the scripts, and other fields by which a package manager runs something."""
+    """Return the names of scripts and of other fields by which a package manager runs something. None if it is no object."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -681,21 +684,21 @@ KINDS: Final[dict[str, Execution]] = {
     "special file": Execution((), "a socket, pipe or device waits for whoever opens it"),
     INSTALLED: Execution((), "whoever uses the folder runs what is in it"),
 }
-"""Kind → which files, and why. What comes first is shown first. docs/reference/cell-changes.md has the same, in this order."""
+"""Kind → its files and the reason. The first kinds are shown first. docs/reference/cell-changes.md has the same order."""
 
 
-# Repositories, whatever they are called
+# Repositories under any name
 
 
 class _GitPlace(NamedTuple):
-    """A place in a repository: the kind of what lies there, and which places lie in it; `*` is every other name."""
+    """A place in a repository: the kind of a file there, and the places in it by name; `*` is every other name."""
 
     kind: str | None = None
     names: Mapping[str, _GitPlace] = {}
 
 
 def _everything(kind: str) -> _GitPlace:
-    """A folder in which git obeys whatever is there. One that is a link leads to such a folder."""
+    """Return the place of a folder in which git obeys every file. A link in its place leads to such a folder."""
     return _GitPlace(kind, {"*": _GitPlace(kind)})
 
 
@@ -713,19 +716,19 @@ _REPOSITORY: Final = _GitPlace(
 
 
 class GitPlaces(NamedTuple):
-    """What an entry is in the repositories that it lies in: several, where somebody put one into another."""
+    """The places of an entry in the repositories that contain it: several, if one repository is inside of another."""
 
     places: tuple[_GitPlace, ...] = ()
     tree: str = ""
-    """The folder that a package manager fills (installed.py)."""
+    """The package manager's folder that contains the entry (installed.py); empty if there is none."""
 
     @property
     def kind(self) -> str | None:
-        """The kind of a file or link there."""
+        """Kind of a file or link there, or None."""
         return next((place.kind for place in self.places if place.kind is not None), None)
 
     def of(self, name: str) -> GitPlaces:
-        """What `name` is in it."""
+        """Return the places of the entry `name` in this folder."""
         found = (place.names.get(name) or place.names.get("*") for place in self.places)
         return GitPlaces(tuple(place for place in found if place is not None), self.tree)
 
@@ -741,7 +744,7 @@ def git_places(above: GitPlaces, path: str, has: Callable[[str], bool], had: Cal
     return GitPlaces(places, above.tree or tree_of(path, has, had))
 
 
-# What is in no row of the table
+# Files that are in no row of the table
 
 
 _DATA: Final = (
@@ -778,7 +781,7 @@ _LIKE_SETTINGS: Final = (
     r")"
     r"|[^/]+\.(?:toml|ini|cfg|cnf|json[c5]?|ya?ml|xml|properties|plist|kdl|hcl|ron|lock|nix|neon|edn|exs|rake)"  # at the top
 )
-"""Names by which tools find what they obey. At the top of a project, the formats that they are written in count as well."""
+"""Names by which tools find what they obey. At the top of a project, names that end as settings formats do count too."""
 
 
 def _is_like_settings(path: str) -> bool:
@@ -797,7 +800,7 @@ def _data() -> re.Pattern[str]:
 
 
 def _pattern(glob: str) -> str:
-    """A regular expression for a glob: `*` within a name, `**` for any folders between, and for everything below at the end."""
+    """Return a regular expression for a glob: `*` within a name, `**` for any folders, at the end for everything below."""
     parts = [
         "(?:.*/)?" if part == "**" else "[^/]*".join(map(re.escape, part.split("*"))) + "/" for part in glob.split("/")
     ]
@@ -807,7 +810,7 @@ def _pattern(glob: str) -> str:
 
 
 def matching(globs: Iterable[str]) -> re.Pattern[str]:
-    """For `fullmatch`: the paths whose end is one of these globs, as in `KINDS`."""
+    """Return a pattern for `fullmatch`: it matches paths whose end matches one of the globs, as in `KINDS`."""
     return re.compile(f"(?:.*/)?(?:{'|'.join(map(_pattern, globs))})", re.DOTALL)
 
 
@@ -816,14 +819,14 @@ _SAMPLE: Final = r"(?:.*/)?\.git/(?:.*/)?hooks/[^/]+\.sample"
 
 
 def _is_sample(one: Candidate) -> bool:
-    """A hook that `git init` leaves: git runs none of this ending, githooks(5), and a dozen would hide those that it runs."""
+    """Return whether it is a sample hook of `git init`. git runs none, githooks(5), and a dozen would hide those that it runs."""
     is_sample = re.fullmatch(_SAMPLE, one.path, re.DOTALL) is not None
     return is_sample or (one.git_kind == "git hook" and one.path.endswith(".sample"))
 
 
 @functools.cache
 def _rules() -> tuple[tuple[str, Execution, re.Pattern[str]], ...]:
-    """Compiled when the first path is looked at: 25 ms, for which no agent has to wait before it starts."""
+    """Return the compiled table. The first path compiles it, in 25 ms, so that no agent waits for it before it starts."""
     return tuple((kind, rule, matching(rule.files)) for kind, rule in KINDS.items() if rule.files)
 
 
@@ -833,7 +836,7 @@ def _any() -> re.Pattern[str]:
 
 
 def findings(one: Candidate) -> tuple[Finding, ...]:
-    """What in or about it executes something later, in the order of `KINDS`; nothing for most files."""
+    """Return what in or about an entry executes something later, in the order of `KINDS`; empty for most files."""
     found = tuple(_found(one))
     if not one.tree:
         return found
@@ -844,7 +847,7 @@ def findings(one: Candidate) -> tuple[Finding, ...]:
 
 
 def tree_in(found: Iterable[Finding]) -> str:
-    """The folder of a package manager that a change belongs to; empty for one that stands alone."""
+    """Return the package manager's folder that a change belongs to; empty if it stands alone."""
     return next((finding.detail for finding in found if finding.kind == INSTALLED), "")
 
 
@@ -854,7 +857,7 @@ def rank(found: Iterable[Finding]) -> int:
 
 
 def spoken(found: Iterable[Finding]) -> str:
-    """The reasons as one harmless text: `npm (scripts: test), executable`."""
+    """Return the reasons as one harmless text: `npm (scripts: test), executable`."""
     return ", ".join(one.kind + (f" ({visible(one.detail)})" if one.detail else "") for one in found)
 
 

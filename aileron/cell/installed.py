@@ -1,19 +1,19 @@
-"""Folders that a package manager or a build fills: virtual environments, node_modules, target. Each is one line of a list.
+"""Folders that a package manager or a build fills: virtual environments, node_modules, target. Each takes one line of a list.
 
-    tree_of(".venv", has, had)  →  ".venv"      by the marks in it; `.venv/lib/…/x.pth` then belongs to that
+    tree_of(".venv", has, had)  →  ".venv"      by the marks in it; `.venv/lib/…/x.pth` then belongs to that folder
 
-Thousands of files in one can run something, all for the same reason: whoever uses the folder runs what is in it. Listed one by
-one, they would hide a git hook. Runs in the command. The names and the marks are hostile.
+Thousands of files in such a folder can run something, all for the same reason: whoever uses the folder runs its files. Listed one
+by one, they would hide a git hook. Runs in the command. The names and the marks are hostile.
 
 Rules
-- A folder counts that was marked before the agent started, or was not there: an agent that puts a mark into a folder of sources
-  hides nothing in it.
-- In a virtual environment, only the places count that it has; a file beside them is listed by itself.
-- What the folder's user does not run by using it stands alone (executes.py): repositories, instructions for agents, special
-  files, ways out.
+- A folder counts if it was marked before the agent started, or did not exist then: an agent that puts a mark into a folder of
+  sources hides nothing in it.
+- In a virtual environment, only the usual places count; a file beside them is listed by itself.
+- A file that does something without being used as a package is listed by itself (executes.py): repositories, instructions for
+  agents, special files, ways out of the project.
 
-Pure. Source: PEP 405, and what npm, pnpm, yarn, cargo, Gradle, Next.js, Terraform, Dart, CocoaPods and Composer leave. Not here:
-what of a git repository counts, what is ignored (a .gitignore is the agent's to write, and decides nothing).
+Pure. Source: PEP 405, and the files that npm, pnpm, yarn, cargo, Gradle, Next.js, Terraform, Dart, CocoaPods and Composer leave.
+Not here: which files of a git repository count, what is ignored (the agent can write a .gitignore, so it decides nothing).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _Has = Callable[[str], bool]
 
 
 def tree_of(path: str, has: _Has, had: _Has | None) -> str:
-    """The path again if the folder is one that a package manager fills, else an empty text; all of Python's caches are one.
+    """Return the path again if a package manager fills the folder, else an empty text; all of Python's caches are one tree.
 
-    `has` and `had` tell which names it has and had at the start; None: it was not there.
+    `has` and `had` tell whether a name is in the folder now, and was at the start; None: the folder did not exist.
     """
     name = path.rpartition("/")[2]
     if not path or (had is not None and not _is_marked(name, had)):
@@ -59,7 +59,7 @@ def tree_of(path: str, has: _Has, had: _Has | None) -> str:
 
 
 def is_of_tree(path: str, tree: str, *, is_link_out: bool) -> bool:
-    """Return whether an entry below a tree is one of it. Of links out of the project, only that to an environment's Python is."""
+    """Return whether an entry below a tree belongs to it. Of links out of the project, only an environment's Python does."""
     if is_link_out:
         return _PYTHON_LINK.fullmatch(path) is not None
     if tree == _COMPILED:

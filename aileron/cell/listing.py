@@ -1,11 +1,11 @@
-"""What changed in a cell, as values: one change, all of a session, and the list that they are collected in.
+"""Changes in a cell as values: one change, all changes of a session, and the list in which they are collected.
 
-Runs in the command. Names are hostile text: whoever shows one makes it visible first.
+Runs in the command. Names are hostile text: a caller that shows one makes it visible first.
 
 Rules
-- Lists are bounded, counts are not. What executes something is listed first.
+- Lists are bounded, counts are not. Changes that execute something are listed first.
 
-Not here: how they are found (compare.py, overlay.py), what a person is told (changes.py).
+Not here: finding the changes (compare.py, overlay.py), the text for a person (changes.py).
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ __all__ = ["Change", "Changes", "Installed", "Listing", "What"]
 
 What = Literal["made", "changed", "removed"]
 _MAX_LISTED: Final = 10_000
-"""Changes that are listed of each sort: those that execute, and the others. A person reads some dozens; programs read these."""
+"""Number of changes listed of each sort: those that execute, and the others. A person reads some dozens; programs read all."""
 _MAX_OF_KIND: Final = 1000
-"""Listed changes of each kind that executes, at most; without it, an agent could fill the list with one kind to hide another."""
+"""Number of changes listed of each kind that executes; else an agent could fill the list with one kind to hide another."""
 _MAX_TREES: Final = 1000
 _MAX_NOTES: Final = 50
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One entry that is not what it was."""
+    """An entry that was made, changed or removed."""
 
     root: str
     path: str
-    """Below `root`; "" is the root itself."""
+    """Path below `root`; "" is the root itself."""
     what: What
     kind: EntryKind
     was: EntryKind | None = None
-    """What it was, if that is something else."""
+    """Kind that it was before, if it is another kind now."""
     notes: tuple[str, ...] = ()
-    """What is to be known about it, in our words."""
+    """Remarks about the entry, in our own words."""
     executes: tuple[Finding, ...] = ()
-    """Why it is of interest: empty for most."""
+    """Reasons why it is of interest; empty for most."""
 
 
 class Installed(msgspec.Struct, frozen=True):
@@ -55,37 +55,37 @@ class Installed(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """All that changed, as far as it is known; what is not known is in `notes`."""
+    """Changes of a session, as far as they are known; `notes` say what is not known."""
 
     session: str
     roots: tuple[str, ...]
     started: str
-    """UTC, as everywhere in the record."""
+    """Time of the start in UTC, as everywhere in the record."""
     looked: str
     is_final: bool
-    """Whether the session was over."""
+    """True if the session was over."""
     is_aside: bool
-    """Whether an overlay keeps them aside: the project itself has none of them, unless they were applied."""
+    """True if an overlay keeps them aside: the project itself has none of them, unless they were applied."""
     entries: tuple[Change, ...]
-    """Those that execute something first, then by path; at most `_MAX_LISTED` of each."""
+    """Changes that execute something first, then the others by path; at most `_MAX_LISTED` of each."""
     counts: Mapping[What, int]
-    """All of them, also those that are not listed."""
+    """Numbers of changes by what happened, including those that are not listed."""
     executing: int
     """Number of entries that execute something; each folder of a package manager counts as one."""
     git_data: int
-    """Files of git's own that changed and are not listed: objects, the index, logs."""
+    """Number of git's own files that changed and are not listed: objects, the index, logs."""
     notes: tuple[str, ...] = ()
     installed: tuple[Installed, ...] = ()
     """Folders that a package manager fills, in which something changed."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored and as `--json` prints it."""
+        """Return it as it is stored and as `--json` prints it."""
         made: dict[str, Any] = msgspec.to_builtins(self)
         return made
 
     @classmethod
     def from_json(cls, value: Any) -> Changes:
-        """The other way. ValueError, TypeError or KeyError for anything else."""
+        """Read a value that `to_json` returned. ValueError, TypeError or KeyError for anything else."""
         entries = tuple(
             Change(
                 **{
@@ -107,7 +107,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Listing:
-    """Changes as they are found: counted, and listed within the bound."""
+    """The collector of changes as they are found: it counts them all, and lists them within the bounds."""
 
     def __init__(self) -> None:
         self.counts: dict[What, int] = {"made": 0, "changed": 0, "removed": 0}
@@ -121,7 +121,7 @@ class Listing:
         self._others: list[Change] = []
 
     def add(self, change: Change) -> None:
-        """One more."""
+        """Count a change, and list it within the bounds."""
         self.counts[change.what] += 1
         tree = tree_in(change.executes)
         if tree:
@@ -136,17 +136,17 @@ class Listing:
 
     @property
     def installed(self) -> tuple[Installed, ...]:
-        """The folders of package managers, by path."""
+        """Package managers' folders in which something changed, by path."""
         found = (Installed(root, path, number) for (root, path), number in sorted(self._trees.items()))
         return tuple(itertools.islice(found, _MAX_TREES))
 
     def note(self, text: str) -> None:
-        """Something that is not known."""
+        """Note once that something is not known."""
         if text not in self.notes and len(self.notes) < _MAX_NOTES:
             self.notes.append(text)
 
     def sorted(self) -> tuple[Change, ...]:
-        """Those that execute by how much they do, then by path."""
+        """Return the changes that execute or have notes, by rank and path, then the others by path."""
 
         def by_path(changes: list[Change]) -> list[Change]:
             return sorted(changes, key=lambda change: (change.root, change.path))

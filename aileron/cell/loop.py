@@ -1,13 +1,13 @@
-"""One loop for everything that the command beside a cell waits for: descriptors, times, bytes that go from one end to another.
+"""The loop for everything that the command beside a cell waits for: descriptors, timers, bytes from one end to another.
 
 Single-threaded; nothing in it blocks, or a slow terminal would hold up downloads. Files cannot be waited for (epoll(7)) and never
 block, so they are always ready.
 
 Rules
-- A direction holds at most what was read at once, BUFFER bytes: while that is not written, nothing is read.
-- Who closes a descriptor has let go of it here before.
+- A direction holds at most what one read returned, BUFFER bytes: while that is not written, nothing more is read.
+- A descriptor must leave the loop before it is closed.
 
-Source: epoll(7), readv(2), MSG_DONTWAIT in recv(2). Not here: what the ends are.
+Source: epoll(7), readv(2), MSG_DONTWAIT in recv(2). Not here: the descriptors at the ends.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ from typing import Final, Literal
 __all__ = ["BUFFER", "End", "Loop", "Pump", "PumpEnd", "Timer"]
 
 BUFFER: Final = 256 << 10
-"""Bytes read at once: more makes a stream no faster (measured), and what a direction can hold while its sink does not take it."""
+"""Bytes that one read takes, and that a direction holds while its sink takes none. More is no faster (measured)."""
 _READ: Final = select.EPOLLIN
 _WRITE: Final = select.EPOLLOUT
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 class Timer:
-    """Something that happens later, unless it is cancelled."""
+    """A callback that is called later, unless it is cancelled."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """It does not happen any more. Idempotent."""
+        """Cancel the callback. Idempotent."""
         self._callback = None
 
     def fire(self) -> None:
-        """Now, and never again."""
+        """Call the callback now, and never again."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
 
 
 class Loop:
-    """Who waits for which descriptor, and for what time."""
+    """The event loop: callbacks for descriptors and for times."""
 
     def __init__(self) -> None:
         self.buffer: Final = memoryview(bytearray(BUFFER))
-        """For whoever reads in one callback and has used it up before that returns."""
+        """Buffer for any callback that reads, and has used the data up before it returns."""
         self._epoll = select.epoll()
         self._watched: dict[int, tuple[int, Callable[[int], None]]] = {}
         self._files: set[int] = set()
         self._let_go: set[int] = set()
-        """Descriptors of this turn that mean nobody any more: the next that is opened has the number of one that was closed."""
+        """Descriptors that left in this turn. Their events are skipped: a new descriptor can have the number of a closed one."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
 
     def watch(self, descriptor: int, events: int, callback: Callable[[int], None]) -> None:
-        """Call it with what is ready, of EPOLLIN and EPOLLOUT; with no events, not any more."""
+        """Call the callback with the ready events, of EPOLLIN and EPOLLOUT, from now on. Without events, stop watching."""
         before = self._watched.get(descriptor)
         if not events:
             if before is not None:
@@ -87,13 +87,13 @@ class Loop:
             self._epoll.unregister(descriptor)
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Call it once, after so long."""
+        """Call the callback once, after these seconds. Return its timer."""
         timer = Timer(callback)
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._order), timer))
         return timer
 
     def turn(self, most_s: float | None = None) -> None:
-        """Wait for at most so long until something is ready, and let it happen. None: for as long as it takes."""
+        """Wait at most `most_s` seconds until something is ready, and call its callbacks. None: wait as long as it takes."""
         timeout = -1.0 if most_s is None else most_s
         if self._timers:
             left = max(0.0, self._timers[0][0] - time.monotonic())
@@ -109,12 +109,12 @@ class Loop:
             heapq.heappop(self._timers)[2].fire()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Close the epoll descriptor, which ends all watching."""
         self._epoll.close()
 
 
 class End:
-    """One descriptor of ours, to read or to write. A socket, or anything that does not block, or not for `most` bytes."""
+    """A descriptor of ours, to read or to write: a socket, or one that does not block, or not for up to `most` bytes."""
 
     def __init__(self, loop: Loop, kept: int | socket.socket, *, most: int | None = None) -> None:
         self._loop = loop
@@ -125,17 +125,15 @@ class End:
         self._on_writable: Callable[[], None] | None = None
         self._is_closed = False
         if self._socket is not None and self._socket.family in (socket.AF_INET, socket.AF_INET6):
-            self._socket.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-            )  # what is passed on was waited for already
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the sender has waited already
 
     def on_readable(self, callback: Callable[[], None] | None) -> None:
-        """From now on; None: not any more."""
+        """Call the callback whenever the end is readable; None: no longer."""
         self._on_readable = callback
         self._watch()
 
     def on_writable(self, callback: Callable[[], None] | None) -> None:
-        """The same."""
+        """Call the callback whenever the end is writable; None: no longer."""
         self._on_writable = callback
         self._watch()
 
@@ -151,7 +149,7 @@ class End:
             self._on_writable()
 
     def read(self, into: memoryview) -> int | None:
-        """How many bytes; 0 at the end, None where there are none yet. OSError."""
+        """Return the number of bytes read: 0 at the end, None if there are none yet. OSError."""
         with contextlib.suppress(BlockingIOError):
             if self._socket is not None:
                 return self._socket.recv_into(into, 0, socket.MSG_DONTWAIT)
@@ -159,7 +157,7 @@ class End:
         return None
 
     def write(self, data: memoryview | bytes) -> int:
-        """How many bytes were taken. OSError."""
+        """Return the number of bytes taken: 0 if it would block. OSError."""
         with contextlib.suppress(BlockingIOError):
             if self._socket is not None:
                 return self._socket.send(data, socket.MSG_DONTWAIT)
@@ -167,7 +165,7 @@ class End:
         return 0
 
     def finish_writing(self) -> None:
-        """The other side reads its end; what it sends still arrives, on a socket."""
+        """Tell the other side that no more bytes come. On a socket, what it sends still arrives; others are closed."""
         if self._socket is None:
             self.close()
             return
@@ -175,7 +173,7 @@ class End:
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Leave the loop, and close the descriptor. Idempotent."""
         if self._is_closed:
             return
         self._on_readable = self._on_writable = None
@@ -188,13 +186,13 @@ class End:
 
 
 PumpEnd = Literal["all written", "source broke", "sink broke"]
-"""Why a pump ended."""
+"""Reasons for which a pump ends."""
 
 
 class Pump:
-    """Bytes from one end to another, in their order, until the first ends or the second is gone.
+    """The transfer of bytes from one end to another, in order, until the first ends or the second is gone.
 
-    `through` is what they go through. `on_end` is called once.
+    `first` is written before them, and `through` filters them. `on_end` is called once, with the reason.
     """
 
     def __init__(
@@ -224,7 +222,7 @@ class Pump:
 
     @property
     def is_held_up(self) -> bool:
-        """Return whether the sink has not taken yet what was read."""
+        """True while the sink has not taken all that was read."""
         return bool(self._left)
 
     def _read(self) -> None:

@@ -1,19 +1,20 @@
-"""Changes that are kept aside: the project mounted as an overlay in the cell, and what its upper folder says.
+"""Changes that are kept aside: the project is mounted as an overlay in the cell, and its upper folder has the changes.
 
     overlay = prepare_overlay(home.cells / session, "/home/you/project")     for CellPolicy.overlay, before `Watch.begin`
-    differences(upper, project)                                              what is other in the upper folder
+    differences(upper, project)                                              yields what differs in the upper folder
 
-Runs in the command, outside. The upper folder is ours (0700), and agents see it only through the mount. Its contents are hostile.
+Runs in the command, outside of the cell. The upper folder is ours (0700), and agents see it only through the mount. Its contents
+are hostile.
 
-How an overlay that a user mounts (option `userxattr`) writes, which the tests verify on the kernel that runs them: a removed name
-is a character device 0/0; a folder that took another's place has the attribute `user.overlay.opaque` = `y`; a folder is never
-renamed by redirection, and a file never lacks its contents (`redirect_dir` and `metacopy` are off). An agent can make none of
-these: the mount refuses such devices, and stores such attributes under another name.
+An overlay that a user mounts (option `userxattr`) writes as follows; the tests verify it on the kernel that runs them. A removed
+name is a character device 0/0. A folder that took another's place has the attribute `user.overlay.opaque` = `y`. A folder is
+never renamed by redirection, and a file never lacks its contents (`redirect_dir` and `metacopy` are off). An agent can make
+neither the devices nor the attributes: the mount refuses such devices, and stores such attributes under another name.
 
 Rules
-- What is different is what the merged folder would show and the project does not have: an upper file that is like the project's
-  is no difference. So what was applied is none any more.
-- An attribute of the overlay's that is not known makes its file one that cannot be understood, and that is said.
+- A difference is what the merged folder would show and the project does not have. An upper file that equals the project's is no
+  difference, so a change that was applied is no longer one.
+- A file with an unknown attribute of the overlay cannot be understood, and is reported as such.
 
 Source: Documentation/filesystems/overlayfs.rst. Not here: the mount (aileron_sandbox.cell), merging into the project (apply.py).
 """
@@ -46,23 +47,24 @@ __all__ = ["Difference", "decided_paths", "differences", "list_aside", "prepare_
 _OPAQUE: Final = "user.overlay.opaque"
 _NOWHERE: Final = GitPlaces()
 _HARMLESS: Final = ("origin", "impure", "nlink", "upper", "uuid", "opaque", "protattr")
-"""Attributes with which an overlay finds its way, below `user.overlay.`, and `overlay.`, below which it stores others' such."""
+"""Attributes of the overlay itself, below `user.overlay.`. Below `overlay.` it stores such attributes that others set."""
 _NO_UPPER: Final = frozenset(
     {"overlay", "nfs", "nfs4", "cifs", "smb3", "9p", "vfat", "exfat", "ecryptfs", "fuse", "ceph", "afs"}
 )
-"""File systems that an overlay cannot write to, or not safely."""
+"""File systems to which an overlay cannot write, or not safely."""
 _CHUNK: Final = 1 << 20
 """Bytes of two files that are compared at a time."""
 _LARGE_BYTES: Final = 100 << 20
 """Size from which the list shows a file's size: 100 MiB, more than version control accepts of one file."""
 _MAX_DIFFERENCES: Final = 1_000_000
-"""More than this is not decided file by file, and a folder with so many names is not read: 100 MB."""
+"""Number of differences that are listed, and of names read of one folder (100 MB). More is not decided file by file."""
 
 
 def prepare_overlay(kept_in: Path, lower: str, target: str | None = None) -> Overlay:
-    """The folders for an overlay over the project `lower`, seen at `target` in the cell (else where it is).
+    """Make the folders for an overlay over the project `lower`, seen at `target` in the cell (default: where it is).
 
-    They are tried: AileronError, with what to do, where the home is on a file system on which an overlay cannot write.
+    Raises AileronError, with what to do, if the home is inside of the project, or on a file system to which an overlay cannot
+    write. That is tried.
     """
     kept = Kept(kept_in)
     kept.make()
@@ -74,7 +76,7 @@ def prepare_overlay(kept_in: Path, lower: str, target: str | None = None) -> Ove
         folder.mkdir(mode=0o700)
     try:
         _check_upper(kept.work)
-        # Its mode is that of the folder as the agent sees it; nobody else comes through the folder above it.
+        # The agent sees this folder's mode as the project's; the folder above it keeps everybody else out.
         os.chmod(kept.upper, stat.S_IMODE(os.stat(lower).st_mode) & 0o777)
     except BaseException:
         for folder in (kept.upper, kept.work):
@@ -101,7 +103,7 @@ def _check_upper(folder: Path) -> None:
 
 
 def _file_system_of(folder: Path) -> str | None:
-    """What the kernel calls it; None where it is not found."""
+    """Return the kernel's name for the file system of a folder; None if it is not found."""
     device = os.stat(folder).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
@@ -118,9 +120,9 @@ def _impossible(why: str, where: str) -> AileronError:
 
 
 def remove_aside(kept: Kept) -> None:
-    """Remove what was kept aside: at once, as half of it would mean something else. OSError.
+    """Remove what was kept aside, in one step (a rename), as half of it would mean something else. OSError.
 
-    What is missing in a folder that took another's place is removed from the project when it is applied.
+    Names that are missing in a folder that took another's place would be removed from the project when it is applied.
     """
     over = str(kept.path / "over")
     remove_tree(over)
@@ -130,37 +132,38 @@ def remove_aside(kept: Kept) -> None:
     remove_tree(str(kept.work))
 
 
-# What is in the upper folder
+# Reading the upper folder
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One entry that the merged folder would have otherwise than the project does."""
+    """An entry in which the merged folder differs from the project."""
 
     path: str
     what: What
     kind: EntryKind
-    """What it would be; of one that is removed, what it is."""
+    """Kind in the merged folder; of a removed entry, its kind in the project."""
     was: EntryKind | None
-    """What it is in the project; None where it is not there."""
+    """Kind in the project; None if it is not there."""
     status: os.stat_result | None
-    """Of the upper entry; None where it is removed."""
+    """Status of the upper entry; None if the entry is removed."""
     problem: str | None = None
-    """Why it cannot be applied."""
+    """Reason why it cannot be applied; None if it can."""
     executes: tuple[Finding, ...] = ()
 
 
 def differences(upper: Path, lower: str, most: int = _MAX_DIFFERENCES) -> Iterator[Difference]:
-    """All of them: a folder before what is in it where it is made, and after where it is removed. OSError at the two folders.
+    """Yield all differences: a folder that is made before its contents, one that is removed after them.
 
-    A folder of the upper one with more than `most` names is one that cannot be read.
+    Raises OSError if one of the two folders cannot be read. A folder in the upper one with more than `most` names counts as one
+    that cannot be read.
     """
     with opened(str(upper)) as above, opened_root(lower) as below:
         yield from _Pair(os.path.realpath(lower), most).compared(above, below, "", GitPlaces(), 0)
 
 
 class _Pair:
-    """An upper folder and the project, walked together by descriptors."""
+    """The walk through an upper folder and the project together, by descriptors."""
 
     def __init__(self, root: str, most: int) -> None:
         self._root = root
@@ -283,7 +286,7 @@ class _Pair:
 
 @contextlib.contextmanager
 def _opened_below(below: int | None, name: str, was: EntryKind | None) -> Iterator[int | None]:
-    """The project's folder of the same name, if it is one."""
+    """Yield the descriptor of the project's folder of the same name; None if it is no folder."""
     if below is None or was != "directory":
         yield None
         return
@@ -301,12 +304,12 @@ def _status(folder: int | None, name: str) -> os.stat_result | None:
 
 
 def _is_removal(status: os.stat_result) -> bool:
-    """Whether an upper entry says that a name is gone."""
+    """Return whether an upper entry marks a name as removed."""
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
 def _has(above: int, below: int | None, name: str) -> bool:
-    """Whether the merged folder has a name."""
+    """Return whether the merged folder has a name."""
     status = _status(above, name)
     return _status(below, name) is not None if status is None else not _is_removal(status)
 
@@ -321,7 +324,7 @@ def _is_opaque(folder: int) -> bool:
 
 
 def _unknown_attribute(descriptor: int) -> str | None:
-    """What is wrong with an upper entry, by its attributes."""
+    """Return what is wrong with an upper entry if the overlay has set an unknown attribute, else None."""
     for attribute in os.listxattr(descriptor):
         name = attribute.removeprefix("user.overlay.")
         if name != attribute and name not in _HARMLESS and not name.startswith("overlay."):
@@ -334,7 +337,7 @@ def _modes(status: os.stat_result) -> int:
 
 
 def _is_same(above: int, below: int | None, name: str, upper: os.stat_result, lower: os.stat_result) -> bool:
-    """Whether two of one kind are alike in what is applied: bytes and permissions, or where a link leads."""
+    """Return whether two entries of one kind are equal in what is applied: bytes and permissions, or a link's target."""
     try:
         if stat.S_ISLNK(upper.st_mode):
             return os.readlink(name, dir_fd=above) == os.readlink(name, dir_fd=below)
@@ -359,13 +362,13 @@ def _same_bytes(above: int, below: int | None, name: str) -> bool:
 
 
 def decided_paths(kept: Kept) -> frozenset[str]:
-    """What was applied or discarded already."""
+    """Return the paths that were already applied or discarded."""
     decided = kept.read("decided.json") or {}
     return frozenset((*decided.get("applied", ()), *decided.get("discarded", ())))
 
 
 def list_aside(start: Start, kept: Kept, listing: Listing) -> None:
-    """Add what is kept aside to the listing, but for what was decided."""
+    """Add what is kept aside to the listing, except what was decided."""
     decided = decided_paths(kept)
     try:
         for number, one in enumerate(differences(kept.upper, start.root.path)):
@@ -375,7 +378,7 @@ def list_aside(start: Start, kept: Kept, listing: Listing) -> None:
             if one.path not in decided:
                 _add(one, start.root.path, listing)
     except FileNotFoundError:
-        return  # all of it was decided
+        return  # every change was decided
     except OSError as error:
         listing.note(f"cannot read what is kept aside: {error.strerror}")
 

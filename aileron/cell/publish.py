@@ -1,7 +1,7 @@
-"""`--publish PORT` and `--publish HOSTPORT:PORT`: a server that the agent started, reached from this machine.
+"""`--publish PORT` and `--publish HOSTPORT:PORT`: they make a server that the agent started reachable from this machine.
 
-Listens on loopback outside, and nowhere else, and passes each connection to that port of the cell's own loopback. What answers
-there is the agent's: a browser must not take it for anything else on `localhost`.
+Listens only on loopback outside of the cell, and passes each connection to that port of the cell's own loopback. The server there
+is the agent's: a browser must not take it for anything else on `localhost`.
 
 >>> parse_publish("8080:3000")
 Publish(host_port=8080, port=3000)
@@ -26,11 +26,11 @@ from aileron.cell.relays import Door
 __all__ = ["Publish", "PublishRefused", "Published", "parse_publish"]
 
 _BACKLOG: Final = 64
-"""Connections that wait to be accepted: a browser opens six at once."""
+"""Number of connections that can wait to be accepted: a browser opens six at once."""
 
 
 class PublishRefused(Exception):
-    """A port cannot be published: `what` happened, and the `fix`."""
+    """A port cannot be published; `what` says what happened, and `fix` what to do."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -39,14 +39,14 @@ class PublishRefused(Exception):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """The port on this machine, and the one in the cell."""
+    """A port on this machine, and the port in the cell to which it leads."""
 
     host_port: int
     port: int
 
 
 def parse_publish(text: str) -> Publish:
-    """What the option says. ValueError for what is none, with what was expected."""
+    """Parse the value of the option. ValueError, with what was expected, if it is not of this form."""
     if re.fullmatch(r"[0-9]{1,5}(?::[0-9]{1,5})?", text) is None:
         raise ValueError(f"{text!r} is not a port: use PORT or HOSTPORT:PORT")
     host_port, _, port = text.partition(":")
@@ -58,7 +58,7 @@ def parse_publish(text: str) -> Publish:
 
 
 class Published:
-    """Listeners for one port, on both loopback addresses. Opened before the agent starts, so that a refusal comes first."""
+    """The listeners for one port, on both loopback addresses. They open before the agent starts, so a refusal comes first."""
 
     def __init__(self, publish: Publish) -> None:
         self.publish: Final = publish
@@ -70,11 +70,11 @@ class Published:
         self.listeners: Final = tuple(made)
 
     def door(self, connect: Callable[[int], socket.socket]) -> Door:
-        """To the port in the cell, through what connects there. A server that is not there is refused at once, as outside."""
+        """Return the door to the port in the cell, by way of `connect`. If no server is there, it closes connections at once."""
         return Door(f"publish {self.publish.host_port}", lambda: connect(self.publish.port), patience_s=0)
 
     def close(self) -> None:
-        """Nobody can connect any more. Idempotent."""
+        """Close the listeners, so that nothing can connect. Idempotent."""
         for listener in self.listeners:
             listener.close()
 
@@ -88,7 +88,7 @@ class Published:
 
 
 def _maybe_listening(address: str, publish: Publish) -> socket.socket | None:
-    """None on a machine without that address."""
+    """Return a listener on the address, or None on a machine without it."""
     try:
         return _listening(address, publish)
     except PublishRefused as refused:
@@ -117,7 +117,8 @@ def _listening(address: str, publish: Publish) -> socket.socket:
 def _listener(address: str, port: int) -> socket.socket:
     made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # of connections that ended a minute ago, socket(7)
+        # Despite connections that ended a minute ago, socket(7)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if made.family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind((address, port))
@@ -129,5 +130,5 @@ def _listener(address: str, port: int) -> socket.socket:
 
 
 def _other(port: int) -> int:
-    """A port to suggest: above those that only root can use."""
+    """Return a port to suggest, above those that only root can use."""
     return port + 8000 if port < 1024 else port + 1 if port < 65535 else port - 1

@@ -1,17 +1,17 @@
-"""The doors of a cell: connections made inside of it, taken outside, and passed on byte for byte to whoever a door leads to.
+"""The doors of a cell: connections made inside of it are accepted outside, and passed on byte for byte to a door's target.
 
 Nothing in a cell runs for us: its listeners were made inside its network and mount namespaces and handed out, and the command
-accepts on them here. What arrives is hostile and is not read; where it goes, the door decides, and never what arrives. The bytes
-that go before (`preamble`) hold the session's token for one door, and never go into the cell.
+accepts on them here. The bytes that arrive are hostile and are not interpreted: the door decides where they go, and never the
+bytes. The bytes that are sent before them (`preamble`) hold the session's token for one door, and never go into the cell.
 
 Rules
-- A direction holds at most loop.BUFFER bytes. A side that has finished sending is told to the other side, and still listened to.
-- A side that takes nothing more is still read for _LAST_WORD_S: an early answer is in the kernel's queue when it has gone.
-- At most MAX_CONNECTIONS of one door at once; the next waits in the listener's queue, and other doors are not affected.
-- A target that is not there (the daemon restarts) is tried again for `patience_s`, then the connection is closed.
-- Connections that say nothing stay: those who answer at the doors have their deadlines.
+- A direction holds at most loop.BUFFER bytes. When one side has finished sending, the other side is told, and can still send.
+- A side that takes no more bytes is still read for _LAST_WORD_S: an early answer may be in the kernel's queue when it has gone.
+- A door has at most MAX_CONNECTIONS at once. The next one waits in the listener's queue, and other doors are not affected.
+- If a target is not there (the daemon restarts), it is tried again for `patience_s`, then the connection is closed.
+- Silent connections stay open: the servers behind the doors have their own deadlines.
 
-Source: unix(7), listen(2). Not here: who asks for doors (aileron/launch), who answers (the daemon).
+Source: unix(7), listen(2). Not here: the choice of the doors (aileron/launch), the server behind them (the daemon).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from aileron.cell.loop import End, Loop, Pump, PumpEnd
 __all__ = ["MAX_CONNECTIONS", "Door", "Relays", "unix_target"]
 
 MAX_CONNECTIONS: Final = 128
-"""Of one door: package managers keep some 50 connections, a browser 32 to a proxy. Two descriptors each; four doors have 1024."""
+"""Connections of one door: package managers keep some 50, a browser 32 to a proxy. Two descriptors each; four doors take 1024."""
 _PATIENCE_S: Final = 5.0
-"""A daemon that is restarted is there again after one or two seconds."""
+"""Seconds for which a target is tried again: a daemon that restarts is back after one or two."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 0.5
 _LAST_WORD_S: Final = 10.0
-"""Time to take what a kernel's queue holds, some MiB at most: one that reads takes it at once."""
+"""Seconds to take what a kernel's queue holds, some MiB at most; a peer that reads takes it at once."""
 _OUT_OF_DESCRIPTORS_S: Final = 0.5
-"""Until the next try to accept; meanwhile connections end."""
+"""Seconds until the next attempt to accept; meanwhile connections end and free descriptors."""
 
 
 @dataclass(frozen=True)
 class Door:
-    """Where connections at the listeners of that name lead. `connect` returns at once: a connection, or OSError."""
+    """The target of connections at the listeners of this name. `connect` returns a connection at once, or raises OSError."""
 
     name: str
     connect: Callable[[], socket.socket]
@@ -51,7 +51,7 @@ class Door:
 
 
 def unix_target(path: str) -> Callable[[], socket.socket]:
-    """For `Door.connect`: a Unix socket at that path, whoever listens there then."""
+    """Return a `Door.connect` to the Unix socket at a path: it connects to whatever listens there at that time."""
 
     def connect() -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -66,7 +66,7 @@ def unix_target(path: str) -> Callable[[], socket.socket]:
 
 
 class Relays:
-    """All connections of all doors."""
+    """The connections of all doors."""
 
     def __init__(self, loop: Loop, *, most: int = MAX_CONNECTIONS) -> None:
         self._loop = loop
@@ -74,23 +74,23 @@ class Relays:
         self._served: list[_Served] = []
 
     def serve(self, listeners: Iterable[socket.socket], door: Door) -> None:
-        """Accept on these, which stay the caller's, and pass on through that door."""
+        """Accept on these listeners, which the caller keeps, and pass each connection on through the door."""
         self._served.append(_Served(self._loop, list(listeners), door, self._most))
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """Number of connections now."""
         return sum(len(served.connections) for served in self._served)
 
     def close(self) -> None:
-        """Accept nothing any more, and end what is there. Idempotent."""
+        """Stop accepting, and close all connections. Idempotent."""
         for served in self._served:
             served.close()
         self._served.clear()
 
 
 class _Served:
-    """The listeners of one door."""
+    """The listeners of one door, and its connections."""
 
     def __init__(self, loop: Loop, listeners: list[socket.socket], door: Door, most: int) -> None:
         self.connections: set[_Connection] = set()
@@ -104,7 +104,7 @@ class _Served:
         self._listen()
 
     def _listen(self) -> None:
-        """While there is room."""
+        """Accept while there is room for a connection, else leave it to the queue."""
         is_open = not self._is_closed and len(self.connections) < self._most
         for listener in self._listeners:
             take = functools.partial(self._accept, listener)
@@ -116,7 +116,7 @@ class _Served:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 self._pause()
-            return  # gone again, accept(2)
+            return  # the peer has gone again, accept(2)
         self.connections.add(_Connection(self._loop, accepted, self._door, self._ended))
         self._listen()
 
@@ -137,7 +137,7 @@ class _Served:
 
 
 class _Connection:
-    """One, from when it was accepted."""
+    """A connection, from when it was accepted."""
 
     def __init__(self, loop: Loop, accepted: socket.socket, door: Door, on_end: Callable[[_Connection], None]) -> None:
         self._loop = loop
@@ -166,7 +166,7 @@ class _Connection:
         Pump(self._loop, there, here, functools.partial(self._over, here))
 
     def _over(self, sink: End, why: PumpEnd) -> None:
-        """One direction has ended: told to the other side, unless it was an error."""
+        """Tell the other side that one direction has ended; close both after an error of the source, or when both have ended."""
         self._finished += 1
         if why == "source broke" or self._finished == 2:
             self.close()

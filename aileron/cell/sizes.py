@@ -1,14 +1,14 @@
-"""Measure the changes that an overlay kept aside: as every program reads them, and on the disk.
+"""The sizes of changes that an overlay kept aside: as every program reads them, and on the disk.
 
-A file may say that it has terabytes and take no block (a sparse file), and each of its names is applied as a file of its own. So
-both numbers are an agent's to choose, and a person sees both.
+A file can claim terabytes and take no block (a sparse file), and each of its names is applied as a file of its own. So an agent
+can choose both numbers, and a person sees both.
 
 >>> Size(3 << 30, 16384).words()
 '3.0 GiB, 16 KiB on disk'
 >>> Size(5, 4096).words()
 '5 B'
 
-Not here: how holes are kept (apply.py), who is asked (the command).
+Not here: keeping holes (apply.py), asking the person (the command).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 class Size(NamedTuple):
-    """Size of one file, or of many together."""
+    """The size of one file, or of many together."""
 
     read_bytes: int
     """Bytes that a program gets when it reads everything: `st_size`."""
@@ -34,12 +34,12 @@ class Size(NamedTuple):
 
     @property
     def larger_bytes(self) -> int:
-        """Larger of the two sizes, which limits and sorting use."""
+        """The larger of the two sizes, which limits and sorting use."""
         return max(self)
 
     @property
     def is_sparse(self) -> bool:
-        """Return whether more than half of the bytes are holes."""
+        """True if more than half of the bytes are holes."""
         return 2 * self.disk_bytes < self.read_bytes
 
     def words(self) -> str:
@@ -59,7 +59,7 @@ def size_of(differences: Iterable[Difference]) -> Size:
 
 
 def spoken(count: int) -> str:
-    """A number of bytes in the unit that suits it."""
+    """Return a number of bytes in the unit that suits it."""
     number, unit = float(count), 0
     while number >= 1024 and unit < len(_UNITS) - 1:
         number, unit = number / 1024, unit + 1

@@ -1,13 +1,13 @@
-"""Which names were in a folder before an agent started, and when that was by the file system's own clock.
+"""The names that were in a folder before an agent started, and the time of the start by the file system's own clock.
 
-Runs in the command, before the agent starts, and reads nothing but names and what each is, and of an agent's own state files what
-it obeys (state_files.py).
+Runs in the command, before the agent starts. It reads only names and their kinds, and from an agent's own state files what the
+agent obeys (state_files.py).
 
 Rules
-- No program can set a ctime (utimensat(2) sets the two others), so a ctime of the start or later is a change. Rather one too many
-  than one missed: a clock that was set back, and a file system that counts in seconds, make the start an earlier time.
+- No program can set a ctime (utimensat(2) sets the two other times), so a ctime of the start or later is a change. A false change
+  is better than a missed one: if the clock was set back, or the file system counts in seconds, the start moves back in time.
 
-Source: inode(7), clock_gettime(2). Not here: what is different (compare.py).
+Source: inode(7), clock_gettime(2). Not here: finding what changed (compare.py).
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 __all__ = ["GIT_OBJECTS", "MAX_ENTRIES", "Moment", "Root", "Start", "is_since"]
 
 MAX_ENTRIES: Final = 500_000
-"""Names that are read of one root before the agent starts: about a second, and 50 MiB."""
+"""Number of names read of one root before the agent starts: they take about a second, and 50 MiB."""
 GIT_OBJECTS: Final = frozenset({".git/objects", ".git/lfs"})
-"""Folders of which no names are read: what git adds to them is counted."""
+"""Folders whose names are not read: what git adds to them is only counted."""
 _SECOND: Final = 1_000_000_000
 _GRAINS: Final = (2_000_000_000, 1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100)
-"""Steps in ns that file systems count in: FAT in 2 s, HFS+ and ext3 in seconds, NTFS in 100 ns."""
+"""Steps in ns in which file systems count: FAT in 2 s, HFS+ and ext3 in seconds, NTFS in 100 ns."""
 
 
 class Root(msgspec.Struct, frozen=True):
-    """A folder, or a file, that the agent can write to, without links in its path. The first one is the project.
+    """A folder or file to which the agent can write, by a path without links. The first root is the project.
 
-    `only` limits what is of interest to globs, as of `KINDS`: of an agent's own state, what executes or is obeyed later.
+    `only` limits what is of interest to globs like those of `KINDS`: in an agent's own state, what executes or is obeyed later.
     """
 
     path: str
     only: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
-    """Paths in it that the cell does not show, and that are not looked at."""
+    """Paths in it that the cell does not show, and that are not read."""
 
     def apart_below(self) -> frozenset[str]:
-        """The same as paths below the root."""
+        """Return the paths of `apart` that are in the root, relative to it."""
         above = self.path.rstrip("/") + "/"
         return frozenset(path.removeprefix(above) for path in self.apart if path.startswith(above))
 
 
-# When it started
+# Time of the start
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -68,10 +68,10 @@ class Moment(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, path: str) -> Moment:
-        """Now, for the file system that `path` is on.
+        """Return the current moment by the clock of the file system of `path`.
 
-        The kernel stamps inodes with its coarse clock, which can be 10 ms behind; a server's file system with the server's. So
-        the stamp is that of a file that is made now and has no name, or the coarse clock, whichever is earlier.
+        The kernel stamps inodes with its coarse clock, which can be 10 ms behind, and a network file system with its server's
+        clock. So the stamp is that of a file that is made now, without a name, or the coarse clock, whichever is earlier.
         """
         coarse = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
         realtime, boottime = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -79,7 +79,7 @@ class Moment(msgspec.Struct, frozen=True):
         return cls(coarse if probed is None else min(coarse, probed), realtime, boottime)
 
     def earliest(self) -> int:
-        """The stamp, earlier by as much as the clock was set back since."""
+        """Return the stamp, minus the time by which the clock was set back since, in ns."""
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self.boottime_ns
         shown = time.clock_gettime_ns(time.CLOCK_REALTIME) - self.realtime_ns
         return self.stamp_ns - max(0, passed - shown)
@@ -89,7 +89,7 @@ _CLOCK_REALTIME_COARSE: Final = 5  # linux/time.h
 
 
 def _probed_stamp(folder: str) -> int | None:
-    """The ctime of a file that is made in the folder now, by preference one without a name. None where none can be made."""
+    """Return the ctime in ns of a file made in the folder now, if possible without a name. None if none can be made."""
     if not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     try:
@@ -118,7 +118,7 @@ def _named_stamp(path: str) -> int | None:
 
 
 def is_since(ctime_ns: int, start_ns: int) -> bool:
-    """Whether it can be from the start or later, by a file system that may have cut its stamp off: it ends in zeros then."""
+    """Return whether a ctime can be from the start or later, as a file system may have truncated it: it ends in zeros then."""
     if ctime_ns >= start_ns:
         return True
     if ctime_ns < start_ns - _GRAINS[0]:
@@ -127,19 +127,19 @@ def is_since(ctime_ns: int, start_ns: int) -> bool:
 
 
 class Start(msgspec.Struct, frozen=True):
-    """One root, as it was before the agent started."""
+    """The state of one root before the agent started."""
 
     root: Root
     moment: Moment
     kind: EntryKind | None
-    """None: it was not there."""
+    """Kind of the root; None if it did not exist."""
     names: Names
     obeyed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Path → what an agent obeys in its state file there."""
+    """Path → digest of what an agent obeys in its state file there."""
 
     @classmethod
     def of(cls, root: Root, most: int = MAX_ENTRIES) -> Start:
-        """As it is now. AileronError where it cannot be read."""
+        """Read the state of a root as it is now. AileronError if it cannot be read."""
         moment = Moment.of(root.path)
         try:
             kind = kind_of(os.lstat(root.path).st_mode)
@@ -152,7 +152,7 @@ class Start(msgspec.Struct, frozen=True):
         return cls(root, moment, kind, names, _obeyed_at(root, kind) if root.only else {})
 
     def sockets(self) -> Iterator[str]:
-        """The paths of the sockets in it, as far as its names were read."""
+        """Yield the paths of the sockets in the root, as far as its names were read."""
         if self.kind == "socket":
             yield self.root.path
         for folder, known in self.names.items():
@@ -160,7 +160,7 @@ class Start(msgspec.Struct, frozen=True):
             yield from (f"{above.rstrip('/')}/{name}" for name, kind in known.names.items() if kind == "socket")
 
     def to_json(self) -> dict[str, Any]:
-        """For names.json."""
+        """Return the value for names.json."""
         return {
             "path": self.root.path,
             "only": list(self.root.only),
@@ -173,13 +173,13 @@ class Start(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, value: Any) -> Start:
-        """The other way. ValueError, TypeError or KeyError for anything else."""
+        """Read a value that `to_json` returned. ValueError, TypeError or KeyError for anything else."""
         root = Root(value["path"], tuple(value["only"]), tuple(value["apart"]))
         return cls(root, Moment(*value["moment"]), value["kind"], names_from(value["names"]), value["obeyed"])
 
 
 def _obeyed_at(root: Root, kind: EntryKind | None) -> dict[str, str]:
-    """Of the state files in a root, or of the one that it is."""
+    """Return the digests of the state files in a root, or of the one that the root is."""
     folder, own = (root.path, None) if kind == "directory" else os.path.split(root.path)
     contents = Bytes()
     found = {}

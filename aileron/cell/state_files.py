@@ -1,16 +1,16 @@
-"""Files in which an agent keeps what it obeys later beside what it only remembers: whether the former is what it was.
+"""State files of an agent, and a check whether the part that it obeys later has changed, not only what it remembers.
 
-    obeyed_at(".claude.json", parent, contents)     at the start, and again at the end: what is equal is not listed
+    obeyed_at(".claude.json", parent, contents)     at the start, and again at the end: equal digests are not listed
 
-Claude Code writes ~/.claude.json in every session: how often it was started, what that cost. The same file names MCP servers,
-allowed tools and folders that it trusts. Listed each time, it would be read no more, so it is listed when anything but memories
-differs.
+Claude Code writes ~/.claude.json in every session: the number of starts, what they cost. The same file names MCP servers, allowed
+tools and folders that it trusts. If it were listed each time, a person would stop reading it, so it is listed only if anything
+but memories differs.
 
 Runs in the command, before and after. The contents are hostile. Rules
-- Closed is the list of what is only remembered. Every other key, and whatever is not understood, counts as obeyed.
-- The text is read as the agent reads it: UTF-8, JSON without `NaN`, of two keys the last.
+- The list of what is only remembered is closed. Every other key, and whatever is not understood, counts as obeyed.
+- The text is read as the agent reads it: UTF-8, JSON without `NaN`, the last of two equal keys.
 
-Source: the file as Claude Code 2.1.332 writes it. Not here: which files there are (aileron/launch), the list (compare.py).
+Source: the file as Claude Code 2.1.332 writes it. Not here: the files of each agent (aileron/launch), the list (compare.py).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from aileron.model.sha256 import sha256
 __all__ = ["STATE_FILES", "obeyed_at"]
 
 _MAX_STATE: Final = 8 << 20
-"""8 MiB: years of one have one MiB. What is longer counts as changed, and reading this much takes 0.1 s."""
+"""8 MiB: after years of use, a file has one MiB. A longer one counts as changed; reading this much takes 0.1 s."""
 STATE_FILES: Final = frozenset({".claude.json"})
-"""Their names."""
+"""Names of the state files."""
 _REMEMBERED: Final = frozenset(
     {
         "cachedChangelog", "changelogLastFetched", "closedIssuesLastChecked", "feedbackSurveyState", "firstStartTime",
@@ -39,7 +39,7 @@ _REMEMBERED: Final = frozenset(
         "subscriptionNoticeCount", "tipLifetimeShownCounts", "tipsHistory", "tipsHistoryByCommand", "toolUsage",
     }
 )  # fmt: skip
-"""Counts, times, and texts that are only shown."""
+"""Keys that are only remembered: counts, times, and texts that are only shown."""
 _REMEMBERED_OF_PROJECT: Final = frozenset(
     {
         "exampleFiles", "exampleFilesGeneratedAt", "history", "lastAPIDuration", "lastAPIDurationWithoutRetries", "lastCost",
@@ -49,11 +49,11 @@ _REMEMBERED_OF_PROJECT: Final = frozenset(
         "lastTotalWebSearchRequests", "lastVersionBase", "projectOnboardingSeenCount",
     }
 )  # fmt: skip
-"""The same in `projects`, below the path of each."""
+"""Keys in `projects`, below the path of each project, that are only remembered."""
 
 
 def obeyed_at(name: str, parent: int, contents: Bytes) -> str | None:
-    """A digest of what may be obeyed later in a state file, and of its permissions. None: it is not known, and equals nothing."""
+    """Return a digest of what may be obeyed later in a state file, and of its permissions. None: not known, equals nothing."""
     content = contents.read(name, parent, _MAX_STATE) if name in STATE_FILES else None
     if content is None:
         return None

@@ -1,13 +1,14 @@
-"""The person's terminal while an agent runs in a cell: raw, put back in every case, and quiet when somebody else gets it.
+"""The person's terminal while an agent runs in a cell: raw, put back in every case, and quiet before another program gets it.
 
-Owns an open file of its own of the terminal (`O_NONBLOCK` there is not the shell's), and its settings as they were. What is typed
-is not read here but passed on; what arrives when it is put back is read, and thrown away.
+Owns an open file of its own of the terminal (`O_NONBLOCK` there does not affect the shell), and its settings as they were. Typed
+input is not read here but passed on; input that arrives while the terminal is put back is read, and thrown away.
 
 Rules
-- A terminal is raw only if standard input is one: else what is typed is for nobody here, and Ctrl-C is a signal.
-- Before somebody else gets it we ask it one question, `CSI 5 n`, which the filter lets no agent ask. A terminal answers in order,
-  so behind the answer nothing is on its way: no late answer is typed into the person's shell. Then its input is thrown away.
-- A terminal that is not ours to set stops us (SIGTTOU), as it stops any program. One that is gone is left alone.
+- The terminal is raw only if standard input is a terminal: else typed input is not for the cell, and Ctrl-C is a signal.
+- Before another program gets the terminal, we ask it one question, `CSI 5 n`, which the filter lets no agent ask. A terminal
+  answers in order, so nothing is on its way behind that answer: no late answer is typed into the person's shell. Then its input
+  is thrown away.
+- A terminal that is not ours to set stops us (SIGTTOU), as it stops any program. A terminal that is gone is left alone.
 
 Source: termios(3), tty_ioctl(4), credentials(7). Not here: what may be written to it (terminal_filter.py).
 """
@@ -34,14 +35,14 @@ __all__ = ["Terminal", "speaks_utf8", "streams_of_ours"]
 _QUESTION: Final = b"\x1b[5n"
 _ANSWER: Final = b"\x1b[0n"
 _ANSWER_S: Final = 1.0
-"""For the answer: a terminal behind a slow connection takes half a second, and one that does not know the question is none."""
+"""Seconds to wait for the answer. A terminal behind a slow connection takes half a second; all terminals know the question."""
 _WRITE_S: Final = 2.0
-"""For a terminal to take what puts it back."""
+"""Seconds for a terminal to take the bytes that put it back."""
 _READ: Final = 65536
 
 
 def streams_of_ours() -> Streams:
-    """What 0, 1 and 2 are here, for `Cell.start`."""
+    """Return what our descriptors 0, 1 and 2 are, `terminal` or `pipe`, for `Cell.start`."""
     kinds = ["terminal" if os.isatty(number) else "pipe" for number in range(3)]
     return kinds[0], kinds[1], kinds[2]  # type: ignore[return-value]
 
@@ -57,31 +58,31 @@ class Terminal:
 
     @classmethod
     def maybe(cls, streams: Sequence[str]) -> Terminal | None:
-        """None where no stream is one."""
+        """Return the terminal of the streams, or None if no stream is one."""
         numbers = [number for number, kind in enumerate(streams) if kind == "terminal"]
         return cls(numbers[0], is_input=numbers[0] == 0) if numbers else None
 
     @property
     def is_ours(self) -> bool:
-        """We are in its foreground, or it has none that would stop us: it is not the one that controls us."""
+        """True if we are in its foreground, or it does not control us and so cannot stop us."""
         try:
             return os.tcgetpgrp(self.descriptor) == os.getpgrp()
         except OSError as error:
             return error.errno == errno.ENOTTY
 
     def copy_to(self, other: int) -> None:
-        """Its settings and its size, for the cell's own terminal."""
+        """Copy the settings and the size to the cell's own terminal."""
         termios.tcsetattr(other, termios.TCSANOW, self._settings)
         self.copy_size_to(other)
 
     def copy_size_to(self, other: int) -> None:
-        """The kernel tells the agent, where it is another one."""
+        """Copy the size. If it differs, the kernel tells the agent."""
         with contextlib.suppress(OSError):
             size = fcntl.ioctl(self.descriptor, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
             fcntl.ioctl(other, termios.TIOCSWINSZ, size)
 
     def make_raw(self) -> None:
-        """What is typed arrives as it is, each byte at once."""
+        """Make the terminal raw, if it is the input: typed bytes arrive unchanged, each at once."""
         if not self.is_input:
             return
         settings = [*self._settings]
@@ -98,7 +99,7 @@ class Terminal:
         self._set(settings)
 
     def put_back(self, undone: bytes, *, was_asked: bool) -> None:
-        """Write what undoes the agent's changes, wait until no answer is on its way, and set it as it was. No OSError."""
+        """Write what undoes the agent's changes, wait until no answer is on its way, and restore the settings. No OSError."""
         with contextlib.suppress(OSError):
             if self._is_raw and was_asked and self.is_ours:
                 self.write(undone + _QUESTION)
@@ -113,7 +114,7 @@ class Terminal:
                     self._set(self._settings)
 
     def write(self, data: bytes) -> None:
-        """All of it, or so much as it takes in time. OSError."""
+        """Write the data, or as much as the terminal takes in _WRITE_S. OSError."""
         until = time.monotonic() + _WRITE_S
         while data and (left := until - time.monotonic()) > 0:
             if self._is_ready(select.POLLOUT, left):
@@ -121,7 +122,7 @@ class Terminal:
                     data = data[os.write(self.descriptor, data) :]
 
     def close(self) -> None:
-        """The open file of ours."""
+        """Close our open file of the terminal."""
         os.close(self.descriptor)
 
     def _set(self, settings: list[int | list[bytes | int]]) -> None:
@@ -132,7 +133,7 @@ class Terminal:
             except termios.error as error:
                 if error.args[0] == errno.EINTR:  # we were stopped, and go on in the foreground
                     continue
-                if error.args[0] == errno.EIO:  # in the background of nobody, or gone
+                if error.args[0] == errno.EIO:  # in the background of an orphaned group, or gone
                     return
                 raise
 
@@ -142,7 +143,7 @@ class Terminal:
         return bool(poll.poll(most_s * 1000))
 
     def _wait_for_answer(self) -> None:
-        """Read and forget, up to the answer, or until it is too late for one."""
+        """Read and discard input up to the answer, or until _ANSWER_S is over."""
         until = time.monotonic() + _ANSWER_S
         kept = b""
         while _ANSWER not in kept and (left := until - time.monotonic()) > 0:
@@ -155,14 +156,14 @@ class Terminal:
 
 
 def speaks_utf8(environment: Mapping[str, str]) -> bool:
-    """Whether no locale says that the terminal has another character set, locale(7). Terminals of today have UTF-8."""
+    """Return whether the terminal has UTF-8. Today's have, unless a locale names another character set, locale(7)."""
     name = next((found for key in ("LC_ALL", "LC_CTYPE", "LANG") if (found := environment.get(key))), "")
     _, _, charset = name.partition(".")
     return charset.partition("@")[0].lower().replace("-", "") in ("", "utf8")
 
 
 def _opened(number: int) -> int:
-    """An open file of our own of that terminal. By its name, and where that leads nowhere, by its number."""
+    """Open the terminal again, as an open file of our own: by its name or, if that leads elsewhere, by its number. OSError."""
     flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
     for path in (_name_of(number), f"/proc/self/fd/{number}"):
         if path is not None:
@@ -177,5 +178,5 @@ def _opened(number: int) -> int:
 def _name_of(number: int) -> str | None:
     try:
         return os.ttyname(number)
-    except OSError:  # of another mount namespace
+    except OSError:  # a terminal of another mount namespace
         return None

@@ -1,8 +1,8 @@
 r"""Terminal output of a cell, made safe for the person's terminal: a state machine over bytes, pure.
 
-Everything that comes out of a cell is hostile. What passes is listed (terminal_rules.py); everything else is dropped, also what
+Everything that comes out of a cell is hostile. A list says what passes (terminal_rules.py); everything else is dropped, even what
 nobody has thought of. A sequence that passes is complete, in 7-bit controls and of one strict grammar, so that no terminal reads
-it differently than we did. What it turned on is remembered, and `finish` turns it off.
+it differently than we did. The filter remembers what it turned on, and `finish` turns that off.
 
     filter = TerminalFilter()
     os.write(1, filter.feed(data))
@@ -12,13 +12,14 @@ it differently than we did. What it turned on is remembered, and `finish` turns 
 b'\x1b[1mhello'
 
 Rules
-- Any split of the input gives the same output: what is not decided yet is kept, and no decision depends on where a piece ends.
-- What is kept is at most MAX_KEPT bytes. A longer sequence is dropped up to its end, and not kept meanwhile.
-- The terminal is one of UTF-8. To one that is not (`is_utf8=False`) only ASCII passes: a byte of a letter can be a control there.
-- `pause` and `resume` are for a person who stops the agent (Ctrl-Z): what `finish` does, and back.
+- Any split of the input gives the same output: undecided bytes are kept, and no decision depends on where a piece ends.
+- At most MAX_KEPT bytes are kept. A longer sequence is dropped up to its end, and not kept meanwhile.
+- The terminal is expected to read UTF-8. For one that does not (`is_utf8=False`) only ASCII passes: a byte of a letter can be a
+  control there.
+- `pause` and `resume` are for a person who stops the agent (Ctrl-Z): `pause` does what `finish` does, and `resume` undoes it.
 
 Source: ECMA-48; the parser of Paul Williams (vt100.net/emu/dec_ansi_parser) for where sequences end; Unicode 15, table 3-7.
-Not here: what is typed (it passes as it is), text of ours (model/visible.py).
+Not here: typed input (it passes unchanged), our own text (model/visible.py).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from aileron.cell.terminal_rules import MODES
 __all__ = ["MAX_KEPT", "TerminalFilter"]
 
 MAX_KEPT: Final = 4096
-"""Bytes of one unfinished sequence: a link of 2083 with its parameters; the titles of shells have some hundred."""
+"""Bytes kept of one unfinished sequence: enough for a link of 2083 with its parameters; shells' titles have some hundred."""
 _MAX_CSI: Final = 256
-"""Bytes of one control sequence: all attributes and three colors of SGR are 80."""
+"""Bytes of one control sequence: all attributes and three colors of SGR take 80."""
 _MAX_TITLE: Final = 120
-"""Characters of a title: more does not fit into a window's."""
+"""Characters of a title: more do not fit into a window's title."""
 _MAX_STACK: Final = 8
-"""States that a program pushes: xterm keeps 10 titles, and drops the oldest, which is the person's."""
+"""Number of states that a program can push: xterm keeps 10 titles, and drops the oldest, which is the person's."""
 
 _UTF8 = (
     rb"(?:[\xc3-\xdf][\x80-\xbf]|\xc2[\xa0-\xbf]"
@@ -49,7 +50,7 @@ _UTF8_BEGUN = re.compile(
     rb"|[\xf0-\xf4]|(?:[\xf1-\xf3][\x80-\xbf]|\xf0[\x90-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]?)\Z"
 )
 _DRAWING = rb"\x1b\[(?:[0-9:;]{0,200}m|[0-9]{0,5}(?:;[0-9]{0,5})?[@A-ILMPSXZ`abdef]|[0-9]{0,5}T|[0-2]?[JK]|[su])"
-"""Control sequences that draw in the window, and nothing else."""
+"""Control sequences that only draw in the window."""
 # No possessive quantifier behind a group: before Python 3.11.5 it may count what did not match (gh-106052); Debian 12 has 3.11.2.
 _PLAIN = re.compile(rb"(?:[\x07-\x0d\x20-\x7e]++|" + _UTF8 + rb"|" + _DRAWING + rb")+")
 _PLAIN_ASCII = re.compile(rb"(?:[\x07-\x0d\x20-\x7e]++|" + _DRAWING + rb")+")
@@ -69,9 +70,9 @@ _LINK = re.compile(
     rb"(?:https?://[A-Za-z0-9.:\[\]_-]{1,255}(?:[/?#][\x21-\x7e]{0,2083})?)?"
 )
 _MAX_LINK: Final = 2083
-"""Bytes of a link's address: what VTE takes."""
+"""Bytes of a link's address, as many as VTE takes."""
 
-# Where the rest of something that is dropped ends. Each is the set of bytes that do not belong to it any more.
+# The ends of what is dropped: each is the set of bytes that no longer belong to it.
 _END_OF_STRING = re.compile(rb"[\x18\x1a\x1b]")
 _END_OF_SEQUENCE = re.compile(rb"[^\x20-\x3f]")
 _END_OF_ESCAPE = re.compile(rb"[^\x20-\x2f]")
@@ -84,15 +85,15 @@ _SYNCHRONIZED = 2026
 
 
 _REPORTING: Final = frozenset({9, 1000, 1002, 1003, 1004, 2031, 2048})
-"""Modes in which a terminal says something unasked: of the mouse, focus, colors and size."""
+"""Modes in which a terminal reports unasked: the mouse, focus, colors and size."""
 
 
 class TerminalFilter:
-    """One stream of output, and what it has turned on."""
+    """The filter of one output stream, with what the stream has turned on."""
 
     def __init__(self, *, is_utf8: bool = True) -> None:
         self.questions = 0
-        """How many passed that the terminal answers."""
+        """Number of sequences that passed and make the terminal answer or report."""
         self._plain = _PLAIN if is_utf8 else _PLAIN_ASCII
         self._is_utf8 = is_utf8
         self._kept = b""
@@ -100,11 +101,11 @@ class TerminalFilter:
         self._forget()
 
     def _forget(self) -> None:
-        """Nothing is turned on."""
+        """Forget what was turned on."""
         self._modes: dict[int, bool] = {}
         self._keyboards: dict[bool, list[bytes]] = {False: [], True: []}  # by whether it is the alternate screen's
         self._titles = 0
-        self._title: bytes | None = None  # the agent's, while ours is pushed below it
+        self._title: bytes | None = None  # the agent's, while the person's is pushed below it
         self._region: bytes | None = None
         self._cursor: bytes | None = None
         self._other_keys: bytes | None = None
@@ -114,7 +115,7 @@ class TerminalFilter:
         self._is_shifted = False
 
     def feed(self, data: bytes) -> bytes:
-        """What of the output can be written to the terminal now."""
+        """Take more output, and return what can be written to the terminal now."""
         if not self._kept and self._skipping is None and _TEXT_ONLY.fullmatch(data):
             return data
         data = self._kept + data
@@ -126,7 +127,7 @@ class TerminalFilter:
         return b"".join(out)
 
     def finish(self) -> bytes:
-        """What puts the terminal back. The filter is as new afterwards; what was unfinished is dropped."""
+        """Return what puts the terminal back, and reset the filter. An unfinished sequence is dropped."""
         undone = self.pause()
         self._kept = b""
         self._skipping = None
@@ -134,7 +135,7 @@ class TerminalFilter:
         return undone
 
     def pause(self) -> bytes:
-        """What puts the terminal back for now. A link ends for good."""
+        """Return what puts the terminal back until `resume`. A link ends for good."""
         modes = {number for number, is_on in self._modes.items() if is_on != MODES[number]}
         is_alternate = self._is_alternate
         out = [_mode(_SYNCHRONIZED, False)] if _SYNCHRONIZED in modes else []
@@ -157,7 +158,7 @@ class TerminalFilter:
         return b"".join(out)
 
     def resume(self) -> bytes:
-        """What `pause` put back, as the agent had it; it draws the screen itself."""
+        """Return what turns on again what `pause` put back. The agent draws the screen itself."""
         modes = {number: is_on for number, is_on in self._modes.items() if is_on != MODES[number]}
         out = [b"\x1b[22;0t" + self._title] if self._title is not None else []
         out += [b"\x1b[22;0t"] * self._titles
@@ -179,7 +180,7 @@ class TerminalFilter:
     # Reading
 
     def _skip(self, data: bytes, at: int) -> int:
-        """Past what belongs to something that is dropped."""
+        """Return the position behind the sequence that is dropped, or the end of the data if it goes on."""
         assert self._skipping is not None
         end = self._skipping.search(data, at)
         if end is None:
@@ -189,7 +190,7 @@ class TerminalFilter:
         return end.start() + is_last
 
     def _step(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """One run of text, or one sequence; from where to go on."""
+        """Filter one run of text or one sequence, and return the position behind it."""
         run = self._plain.match(data, at)
         if run is not None:
             text = run[0]
@@ -207,7 +208,7 @@ class TerminalFilter:
         return at + 1
 
     def _beyond_ascii(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """A control in two bytes, a character that is not complete, or no UTF-8."""
+        """Filter a control in two bytes, an incomplete character, or bytes that are no UTF-8."""
         if not self._is_utf8:
             out.append(b"?")
             return at + 1
@@ -219,7 +220,7 @@ class TerminalFilter:
         return at + 1
 
     def _escape(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """What begins with ESC."""
+        """Filter a sequence that begins with ESC."""
         if at + 1 == len(data):
             return self._keep(data, at)
         second = data[at + 1]
@@ -260,7 +261,7 @@ class TerminalFilter:
             return found.end()
         begun = _SEQUENCE_BEGUN.match(data, at)
         assert begun is not None
-        if begun.end() < len(data):  # something that does not belong into one: it ends here
+        if begun.end() < len(data):  # a byte that belongs into no sequence ends it
             return begun.end()
         if begun.end() - at >= _MAX_CSI:
             self._skipping = _END_OF_SEQUENCE
@@ -268,14 +269,14 @@ class TerminalFilter:
         return self._keep(data, at)
 
     def _command(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """An operating system command, to BEL or ST."""
+        """Filter an operating system command, which ends with BEL or ST."""
         end = _END_OF_OSC.search(data, at + 2)
         if end is None or (end[0] == b"\x1b" and end.end() == len(data)):
             if (len(data) if end is None else end.start()) - at > MAX_KEPT:
                 self._skipping = _END_OF_OSC
                 return len(data) if end is None else end.start()
             return self._keep(data, at)
-        if end[0] == b"\x1b" and data[end.end()] != 0x5C:  # another sequence begins, and this one is none
+        if end[0] == b"\x1b" and data[end.end()] != 0x5C:  # another sequence begins, so this one is invalid
             return end.start()
         after = end.end() + (end[0] == b"\x1b")
         if end.start() - at <= MAX_KEPT and end[0] in (b"\a", b"\x1b"):
@@ -283,14 +284,14 @@ class TerminalFilter:
         return after
 
     def _keep(self, data: bytes, at: int) -> int:
-        """Until there is more."""
+        """Keep the rest until more data comes."""
         self._kept = data[at:]
         return len(data)
 
     # Deciding
 
     def _controlled(self, middle: bytes, final: bytes) -> bytes:
-        """What is written for one control sequence, given what stands between `CSI` and the last byte."""
+        """Return what is written for one control sequence, given the bytes between `CSI` and the last byte."""
         strict = _STRICT.fullmatch(middle)
         if strict is None:
             return b""
@@ -330,7 +331,7 @@ class TerminalFilter:
         return b""
 
     def _set_modes(self, parameters: bytes, *, is_on: bool) -> bytes:
-        """Those that are listed, in their order."""
+        """Return the sequence with only the listed modes, in their order, and remember them; empty if none is listed."""
         if not _NUMBERS.fullmatch(parameters):
             return b""
         numbers = [number for number in map(int, parameters.split(b";")) if number in MODES]
@@ -338,7 +339,7 @@ class TerminalFilter:
             return b""
         before = b""
         if not is_on and self._is_alternate and not set(numbers).isdisjoint(_ALTERNATE):
-            before = _pops(self._keyboards[True])  # what it pushed there would be there for the next program
+            before = _pops(self._keyboards[True])  # the next program would get what the agent pushed there
             self._keyboards[True].clear()
         self._modes.update(dict.fromkeys(numbers, is_on))
         if is_on and not _REPORTING.isdisjoint(numbers):
@@ -346,7 +347,7 @@ class TerminalFilter:
         return before + b"\x1b[?%s%s" % (b";".join(b"%d" % one for one in numbers), b"h" if is_on else b"l")
 
     def _keyboard(self, private: bytes, parameters: bytes, whole: bytes) -> bytes:
-        """Kitty's stack of keyboard states, of which each screen has its own."""
+        """Return what is written for a change of kitty's stack of keyboard states; each screen has its own stack."""
         stack = self._keyboards[self._is_alternate]
         if private == b"?" and not parameters:
             self.questions += 1
@@ -376,7 +377,7 @@ class TerminalFilter:
         return b""
 
     def _commanded(self, text: bytes, whole: bytes) -> bytes:
-        """What is written for one operating system command."""
+        """Return what is written for one operating system command."""
         passed = b""
         if _COLOR_QUERY.fullmatch(text):
             self.questions += text.count(b"?")
@@ -393,7 +394,7 @@ class TerminalFilter:
         return passed
 
     def _titled(self, which: bytes, text: bytes) -> bytes:
-        """The title, harmless; before the first, the one that is there is kept by the terminal."""
+        """Return what sets a harmless title. Before the first one, it makes the terminal save the title that it has."""
         printable = "".join(letter for letter in text.decode("utf-8", "replace") if letter.isprintable())[:_MAX_TITLE]
         shown = printable if self._is_utf8 else printable.encode("ascii", "replace").decode()
         set_title = b"\x1b]%s;%s\x1b\\" % (which, shown.encode())
@@ -403,7 +404,7 @@ class TerminalFilter:
 
 
 def _is_question(private: bytes, parameters: bytes, final: bytes) -> bool:
-    """Whether the terminal answers with numbers, or with its own name."""
+    """Return whether it is a question that the terminal answers with numbers, or with its own name."""
     match (private, final):
         case (b"" | b">", b"c") | (b">", b"q"):
             return parameters in (b"", b"0")

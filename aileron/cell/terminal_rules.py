@@ -1,18 +1,19 @@
-r"""What of a cell's terminal output passes, and why: one row for each sequence or family of sequences, with an example.
+r"""The rules for terminal output of a cell: what passes and why, one row for each sequence or family, with an example.
 
 The filter (terminal_filter.py) lets through what it knows and drops everything else, so a sequence that no row names is dropped.
-The rows say what it knows, and which of the others were looked at. A test feeds each example to the filter, and compares the rows
-with docs/reference/cell-terminal.md.
+The rows say what it knows, and which of the others were considered. A test feeds each example to the filter, and compares the
+rows with docs/reference/cell-terminal.md.
 
-What decides:
-- The terminal's answers arrive as typed keys, in the person's shell if they are late. Allowed is a question whose answer consists
-  of numbers, or is the terminal's own name; not one whose answer repeats text that the agent chose, or reads the screen.
-- What a program turns on passes if it can be turned off without knowing how it was: each mode here is off (or on) in a terminal
-  that nobody changed, and the filter puts it back.
-- What reaches outside the window does not pass: clipboard, files, printers, notifications, programs, the folder of a new tab.
+Criteria:
+- The terminal's answers arrive as typed keys, in the person's shell if they are late. A question passes if its answer consists of
+  numbers, or is the terminal's own name. It does not if the answer repeats text that the agent chose, or reads the screen.
+- A mode passes if it can be turned off without knowing how it was: each mode here has a known state in a terminal that nobody
+  changed, and the filter puts it back.
+- A sequence that reaches outside the window does not pass: clipboard, files, printers, notifications, programs, the folder of a
+  new tab.
 
 Pure. Source: ECMA-48 (1991); XTerm Control Sequences, patch 397, by Dickey et al.; kitty's, iTerm2's, ConEmu's and VS Code's own
-documents on theirs. Not here: the machine that reads the bytes.
+documents on theirs. Not here: the state machine that reads the bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Decision = Literal["passes", "dropped", "rewritten"]
 
 
 class Rule(NamedTuple):
-    """One row. `example` is what the filter is fed in the test, and what of it comes out follows from the decision."""
+    """A row of the table. A test feeds `example` to the filter, and expects the output that the decision implies."""
 
     sequence: str
     name: str
@@ -61,9 +62,12 @@ MODES: Final[dict[int, bool]] = {
     2031: False,
     2048: False,
 }
-"""DEC private modes that pass, and what each is in a terminal that nobody changed: cursor keys, reverse video, wrapping, mouse,
-cursor blinking and visible, alternate screen, keypad, focus, alternate scrolling, saved cursor, bracketed paste, synchronized
-output, grapheme clusters, reports of light or dark and of the size in numbers."""
+"""DEC private modes that pass, and the state of each in a terminal that nobody changed.
+
+They are cursor keys, reverse video, wrapping, mouse, cursor blinking and visible, alternate screen, keypad, focus, alternate
+scrolling, saved cursor, bracketed paste, synchronized output, grapheme clusters, reports of light or dark and of the size in
+numbers.
+"""
 
 RULES: Final = (
     # Text and control characters.
@@ -273,4 +277,4 @@ RULES: Final = (
         b"\x1bktitle\x1b\\",
     ),
 )
-"""In the order of the page."""
+"""All rows, in the order of docs/reference/cell-terminal.md."""

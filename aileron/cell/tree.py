@@ -1,16 +1,16 @@
-"""A folder read by open directories: every name in it, what each is, and nothing outside of it, whatever somebody puts in place.
+"""A reader of folders by open directories: every name with its kind, and nothing outside, even if a link takes a folder's place.
 
-Before an agent starts, only names and kinds are read (`read_names`): getdents64(2) has both, so no file is asked about. What the
-names are for says changes.py.
+Before an agent starts, only names and kinds are read (`read_names`): getdents64(2) has both, so no file needs a stat(2).
+changes.py says what the names are for.
 
 Runs in the command. The tree is hostile: it can be changed while it is read.
 
 Rules
-- A folder is opened below its parent's descriptor and never by way of a symbolic link, the first one by a path without any. A
+- A folder is opened below its parent's descriptor and never through a symbolic link; the first one by a path without links. A
   path is never walked twice.
-- Depth, entries and bytes are bounded. What lies beyond is said to be unknown, and not taken to be absent.
+- Depth, entries and bytes are bounded. What lies beyond is marked as unknown, and not taken to be absent.
 
-Source: openat(2), openat2(2), getdents(2), readdir(3) on d_type. Not here: what changed (changes.py), what is in an overlay
+Source: openat(2), openat2(2), getdents(2), readdir(3) on d_type. Not here: finding changes (changes.py), reading an overlay
 (overlay.py).
 """
 
@@ -28,7 +28,7 @@ import msgspec
 
 from aileron_sandbox import kernel
 
-if TYPE_CHECKING:  # what executes is looked at when the agent has ended, and takes 5 ms to import
+if TYPE_CHECKING:  # needed only when the agent has ended, and takes 5 ms to import
     from aileron.cell.executes import EntryKind
 
 __all__ = [
@@ -50,11 +50,11 @@ __all__ = [
 ]
 
 MAX_CONTENT: Final = 1 << 20
-"""Bytes that are read of a file to find out what it executes: a package.json has a hundredth of it."""
+"""1 MiB of a file is read to find out what it executes: a package.json has a hundredth of it."""
 MAX_DEPTH: Final = 128
-"""Folders in one another, each of which takes a descriptor while it is read; a process has 1024, and projects 20."""
+"""Levels of nested folders. Each takes a descriptor while it is read; a process has 1024, and projects have 20 levels."""
 _REMOVED: Final = 4096
-"""Names of a folder that are removed before more are read: a MiB."""
+"""Names of a folder that are read at a time while it is emptied: a MiB."""
 _MAX_ALL_CONTENT: Final = 256 << 20
 """Bytes read of all files together to find out what they execute: about a quarter of a second."""
 _LETTERS: Final[dict[EntryKind, str]] = {
@@ -70,30 +70,30 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.
 
 
 class Folder(msgspec.Struct):
-    """What is in one folder: its own inode, and names by what they are."""
+    """The contents of one folder: its own inode, and the kind of each name in it."""
 
     inode: int
     names: dict[str, EntryKind]
     is_known: bool = True
-    """Whether it was read; otherwise `names` says nothing."""
+    """True if every name was read; otherwise `names` may lack some."""
 
 
 Names = dict[str, Folder]
-"""Path in the tree, "" for the tree itself → what is in it."""
+"""Path in the tree ("" for the tree itself) → contents of that folder."""
 
 
 def child(path: str, name: str) -> str:
-    """The path of `name` in the folder `path`."""
+    """Return the path of `name` in the folder `path`."""
     return f"{path}/{name}" if path else name
 
 
 def under(root: str, path: str) -> str:
-    """A path of the tree as a path of the machine."""
+    """Return a path in the tree as a path on the machine."""
     return os.path.join(root, path) if path else root
 
 
 def kind_of(mode: int) -> EntryKind:
-    """What an inode is."""
+    """Return the kind of an inode by its mode."""
     match stat.S_IFMT(mode):
         case stat.S_IFREG:
             return "file"
@@ -110,7 +110,7 @@ def kind_of(mode: int) -> EntryKind:
 
 
 def entry_kind(entry: os.DirEntry[str], parent: int) -> EntryKind | None:
-    """The same of an entry, without asking for its inode where that is not needed. None: it has gone meanwhile."""
+    """Return the kind of an entry, without a stat(2) if none is needed; None if the entry has gone meanwhile."""
     try:
         if entry.is_file(follow_symlinks=False):
             return "file"
@@ -125,7 +125,7 @@ def entry_kind(entry: os.DirEntry[str], parent: int) -> EntryKind | None:
 
 @contextlib.contextmanager
 def opened(name: str, parent: int | None = None) -> Iterator[int]:
-    """A folder's descriptor: `name` in `parent`, or a path whose last part is no link. OSError."""
+    """Yield a folder's descriptor: of `name` in `parent`, or of a path whose last part is no link. OSError."""
     descriptor = os.open(name, _OPEN, dir_fd=parent)
     try:
         yield descriptor
@@ -135,9 +135,9 @@ def opened(name: str, parent: int | None = None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def opened_root(path: str) -> Iterator[int]:
-    """The descriptor of a folder by a path that was resolved before. OSError where any part of it is a link by now.
+    """Yield the descriptor of a folder by a path that was resolved before. OSError if any part of it is a link by now.
 
-    A cell that can write a folder on the way could put one there, to have another folder read, or written to.
+    A cell that can write to a folder on the way could put a link there, to have another folder read, or written to.
     """
     try:
         descriptor = kernel.open_resolved(_AT_FDCWD, path, _OPEN, kernel.RESOLVE_NO_SYMLINKS)
@@ -157,9 +157,9 @@ def opened_root(path: str) -> Iterator[int]:
 def read_names(
     root: str, most: int, skipped: frozenset[str] = frozenset(), apart: frozenset[str] = frozenset()
 ) -> Names:
-    """The names in a tree; of `most` entries. Folders beyond that, and such as cannot be read, are there and not known.
+    """Return the names in a tree, of `most` entries. Folders beyond that, or that cannot be read, are marked as not known.
 
-    A folder whose path ends in one of `skipped`, or is one of `apart`, is left unknown as well. OSError where `root` is no folder
+    A folder whose path ends in one of `skipped`, or is one of `apart`, is left unknown as well. OSError if `root` is no folder
     that can be read.
     """
     found: Names = {}
@@ -169,7 +169,7 @@ def read_names(
 
 
 class _Budget:
-    """How many more entries."""
+    """The number of entries that can still be read."""
 
     def __init__(self, most: int) -> None:
         self.left = most
@@ -217,7 +217,7 @@ def _ends(path: str, end: str) -> bool:
 
 
 def names_to(names: Names) -> list[list[Any]]:
-    """For JSON: of each folder its path, inode, whether it is known, and its names, each kind's in one text."""
+    """Return the names for JSON: of each folder its path, inode, whether it is known, and its names, joined by kind."""
     rows: list[list[Any]] = []
     for path, folder in names.items():
         kinds: dict[str, list[str]] = {}
@@ -228,7 +228,7 @@ def names_to(names: Names) -> list[list[Any]]:
 
 
 def names_from(rows: list[list[Any]]) -> Names:
-    """The other way. ValueError, TypeError or KeyError for anything else."""
+    """Read a value that `names_to` returned. ValueError, TypeError or KeyError for anything else."""
     kinds = {letter: kind for kind, letter in _LETTERS.items()}
     return {
         path: Folder(inode, {name: kinds[letter] for letter, of in names.items() for name in of.split("/")}, is_known)
@@ -240,7 +240,7 @@ def names_from(rows: list[list[Any]]) -> Names:
 
 
 def remove_tree(path: str) -> None:
-    """A folder in one of ours, and all in it, also what an agent made unreadable or deep. No link is followed. OSError."""
+    """Remove a folder of ours and all in it, even what an agent made unreadable or deep. No link is followed. OSError."""
     above, name = os.path.split(path)
     with contextlib.suppress(FileNotFoundError), opened(above) as parent:
         with _opened_anyhow(name, parent) as top:
@@ -249,7 +249,7 @@ def remove_tree(path: str) -> None:
 
 
 def _clear(descriptor: int, top: int, unused: str, depth: int) -> None:
-    """Empty a folder. What lies too deep for our descriptors is moved to the top, which is emptied last."""
+    """Empty a folder. Folders too deep for our descriptors are moved to the top one, which is emptied last."""
     while names := _some_names(descriptor):
         for name, is_folder in names:
             if not is_folder:
@@ -264,14 +264,14 @@ def _clear(descriptor: int, top: int, unused: str, depth: int) -> None:
 
 
 def _some_names(descriptor: int) -> list[tuple[str, bool]]:
-    """The first names in a folder, each with whether it is one. An agent may have made more than memory holds."""
+    """Return the first names in a folder, each with whether it is a folder. There may be more than memory holds."""
     with os.scandir(descriptor) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in itertools.islice(entries, _REMOVED)]
 
 
 @contextlib.contextmanager
 def _looked_at(name: str, parent: int) -> Iterator[int]:
-    """A folder that need not be readable. OSError for anything else, a link too."""
+    """Yield an O_PATH descriptor of a folder that need not be readable. OSError for anything else, even a link."""
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         yield place
@@ -281,7 +281,7 @@ def _looked_at(name: str, parent: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
-    """A folder of ours, with the permissions that we need; never what a link leads to."""
+    """Yield a descriptor of a folder of ours, after giving it the permissions that we need; never through a link."""
     with _looked_at(name, parent) as place:
         if os.fstat(place).st_mode & 0o700 != 0o700:
             os.chmod(f"/proc/self/fd/{place}", 0o700)
@@ -289,17 +289,17 @@ def _opened_anyhow(name: str, parent: int) -> Iterator[int]:
         yield descriptor
 
 
-# What is in files
+# Contents of files
 
 
 class Bytes:
-    """Reads the beginnings of files, within a bound for all of them together."""
+    """The reader of small files, within a bound for all of them together."""
 
     def __init__(self) -> None:
         self._left = _MAX_ALL_CONTENT
 
     def read(self, name: str, parent: int, most: int = MAX_CONTENT) -> bytes | None:
-        """A regular file's bytes; None where it is none, is longer than `most`, or cannot be read."""
+        """Return a regular file's bytes; None if it is no such file, is longer than `most` or the bound, or cannot be read."""
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
         except OSError:
