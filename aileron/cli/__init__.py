@@ -1,13 +1,13 @@
-"""The command line: translates what a person types into requests, and shows the answers. It decides nothing.
+"""The command line: translates what a person types into requests and shows the answers. It decides nothing.
 
-run.py        the hot command · arguments.py KEY=VALUE and --args as the action's types
-app.py        every other command, by table.py; commands/ has one module for each noun, which declares with declared.py
-parsing.py    plain words by the declarations · help_page.py their help · typer_app.py other words and completion by the same
+run.py        the hot command · arguments.py KEY=VALUE and --args, converted to the action's types
+app.py        every other command, by table.py; commands/ has a module for each noun, which declares with declared.py
+parsing.py    plain words by the declarations · help_page.py their help · typer_app.py other words and completion, by the same
 supervisor.py what commands ask of the daemon · problem.py what, why, fix and the exit code, one voice for people and programs
 output.py     tables, facts, JSON · prompts.py what a person types, and whether they can be asked
 
-Runs in short-lived processes of the user. The daemon is trusted; what agents, upstreams, connectors and files wrote is not, even
-when the daemon hands it on. Data goes to standard output, everything else to standard error; nothing prompts without a terminal.
+Runs in short-lived processes of the user. The daemon is trusted; text of agents, upstreams, connectors and files is not, even
+when the daemon passes it on. Data goes to standard output, everything else to standard error; nothing prompts without a terminal.
 
-This module stays empty of imports: `aileron run` pays for every one of them.
+This module imports nothing: `aileron run` would pay for every import.
 """

@@ -1,7 +1,7 @@
-"""Every command but the hot one: its words are read, it is carried out, and its failures are told.
+"""Every command except `run`: parses its words, performs it, and reports its failures.
 
-Runs in commands. What is plain is read by parsing.py and answered by help_page.py, from the declarations of each command;
-everything else by typer, made from the same (typer_app.py).
+Runs in commands. parsing.py reads plain words and help_page.py answers for help, both from each command's declarations; typer
+reads everything else, with commands made from the same declarations (typer_app.py).
 
 Not here: which commands there are (table.py), what a command does (commands/, run.py).
 """
@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main(words: list[str]) -> int:
-    """The exit code of `aileron WORDS…`."""
+    """Run `aileron WORDS…` and return its exit code."""
     as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
     try:
         if words and words[0] in COMMANDS:

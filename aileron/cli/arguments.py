@@ -1,12 +1,12 @@
 """The arguments of a run as typed on a command line: `KEY=VALUE` words, and JSON.
 
-Runs in commands; pure but for reading the file or standard input that --args names. A word's value is read by the type which the
-action declares for it, and as nothing else: `true` for a string input is the word, not the truth value.
+Runs in commands; pure, except that it reads the file or standard input that --args names. A value is read only as the type that
+the action declares for its input: `true` for a string input is the word, not the truth value.
 
 >>> typed({"days": "7", "note": "7"}, [{"name": "days", "type": "integer"}, {"name": "note", "type": "string"}])
 {'days': 7, 'note': '7'}
 
-Source: docs/reference/cli.md. Not here: whether all that is required is there (the daemon says so).
+Source: docs/reference/cli.md. Not here: checking that required inputs are given (the daemon does).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aileron.cli.problem import Problem
 __all__ = ["from_json", "pairs_of", "typed"]
 
 MAX_ARGS_BYTES = 1 << 20
-"""1 MiB, as the daemon reads of a body."""
+"""1 MiB: the most that the daemon reads of a body."""
 _INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _EXAMPLE = '{"key": 1}'
@@ -30,7 +30,7 @@ _HELP = "aileron run --help"
 
 
 def pairs_of(words: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE` words as names and texts. Problem for a word without `=`, and for a name given twice."""
+    """Parse `KEY=VALUE` words into names and texts. Problem for a word without `=`, and for a name given twice."""
     pairs: dict[str, str] = {}
     for word in words:
         key, separator, value = word.partition("=")
@@ -43,7 +43,7 @@ def pairs_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME") -> dict[str, Any]:
-    """Each text as a value of the type of its input. Problem names the input, and the nearest one for a name that is none."""
+    """Convert each text to its input's type. Problem for a text that does not fit, or for an unknown input (with the nearest)."""
     show = f"aileron action show {action}"
     values: dict[str, Any] = {}
     for key, text in pairs.items():
@@ -58,7 +58,7 @@ def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME")
 
 
 def from_json(source: str) -> dict[str, Any]:
-    """What --args gives: JSON, `@FILE`, or `-` for standard input. Problem for what is not one JSON object."""
+    """Read the value of --args: JSON, `@FILE`, or `-` for standard input. Problem if it is not one JSON object."""
     text = _text_of(source)
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
@@ -92,7 +92,7 @@ def _value(text: str, kind: str) -> Any:
 
 
 def _json_value(text: str, kind: str) -> Any:
-    """An array or object, as JSON. ValueError for what is none, or says a key twice."""
+    """Parse an array or object from JSON. ValueError for anything else, and for a duplicate key."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError):

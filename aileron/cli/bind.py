@@ -1,12 +1,12 @@
-"""A credential for a connector, from the person at the terminal: what it is wanted for, what to call it, a secret or a sign-in.
+"""Getting a credential for a connector from the person at the terminal: its purpose, its name, and a secret or a sign-in.
 
-Runs in commands: `binding setup`, `rebind`, `reauthorize`, and `run` where nothing is bound yet, or several could serve. What a
-connector wants is its publisher's word.
+Runs in commands: `binding setup`, `rebind`, `reauthorize`, and in `run` if no credential is bound yet or several match. The
+publisher of the connector says what it wants.
 
 Rules
-- What is wanted stands there before anybody is asked for a secret, a sign-in, or a yes.
-- A secret that is typed is stored first, and taken out again where it then is not bound.
-- Whatever was mended, the run begins anew with the very same arguments and key: nothing of it had been done.
+- The person sees what is wanted before they are asked for a secret, a sign-in, or an approval.
+- A typed secret is stored first, and removed again if it is then not bound.
+- After a fix, the run starts again with exactly the same arguments and key: nothing of it had been done.
 
 Source: docs/reference/bindings.md. Not here: the commands (commands/binding.py), a sign-in's page (signin.py).
 """
@@ -79,12 +79,12 @@ _TYPED = {
     "client_secret": "Client secret",
     "token": "Token to exchange",
 }
-"""What the prompt asks for, by what is stored (`BindRequest.stored`)."""
+"""Words of the prompt for a secret, by the form in which it is stored (`BindRequest.stored`)."""
 _BOTH = (("client_secret", "client_secret"), ("subject_token", "token"))
-"""The members of the JSON object that has both, and what each is."""
+"""Members of the JSON object that holds both secrets, and the kind of each, as in `_TYPED`."""
 _USER_NAMES = {"basic": "User name", "login": "User name", "digest": "User name"}
 _CLIENT_NAMES = {"aws_sigv4": "Access key ID", "oauth2_client": "Client ID"}
-"""What else it asks for; and what it asks for unless the secret is a file that has it."""
+"""Prompts for a client ID or key ID, by kind; asked unless the secret is a file that contains it."""
 _FILES = {
     "ssh": "File of the private key, without a passphrase",
     "mtls": "File of the certificate and its private key, in PEM",
@@ -95,7 +95,7 @@ _IN_FILES = {
     "mtls": "a certificate and its private key (-----BEGIN CERTIFICATE-----, -----BEGIN … PRIVATE KEY-----)",
     "private_key": "a private key: PEM (-----BEGIN … PRIVATE KEY-----), a JWK, or a service account's key file in JSON",
 }
-"""What such a file has in it."""
+"""Expected content of such a file."""
 _MEANING = {
     "basic": "a user name and a password{stored}",
     "api_key": "a key or token{stored}",
@@ -111,14 +111,14 @@ _MEANING = {
     "token": "a token{stored}, which Aileron exchanges for others",
     "client_secret_and_token": "a client ID, its secret and a token{stored}, which Aileron exchanges for others",
 }
-"""`{stored}` is where it is, if that is the vault."""
+"""Meanings of the stored forms for the person. `{stored}` says that the vault stores it, if it does."""
 SOURCE_S = 15.0
-"""For a secret to be fetched from where it is kept: the daemon gives it 10 s."""
+"""Seconds for the daemon to fetch a secret from where it is kept; the daemon allows 10 s."""
 _HAVE_DATABASES = frozenset({"postgres", "mysql"})
 
 
 class BindRequest(NamedTuple):
-    """What an installed connector wants a credential for, as its newest version that wants one says."""
+    """A connector's request for a credential, from its newest installed version that needs one."""
 
     connector: str
     kind: str
@@ -130,47 +130,47 @@ class BindRequest(NamedTuple):
     logins: tuple[LoginTarget, ...] = ()
     commands: tuple[str, ...] = ()
     has_readers: bool = False
-    """Whether some of its operations run only as a role that only reads."""
+    """True if some of its operations run only with a role that only reads."""
     sent_as: str | None = None
-    """How it is sent in requests, in words; None where it logs in."""
+    """Words that say how requests carry the credential; None if it logs in."""
     stores: StoredAs | None = None
-    """What the secret is of a client that gets tokens."""
+    """Form of the stored secret for a client that gets tokens."""
 
     @property
     def stored(self) -> str:
-        """What is stored, as the tables above have it."""
+        """Form in which the secret is stored: a key of the tables above."""
         return "ssh" if self.ssh is not None else self.stores or self.kind
 
     @property
     def ssh(self) -> LoginTarget | None:
-        """Where it logs in by ssh."""
+        """The SSH login target, or None."""
         return next((login for login in self.logins if login.protocol == "ssh"), None)
 
 
 class BindOptions(NamedTuple):
-    """What was said on the command line."""
+    """Options of the command line."""
 
     name: str | None = None
     username: str | None = None
     secret: str | None = None
     source: str | None = None
-    """Where the secret is kept, if not in the vault."""
+    """Reference to the place that keeps the secret, if that is not the vault."""
     token: str | None = None
-    """The stored secret that authenticates there."""
+    """Name of the stored secret that authenticates at that place."""
     how: How = How()
     yes: bool = False
     is_part: bool = False
-    """Of a run, whose result alone belongs on standard output."""
+    """True if binding is part of a run, whose result alone belongs on standard output."""
     details: LoginDetails = LoginDetails()
-    """Of a login."""
+    """Details of a login."""
     read_write: bool = False
-    """To bind anew: the role is not one that only reads any more."""
+    """True to rebind without the promise that the role only reads."""
     only_scram: bool = False
-    """To bind anew: no weaker password form is allowed any more."""
+    """True to rebind without allowing a weaker password form."""
 
 
 def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
-    """What `connector` wants. Problem where it is not installed, and where it wants nothing."""
+    """Return what credential `connector` wants. Problem if it is not installed, or wants none."""
     from aileron.model.names import precedence
 
     every = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
@@ -198,7 +198,7 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
 
 
 def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, Any]]:
-    """What is wanted, in words; `is_here`: of a secret that the vault will have."""
+    """Return facts about what is wanted. `is_here` is True if the vault will store the secret."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
     if wanted.stored in _MEANING:
         meaning = _MEANING[wanted.stored].format(stored=", stored in the vault" if is_here else "")
@@ -217,7 +217,7 @@ def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, An
 
 
 def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int:
-    """Bind what the person has or types, or sign in; the exit code. Problem for what stood in the way."""
+    """Bind the credential that the person has or types, or sign in. Return the exit code. Problem for what prevents it."""
     _check_given(wanted, given)
     supervisor.open_or_create_vault()
     name = _ask_name(supervisor, wanted) if given.name is None else given.name
@@ -253,7 +253,7 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
 
 
 def check_source(source: str | None, token: str | None) -> None:
-    """Return if `--from` and `--from-token` are what they should be. Problem otherwise."""
+    """Check `--from` and `--from-token`. Problem if they are invalid."""
     if source is None:
         if token is not None:
             raise Problem.usage("--from-token belongs to --from")
@@ -265,9 +265,9 @@ def check_source(source: str | None, token: str | None) -> None:
 
 
 def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool) -> LoginDetails:
-    """What is known of the login, and what the person here says of it. Problem where they do not know the server's key.
+    """Return the login's details, completed by the person here. Problem if they do not confirm the server's key.
 
-    Whoever gave user name and secret by options has one for the role as well, and is not asked.
+    `asks_role` is False if options gave user name and secret: they could have given the role too.
     """
     replace = msgspec.structs.replace
     if not can_ask():
@@ -284,7 +284,7 @@ def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool)
 
 def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
     output.note(f"fetching the public key of {visible(str(target.destination))}")
-    from aileron.cli.host_key import fetched_host_key  # with asyncio, for a binding by SSH alone
+    from aileron.cli.host_key import fetched_host_key  # imports asyncio, which only an SSH binding needs
 
     key = fetched_host_key(target)
     output.print_facts([("key", key), ("fingerprint", fingerprint(key))], "stderr", column=COLUMN)
@@ -298,7 +298,7 @@ def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
 
 
 def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
-    """Bind `name` anew, to what its connector asks for now; the exit code."""
+    """Bind `name` again, to what its connector asks for now. Return the exit code."""
     supervisor.open_vault()
     says_nothing = given.details == LoginDetails() and not (given.read_write or given.only_scram)
     details = None if says_nothing else _merged_details(supervisor, name, given)
@@ -308,7 +308,7 @@ def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
 
 
 def keep_at(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
-    """Approve the secret of a binding as it is now where it is kept, or where it is kept from now on; the exit code."""
+    """Approve the current value of a binding's secret at the place that keeps it, or at a new place. Return the exit code."""
     if given.source is None and shown.elsewhere:
         body = SetSecret(reference=shown.elsewhere.reference, token=shown.elsewhere.token)
     else:
@@ -323,7 +323,7 @@ def keep_at(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *,
 
 
 def _merged_details(supervisor: Supervisor, name: str, options: BindOptions) -> LoginDetails:
-    """What was said of a login before, but for what is said now."""
+    """Return the binding's login details, with those given now replacing the earlier ones."""
     given = options.details
     before = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name)).details or LoginDetails()
     weak_password = before.weak_password if given.weak_password is None else given.weak_password
@@ -336,7 +336,7 @@ def _merged_details(supervisor: Supervisor, name: str, options: BindOptions) -> 
 
 
 def reauthorize(supervisor: Supervisor, shown: BindingDetail, given: BindOptions) -> int:
-    """Sign in anew for the binding that `shown` is about; the exit code."""
+    """Sign in again for the binding `shown`. Return the exit code."""
     supervisor.open_vault()
     how = fitting(bind_request_of(supervisor, shown.connector), given.how)
     finish = _finish(supervisor, given, shown.name, shown.account or "")
@@ -344,18 +344,18 @@ def reauthorize(supervisor: Supervisor, shown: BindingDetail, given: BindOptions
 
 
 def fitting(wanted: BindRequest, how: How) -> How:
-    """How to sign in here. Problem without a terminal, unless it was said how: nobody would see where to go."""
+    """Return how to sign in here. Problem without a terminal, unless options say how: nobody would see where to go."""
     if how.is_said:
         return how
     if not can_ask():
         option = "--device" if wanted.has_device else "--no-browser"
         raise Problem.usage("no terminal to sign in at", fix=f"aileron binding setup {wanted.connector} {option}")
-    # Without a browser here the answer of a page elsewhere could not come back: it goes to this machine's own loopback.
+    # Without a browser here, the answer of a page elsewhere cannot come back: it goes to this machine's own loopback.
     return how._replace(device=True) if browser() is None and wanted.has_device else how
 
 
 def print_new(connector: str, new: list[str]) -> bool:
-    """What the connector asks for beyond the binding, in words; whether there is anything."""
+    """Print what the connector asks for beyond the binding. Return whether there is anything."""
     if new:
         output.note(f"{visible(connector)} asks for more than you approved:\n")
         output.print_facts([("new", new)], "stderr", column=COLUMN)
@@ -364,10 +364,10 @@ def print_new(connector: str, new: list[str]) -> bool:
 
 
 def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
-    """For a run that needs a credential: what to run instead, once the person here has seen to it; else the exit code.
+    """Fix a run that needs a credential, with the person's help. Return the run to start instead, or an exit code.
 
-    Problem for what stood in the way; `problem` itself where nothing can be done here: credentials are bound where the daemon is,
-    and a dry run changes nothing.
+    Problem for what prevents it; `problem` itself if nothing can be fixed here: credentials are bound where the daemon is, and a
+    dry run changes nothing.
     """
     details = problem.details
     if details.get("choices"):
@@ -390,7 +390,7 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
 
 
 def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: str) -> RunCommand | int:
-    """Of a suspended binding: shown what is new, asked, bound anew or signed in for again."""
+    """Show what is new for a suspended binding, ask, then rebind it or sign in again. Return the run or an exit code."""
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     output.note(f"{visible(name)} is suspended")
     print_new(shown.connector, [str(words) for words in problem.details["widened"]])
@@ -404,7 +404,7 @@ def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: s
 
 
 def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
-    """The person says which of several. One that was named for another connector of the action stays named."""
+    """Let the person choose among several bindings. A binding named for another connector of the action stays named."""
     choices = [str(name) for name in problem.details["choices"]]
     accounts = problem.details.get("accounts") or {}
     width = max(map(len, choices))
@@ -429,7 +429,7 @@ def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
 
 
 def _which(choices: list[str]) -> str | None:
-    """By its number, its name, or an identity that one alone has; None for an empty answer, and after some wrong ones."""
+    """Ask for a choice by number, name or unique identity. None for an empty answer, and after _MOST_ANSWERS wrong ones."""
     for _ in range(_MOST_ANSWERS):
         typed = ask_now(f"Which? [1-{len(choices)}] ")
         if not typed:
@@ -450,7 +450,7 @@ def _names_of(choices: list[str]) -> set[str]:
 
 
 def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = "") -> Callable[[msgspec.Struct], int]:
-    """The end: tell what was bound, or have it decided. `was`: whose it was before, where it is signed in for again."""
+    """Return a function that reports the binding or has it decided. `was` is the account before, if the person signs in again."""
 
     def tell(result: Any) -> None:
         if given.is_part:
@@ -467,7 +467,7 @@ def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = ""
 
 
 def _tell_granted(shown: BindingDetail, was: str) -> None:
-    """What the provider gave, and what it did not; that it is another account than before; and how it is ended."""
+    """Print what the provider granted and refused, whether the account is no longer `was`, and how to revoke the binding."""
     grant, reach = shown.grant, shown.reach or Reach()
     if grant is None:
         return
@@ -491,7 +491,7 @@ def _tell_granted(shown: BindingDetail, was: str) -> None:
 
 
 def _check_given(wanted: BindRequest, given: BindOptions) -> None:
-    """What is said has to be a name; and without a person, everything has to be said."""
+    """Check that a given name is valid and, without a terminal, that nothing is missing. Problem otherwise."""
     if given.name is not None and (problem := _problem_of(given.name)):
         raise Problem.usage(f"--name {problem}")
     if can_ask():
@@ -557,7 +557,7 @@ def _problem_of(name: str) -> str | None:
 
 
 def _typed(wanted: BindRequest) -> bytes:
-    """The secret that the person here types, or what is in the file that they name."""
+    """Return the secret that the person types, or the content of the file that they name."""
     stored = wanted.stored
     if (question := _FILES.get(stored)) is not None:
         return pem_in(ask(question), _IN_FILES[stored], signs=stored == "private_key")
@@ -567,7 +567,7 @@ def _typed(wanted: BindRequest) -> bytes:
 
 
 def _says_who(wanted: BindRequest, secret: bytes | None) -> bool:
-    """Whether no client ID is needed: a service account's key file has it, and a token that is exchanged alone has no client."""
+    """Return whether no client ID is needed: a service account's key file has it, and a token exchanged alone has no client."""
     if secret is None:
         return wanted.stores == "token"
     try:
@@ -583,11 +583,11 @@ def _bind_stored(
     given: BindOptions,
     finish: Callable[[msgspec.Struct], int],
 ) -> int:
-    """Bind a secret given for it, which goes into the vault first, and out again if it then cannot be bound, or is denied."""
+    """Bind a secret given for it: store it in the vault first, and remove it if the binding fails or is denied."""
     stored = _free_name(supervisor, binding.name)
     path = path_of("v1", "secrets", stored)
     kept = supervisor.change(SecretStored, "PUT", path, secret, wait_s=SOURCE_S)
-    if isinstance(kept, ConsentAnswer):  # its token is asked about first
+    if isinstance(kept, ConsentAnswer):  # consent for its token comes first
         code = carry_through(supervisor, kept, _tell_nothing, yes=given.yes, as_json=given.how.as_json)
         if code in (UNFINISHED, INTERRUPTED):
             output.note(f"once it is approved, bind it\n  fix: {_to_bind(binding, stored)}")
@@ -600,13 +600,13 @@ def _bind_stored(
         raise
     code = finish(answer)
     if code not in (OK, UNFINISHED, INTERRUPTED):
-        with contextlib.suppress(Problem):  # somebody else may have approved it meanwhile: then it is in use
+        with contextlib.suppress(Problem):  # another surface may have approved it meanwhile: then it is in use
             supervisor.fetch(Removed, "DELETE", path)
     return code
 
 
 def _to_bind(binding: AddBinding, secret: str) -> str:
-    """The command that binds this secret as was said, on one line for a shell."""
+    """Return the command that binds this stored secret with the same options, on one line for a shell."""
     details = binding.details or LoginDetails()
     options = {
         "--name": binding.name,
@@ -622,7 +622,7 @@ def _to_bind(binding: AddBinding, secret: str) -> str:
 
 
 def _tell_nothing(_result: msgspec.Struct) -> None:
-    """More follows."""
+    """Print nothing: a later step reports."""
 
 
 def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:
@@ -635,7 +635,7 @@ def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:
 
 
 def _free_name(supervisor: Supervisor, binding: str) -> str:
-    """A name for the secret, after the binding's; none that is taken or asked about, so that nothing is overwritten."""
+    """Return a new name for the secret, after the binding's. Names in pending approvals are taken too: nothing is overwritten."""
     taken = {entry.name for entry in supervisor.fetch(SecretList, "GET", "/v1/secrets").secrets}
     asked = supervisor.fetch(ApprovalList, "GET", "/v1/action-approvals").approvals
     taken |= {entry.name for entry in asked if entry.kind == "secret" and isinstance(entry.name, str)}

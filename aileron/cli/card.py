@@ -1,11 +1,12 @@
-"""The card of a question at a terminal, and in a pipe: the same in the same order as the console and the page have it.
+"""The card of a question, for a terminal and for a pipe: the same content in the same order as in the console and the page.
 
-Runs in commands. All of it was written by somebody else: agents, authors of actions and connectors, services, and whatever
-answered for the daemon; review/card.py has made it harmless.
+Runs in commands. Other parties wrote all of it: agents, authors of actions and connectors, services, and whatever answered for
+the daemon. review/card.py has made it harmless.
 
 Rules
-- What is too long ends with how much is missing and what shows it; where `more` is None everything is shown, the proof as well.
-- In a pipe: name and values of each fact, with tabs between.
+- Text that is too long is cut, with a line that says how much is missing and which command shows it. If `more` is None,
+  everything is shown, including the proof.
+- A pipe gets the name and values of each fact, separated by tabs.
 
 Source: docs/reference/cli.md. Not here: what is said (review/), asking and signing (decision_dialogue.py, signing.py).
 """
@@ -29,22 +30,22 @@ from aileron.review.subject import subject_facts
 __all__ = ["names_in_proof", "show_card", "show_card_of_several", "show_subject"]
 
 _MAX_LINES: Final = 12
-"""Of one fact: half of a small terminal."""
+"""Lines of a fact: half of a small terminal."""
 _MAX_CHARACTERS: Final = 600
-"""Of one line: eight rows of a terminal; an address, a title or a paragraph has fewer."""
+"""Characters of a line: eight rows of a terminal; an address, a title or a paragraph has fewer."""
 _MAX_FACTS: Final = 40
-"""Of one section: two screens; actions declare a handful of arguments."""
+"""Facts of a section: two screens; actions declare a handful of arguments."""
 _MAX_SAID: Final = 12
 """Facts of a conversation, the newest: six turns."""
 _AT: Final = {stream: functools.partial(output.local_time, stream=stream) for stream in ("stdout", "stderr")}
-"""How a moment is written where the card goes: a pipe and a terminal have it in different forms."""
+"""Formatters of times for the stream that gets the card: a pipe and a terminal use different forms."""
 _STYLES: Final = {Tone.ALARM: "red", Tone.CHANGED: "bold", Tone.MARKED: "bold", Tone.SOFT: "dim"}
 
 
 def show_card(review: Review, stream: str = "stderr", *, more: str | None = None) -> None:
-    """One question; `more` is the command that shows what is too long for a terminal, None shows everything.
+    """Show a question. `more` is the command that shows what is too long for a terminal; None shows everything.
 
-    Says nothing of its state: whoever asks knows that it waits.
+    The state of the question is not shown: the caller knows that it waits.
     """
     card = review.card(_AT[stream])
     _print_body(card, review.question.expires_at, stream, more)
@@ -58,18 +59,18 @@ def show_card(review: Review, stream: str = "stderr", *, more: str | None = None
 
 
 def names_in_proof(review: Review) -> set[str]:
-    """Of the facts that stand in the proof, which `show_card` prints where it has no `more`."""
+    """Return the names of the facts in the proof, which `show_card` prints only if `more` is None."""
     return {fact.name for section in review.card(_AT["stdout"]).proof for fact in section.facts}
 
 
 def show_card_of_several(card: Card, expires_at: str, stream: str = "stderr") -> None:
-    """Some that are decided together, whole: what was cut could hide one among them. `expires_at`: of the first that does."""
+    """Show approvals that are decided together, in full, because a cut could hide one. `expires_at` is the earliest expiry."""
     _print_body(card, expires_at, stream, None)
     _print_proof(card, stream)
 
 
 def show_subject(subject: Subject, stream: str = "stderr", *, more: str | None = None) -> None:
-    """What would be agreed to, before there is a question about it."""
+    """Show what the person would consent to, before a question about it exists."""
     output.print_facts(subject_facts(subject, more, _AT[stream]), stream, column=COLUMN)
 
 
@@ -87,7 +88,7 @@ def _print_proof(card: Card, stream: str) -> None:
 
 
 def _print_head(card: Card, stream: str) -> None:
-    """The sentence, whose its values are, the verdict, the alarms."""
+    """Print the headline, the source of its values, the verdict and the alarms."""
     named = [("headline", Line(card.sentence)), ("values", card.source), ("verdict", card.verdict)]
     lines = [(name, line) for name, line in named if line is not None] + [("alarm", alarm) for alarm in card.alarms]
     for name, line in lines:
@@ -121,7 +122,7 @@ def _print_facts(facts: Sequence[Fact], stream: str, more: str | None) -> None:
 
 
 def _lines(fact: Fact, more: str | None) -> Iterator[str]:
-    """With a bar before what somebody else wrote, and how much is missing where it is cut."""
+    """Yield a fact's lines: with a bar before another party's words, and with a note of how much is missing where one is cut."""
     for line in fact.lines if more is None else fact.lines[:_MAX_LINES]:
         text = f"{BAR}{line.text}" if line.tone is Tone.QUOTED else line.text
         missing = 0 if more is None else len(text) - _MAX_CHARACTERS
@@ -134,7 +135,7 @@ def _lines(fact: Fact, more: str | None) -> Iterator[str]:
 
 
 def _print_box(section: Section, stream: str, more: str | None) -> None:
-    """Somebody's words, a bar before each row: none can pass for a line of ours."""
+    """Print another party's words with a bar before each row, so that none can pass for a line of ours."""
     left = 0 if more is None else max(len(section.facts) - _MAX_SAID, 0)
     if more is not None and left:
         output.write("\n".join(missing_lines(left // 2, "questions, earlier", visible(more))), stream)

@@ -1,11 +1,11 @@
-"""The process of a cell, begun before the command that launches an agent in it is imported, which takes 60 ms.
+"""The process of a cell, started before the import of the command that launches an agent in it: that import takes 60 ms.
 
     begin(["claude", "--jail"])      # aileron/__main__.py
-    stub = taken()                   # where the cell is made; None where none was begun
-    end()                            # where there will be none
+    stub = taken()                   # where the cell is made; None if none was started
+    end()                            # where there will be no cell
 
-Whether there will be a cell the options say, or the settings, and here it is a guess: a wrong one costs 50 ms of another
-processor, and what nobody has taken ends before an agent begins. What stands in the way is said where the process is needed.
+Options or settings decide whether there is a cell; here it is a guess. A wrong guess costs 50 ms of another processor, and an
+unused process ends before an agent starts. Failures to start are reported later, where the process is needed.
 
 Not here: what it does until then (aileron_sandbox/cell/stub.py), whether there is a cell (commands/launch.py).
 """
@@ -26,19 +26,20 @@ __all__ = ["begin", "end", "start", "taken"]
 
 _WITHOUT: Final = {"--no-jail", "--explain", "--dry-run", "--help", "-h"}
 _SET: Final = b"jail = true"
-"""In the settings, as `aileron config set` and the question at a terminal write it."""
+"""Text in the settings, as `aileron config set` and the question at a terminal write it."""
 _MAX_SETTINGS: Final = 1 << 16
-"""64 KiB of them are read for a guess."""
+"""64 KiB: the most that is read of the settings for a guess."""
 
 _begun: list[Stub] = []
 
 
 def begin(words: list[str]) -> None:
-    """For the words after `launch`."""
+    """Start a cell's process if the words after `launch` and the settings suggest a cell."""
     options = words[: words.index("--")] if "--" in words else words
     if is_in_cell() or not _WITHOUT.isdisjoint(options) or not ("--jail" in options or _is_set()):
         return
-    if passphrase_from(None)() is not None:  # then this process begins again, without it (commands/launch.py)
+    # Then this process starts again without the passphrase (commands/launch.py)
+    if passphrase_from(None)() is not None:
         return
     from aileron_sandbox.unavailable import JailUnavailable
 
@@ -48,7 +49,7 @@ def begin(words: list[str]) -> None:
 
 
 def start() -> Stub:
-    """One that begins now, and is the caller's to close. JailUnavailable, OSError."""
+    """Start the process of a cell now. The caller closes it. JailUnavailable, OSError."""
     from aileron.launch.system_sights import LOOKED_AT
     from aileron_sandbox.cell.stub import Stub
 
@@ -56,12 +57,12 @@ def start() -> Stub:
 
 
 def taken() -> Stub | None:
-    """What was begun, which is the caller's to close from then on."""
+    """Return the process that was started ahead, or None. The caller closes it from then on."""
     return _begun.pop() if _begun else None
 
 
 def end() -> None:
-    """Of what nobody has taken. Idempotent."""
+    """Close any process that was started ahead and not taken. Idempotent."""
     while (stub := taken()) is not None:
         stub.close()
 

@@ -1,12 +1,13 @@
-"""Whether agents start in a cell when their command does not say: what is in force, or what a person answers once.
+"""The decision whether an agent starts in a cell if its command does not say: the setting in force, or a person's one answer.
 
-Runs in commands. What is in force is the daemon's word (`Status.launch`), because a file can be written by an agent. The answer
-is saved like any other setting, and needs a signature where somebody signs; a yes counts at once (daemon/decisions/settings.py).
+Runs in commands. The daemon says which setting is in force (`Status.launch`), because an agent can write a file. The answer is
+saved like any other setting, and needs a signature in a home with an approver. A yes takes effect at once
+(daemon/decisions/settings.py).
 
 Rules
-- Nobody is asked without a terminal, where this machine cannot make cells, or while an earlier answer waits for approval.
-- An answer that cannot be saved counts for this start all the same, and it is said that it was not saved.
-- No answer is no choice: nothing is saved, and the agent starts as it would have without the question.
+- The person is not asked without a terminal, on a machine that cannot make cells, or while an earlier answer waits for approval.
+- An answer that cannot be saved still counts for this start, and a note says that it was not saved.
+- An empty result is not a choice: nothing is saved, and the agent starts as it would have without the question.
 
 Source: docs/reference/configuration.md#launch. Not here: what a cell is made of (aileron/launch), the options of the command.
 """
@@ -37,9 +38,10 @@ _ANSWERS: Final = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
 
 def ask_about_cells(config: Path, running: Status, *, is_possible: Callable[[], bool]) -> bool | None:
-    """Whether this start is in a cell, where neither --jail nor --no-jail was given; None where nobody has chosen.
+    """Return whether this start is in a cell, if neither --jail nor --no-jail was given. None if nobody has chosen.
 
-    `config` is the home's config.toml, `is_possible` says whether this machine can make cells, and is asked last: it tries.
+    `config` is the home's config.toml. `is_possible` says whether this machine can make cells; it is called last, because it
+    tries.
     """
     if running.launch.jail is not None:
         return running.launch.jail

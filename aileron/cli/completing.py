@@ -1,11 +1,11 @@
-"""What a running daemon knows, for the word that somebody is typing: names of actions, `KEY=` of their inputs, ids.
+"""Completion of words that a running daemon knows: names of actions, `KEY=` for their inputs, and ids.
 
-Runs in the shell's completion, in front of typer, whose import is most of the time that a completion takes; commands, options and
-files are left to it. commands/completion.py prints the shells' scripts and gives typer the same words behind options.
+Runs in the shell's completion before typer, whose import takes most of a completion's time; typer completes commands, options and
+files. commands/completion.py prints the shells' scripts and gives typer the same words for options.
 
 Rules
-- No daemon is started, none is waited for longer than `_ANSWER_S`, and nothing is printed but words.
-- A shell takes the words as they are, and names may be hostile: only those of `_PLAIN` are offered.
+- It starts no daemon, waits at most `_ANSWER_S` for one, and prints only words.
+- A shell takes the words as they are, and names may be hostile: only words that match `_PLAIN` are offered.
 
 Source: the protocol between typer's scripts and the program (typer._completion_classes). Not here: the scripts.
 """
@@ -23,19 +23,19 @@ from aileron.client import Client, DaemonUnreachable, home_directory
 __all__ = ["COMPLETING", "KNOWS_MARK", "MARK", "TAKES", "answer", "input_words", "plain_words", "words_of"]
 
 COMPLETING: Final = "_AILERON_COMPLETE"
-"""Set by the shell's script while words are completed, to `complete_SHELL`."""
+"""Environment variable that the shell's script sets to `complete_SHELL` while words are completed."""
 KNOWS_MARK: Final = "_AILERON_NO_FILES"
-"""Set by our script, which knows the mark; one that was printed by an older version does not."""
+"""Environment variable that our script sets if it knows the mark; a script printed by an older version does not set it."""
 MARK: Final = "\x01"
 _ANSWER_S: Final = 1.0
-"""A daemon that is there answers in some ms. Somebody waits for the next character."""
+"""Seconds for the daemon's answer. A running daemon answers within milliseconds, and the person waits for the next character."""
 _LATEST_EVENTS: Final = 200
-"""The runs to choose from are those of so many events: more do not fit on a screen."""
+"""Newest events from which runs are offered: more do not fit on a screen."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@-]*", re.ASCII)
 
 
 class _Listing(NamedTuple):
-    """Where the daemon lists things of a kind, and what of each is typed."""
+    """A listing of the daemon's API: its path, its field in the body, and the member of an entry that a person types."""
 
     path: str
     field: str
@@ -71,25 +71,25 @@ TAKES: Final = {
     ),
     "grant revoke": "grant",
 }
-"""What the first argument of a command is. tests/cli/test_completion.py holds it against the commands."""
+"""Kinds of the first argument, by command. tests/cli/test_completion.py compares it with the commands."""
 _SEVERAL: Final = frozenset({"approve", "deny"})
-"""Those whose further arguments are of the same kind."""
+"""Commands whose further arguments are of the same kind."""
 
 
 def words_of(kind: str, incomplete: str) -> list[str]:
-    """Those of this kind that a running daemon knows and that begin so; none where none runs."""
+    """Return the words of this kind that a running daemon knows and that start with `incomplete`; none if no daemon runs."""
     listing = _LISTINGS[kind]
     words = plain_words(incomplete, (one.get(listing.word) for one in _listed(listing)))
     return words or _no_files(incomplete)
 
 
 def _further(kind: str, given: list[str], incomplete: str) -> list[str]:
-    """Those that are not among the arguments already."""
+    """Return the words that are not among the arguments yet."""
     return [word for word in words_of(kind, incomplete) if word not in given] or _no_files(incomplete)
 
 
 def input_words(action: str, given: Iterable[str], incomplete: str) -> list[str]:
-    """`KEY=` for each input of the action, but for those that `given`, words of the command line, have a value for."""
+    """Return `KEY=` for each input of the action that has no value among `given`, the words of the command line."""
     has_value = {word.partition("=")[0] for word in given}
     entries = [one for one in _listed(_LISTINGS["action"]) if one.get("name") == action]
     inputs = [spec for entry in entries for spec in entry.get("inputs") or [] if isinstance(spec, dict)]
@@ -98,7 +98,7 @@ def input_words(action: str, given: Iterable[str], incomplete: str) -> list[str]
 
 
 def answer() -> tuple[str, int] | None:
-    """What is printed for the command line in the environment, and the exit code; None where it is for typer to say."""
+    """Return what to print for the command line in the environment, and the exit code. None if typer has to answer."""
     shell = os.environ[COMPLETING].removeprefix("complete_")
     typed = _typed(shell)
     words = None if typed is None else _words(*typed)
@@ -119,7 +119,7 @@ def answer() -> tuple[str, int] | None:
 
 
 def _typed(shell: str) -> tuple[list[str], str] | None:
-    """The words behind `aileron`, and the one that is begun; None where an option is among them."""
+    """Return the words after `aileron` and the unfinished one. None if an option is among them."""
     if shell == "bash":
         words, number = _split(os.environ.get("COMP_WORDS", "")), int(os.environ.get("COMP_CWORD", "0"))
         before, incomplete = words[1:number], (words[number] if number < len(words) else "")
@@ -147,7 +147,7 @@ def _words(before: list[str], incomplete: str) -> list[str] | None:
 
 
 def _split(line: str) -> list[str]:
-    """As a shell would, but for a quote that is still open."""
+    """Split a line as a shell would, but accept a quote that is still open."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -172,11 +172,11 @@ def _listed(listing: _Listing) -> list[dict[str, Any]]:
 
 
 def _no_files(incomplete: str) -> list[str]:
-    """For our scripts a mark that they show to nobody: they would offer the names of files in place of no words."""
+    """Return a mark that our scripts never show; without any word they would offer file names. Empty for other scripts."""
     return [incomplete + MARK] if os.environ.get(KNOWS_MARK) else []
 
 
 def plain_words(incomplete: str, words: Iterable[Any]) -> list[str]:
-    """Those of the words that begin so and that a shell may be given, each once."""
+    """Return the distinct words that start with `incomplete` and are safe for a shell."""
     found = dict.fromkeys(word for word in words if isinstance(word, str))
     return [word for word in found if word.startswith(incomplete) and _PLAIN.fullmatch(word)]

@@ -1,7 +1,7 @@
-"""`aileron connector new --from`: reads a document, lets its author choose, and says what was made of it.
+"""`aileron connector new --from`: reads a document, lets its author choose operations, and reports what was made of it.
 
-Runs in the command, on the author's machine. Importing a document is aileron/importing's; the files that every repository
-has are template.py's.
+Runs in the command, on the author's machine. aileron/importing imports the document; template.py has the files of every
+repository.
 
 Source: docs/how-to/import-an-api.md. Not here: the key and writing the files (commands/connector_new.py).
 """
@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 _MAX_TOLD: Final = 12
-"""Lines of what was not imported; all of it is in --json."""
+"""Lines about what was not imported; `--json` has all of it."""
 _MAX_TAGS: Final = 40
 _MAX_LISTED: Final = 30
 _MAX_ANSWERS: Final = 50
-"""Questions before it ends by itself."""
+"""Invalid answers after which the question ends by itself."""
 _MAX_SHOWN: Final = 160
 """Characters of one side of a change."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options say."""
+    """Options of the command."""
 
     sources: Sequence[str]
     ops: Sequence[str] = ()
@@ -73,12 +73,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_server(self) -> bool:
-        """Whether it is an MCP server that is imported, and no document."""
+        """True if the source is an MCP server and not a document."""
         return any(source.startswith("mcp+") for source in self.sources)
 
     @property
     def needs_source(self) -> bool:
-        """Whether there is an option that says something of a document; those of servers are checked by themselves."""
+        """True if an option needs a document as its source; the options of servers are checked elsewhere."""
         return bool(
             self.is_chosen
             or self.auth
@@ -92,12 +92,15 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_chosen(self) -> bool:
-        """Whether operations are named."""
+        """True if options name operations."""
         return bool(self.ops or self.tags or self.grep or self.everything)
 
 
 def import_document(name: Fqn, wanted: Wanted) -> Made:
-    """Read, choose, make. Problem(usage) for what cannot be done, with what to give instead."""
+    """Read the document, choose operations, and make the connector.
+
+    Problem(usage) says what cannot be done, and what to give instead.
+    """
     from aileron.importing.choosing import by_found_names
     from aileron.importing.fetching import load
     from aileron.importing.found import described
@@ -115,7 +118,7 @@ def import_document(name: Fqn, wanted: Wanted) -> Made:
 
 
 def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
-    """Import the document again into a repository that was made from an older one, and write it. Problem(usage)."""
+    """Import a newer document into a repository made from an older one, and write it. Problem(usage)."""
     from aileron.importing.choosing import by_found_names
     from aileron.importing.fetching import load
     from aileron.importing.found import described
@@ -140,13 +143,13 @@ def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
 
 
 def paths_of(directory: Path, texts: Iterable[str]) -> Iterator[str]:
-    """Files that an import made and that are there."""
+    """Return the existing files of the repository that an import made."""
     known = (*texts, "service/document.json", "service/tools.json")
     return (path for path in known if _place(directory, path).is_file())
 
 
 def file_of(directory: Path, path: str) -> bytes:
-    """A file of the repository. Problem where there is none."""
+    """Return the content of a file of the repository. Problem if it does not exist or cannot be read."""
     try:
         return _place(directory, path).read_bytes()
     except FileNotFoundError:
@@ -159,7 +162,7 @@ def file_of(directory: Path, path: str) -> bytes:
 
 
 def _place(directory: Path, path: str) -> Path:
-    """Where a file of the repository is. Somebody else may have made it: no link of it is followed. Problem(usage) for one."""
+    """Return the path of a file of the repository. Problem(usage) for a symbolic link, which its maker may have planted."""
     place = directory
     for part in path.split("/"):
         place = place / part
@@ -169,7 +172,7 @@ def _place(directory: Path, path: str) -> Path:
 
 
 def write_update(directory: Path, done: Update) -> None:
-    """Each file whole, the record last: until then, the same update can be made again."""
+    """Write each file atomically and the record last: until then, the same update can be made again."""
     from aileron.importing.record import RECORD
 
     try:
@@ -198,7 +201,7 @@ def _write_whole(place: Path, data: bytes) -> None:
 
 
 def choices_of(wanted: Wanted) -> Choices:
-    """What the author said beside the operations. Problem(usage)."""
+    """Return the author's choices other than operations. Problem(usage)."""
     from aileron.importing.fetching import is_url
     from aileron.importing.record import Choices
     from aileron.model.names import HostPort
@@ -297,7 +300,7 @@ def _tell_found(found: Described) -> None:
 
 
 def tell_made(made: Made, facts: Mapping[str, str], *, as_json: bool) -> None:
-    """What is there now, what is not, and what to look at before it is built."""
+    """Report what was made, what was not, and what to check before the connector is built."""
     if as_json:
         output.print_json({**facts, **_as_json(made)})
         return
@@ -362,7 +365,7 @@ def _remarks(made: Made) -> Iterator[str]:
 
 
 def _remarks_on_host(origin: Origin) -> list[str]:
-    """Return the remarks on a host, without what config.toml allows already. A file that cannot be read allows nothing."""
+    """Return the remarks on a host, without what config.toml already allows. A file that cannot be read allows nothing."""
     from aileron.config import Settings, load_settings
     from aileron.home import Home
     from aileron.importing.servers import remarks
@@ -370,7 +373,7 @@ def _remarks_on_host(origin: Origin) -> list[str]:
     try:
         with local_work():
             settings = load_settings(Home.from_environment().config)
-    except Problem:  # `config show` says what is wrong with it
+    except Problem:  # `config get` says what is wrong with it
         settings = Settings()
     return remarks(origin, private=settings.egress_private, plain=settings.egress_private_plain)
 
@@ -415,7 +418,7 @@ def _as_json(made: Made) -> dict[str, Any]:
 
 
 def tell_updated(done: Update, directory: Path, *, as_json: bool) -> None:
-    """What changed, operation by operation, what widens first; and what is left to do by hand."""
+    """Report what changed, operation by operation with what widens first, and what is left to do by hand."""
     if as_json:
         output.print_json(
             {

@@ -1,14 +1,13 @@
-"""`aileron connector new --from mcp+https://…`: asks an MCP server for its tools, and makes a connector of them.
+"""`aileron connector new --from mcp+https://…`: lists the tools of an MCP server and makes a connector of them.
 
-Runs in the command, on the author's machine. The token with which the server lists is asked for, in AILERON_MCP_TOKEN, or from a
-sign-in of the author's; it goes to that server alone, and is written nowhere. The one that agents use is bound later, in the
-vault.
+Runs in the command, on the author's machine. The token for listing comes from AILERON_MCP_TOKEN, a prompt, or a sign-in of the
+author. It goes only to that server and is stored nowhere. The credential that agents use is bound later, in the vault.
 
 Rules
-- Without --auth the server decides: it lists its tools, or says where to sign in for them, or wants a token that the author has
-  to give.
-- Where that is and what is asked for there is said before a page opens: at an update it may be another than it was.
-- What was found is in the connector's manifest, and what was chosen in its record: an update signs in by the same.
+- Without --auth the server decides: it lists its tools, says where to sign in for them, or wants a token that the author has to
+  give.
+- The place of the sign-in and its scopes are shown before a page opens: they may have changed since the import.
+- The connector's manifest keeps what was found, and its record what was chosen: an update signs in the same way.
 
 Source: docs/how-to/import-an-mcp-server.md. Not here: documents, and telling what was made (connector_import.py).
 """
@@ -46,7 +45,10 @@ _FIX: Final = "aileron connector new --help"
 
 
 def import_server(name: Fqn, wanted: Wanted) -> Made:
-    """Ask, choose, make. Problem(usage) for what cannot be done, with what to give instead."""
+    """List the tools, choose among them, and make the connector.
+
+    Problem(usage) says what cannot be done, and what to give instead.
+    """
     from aileron.importing.mcp_tools import described_tools, make_tools
     from aileron.importing.reading import DocumentError
 
@@ -61,7 +63,7 @@ def import_server(name: Fqn, wanted: Wanted) -> Made:
 
 
 def update_server(name: Fqn, directory: Path, wanted: Wanted) -> Update:
-    """Ask again, for a repository that was made from the same server, and write it. Problem(usage)."""
+    """List the tools again for a repository made from the same server, and write the update. Problem(usage)."""
     from aileron.importing.mcp_tools import described_tools, make_tools
     from aileron.importing.reading import DocumentError
     from aileron.importing.record import RECORD, chosen_now, parse_record
@@ -108,7 +110,7 @@ def _check(wanted: Wanted) -> None:
 
 
 def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
-    """Whoever says how to sign in is not to be given another credential. `auth`: said now, or at the import. Problem(usage)."""
+    """Check that no other credential comes with options for signing in. `auth`: as given now or at the import. Problem(usage)."""
     signing_in = {
         "--client-id": wanted.client_id,
         "--auth-server": wanted.auth_server,
@@ -121,7 +123,7 @@ def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
 
 
 def _kept(choices: Choices, listing: Listing) -> Choices:
-    """As an update is to have it: a server that wanted a sign-in is not asked again whether it does."""
+    """Return the choices that an update uses: once a server wanted a sign-in, it is not asked again whether it does."""
     return choices if listing.authorization is None else msgspec.structs.replace(choices, auth="oauth2")
 
 
@@ -138,7 +140,7 @@ def _chosen(found: Described, wanted: Wanted) -> list[FoundOperation]:
 
 
 def _asked(wanted: Wanted, choices: Choices) -> Listing:
-    """Its tools; with where to sign in for them, if that is what it wants. DocumentError, Problem."""
+    """Return the server's tools, and where to sign in for them if it wants that. DocumentError, Problem."""
     from aileron.importing.mcp_listing import UnauthorizedError, listed
     from aileron.importing.reading import DocumentError
 
@@ -151,7 +153,7 @@ def _asked(wanted: Wanted, choices: Choices) -> Listing:
         found = listed(source, ca_pem=settings.egress_ca_pem)
     except UnauthorizedError as error:
         refused = error
-    except DocumentError:  # some answer otherwise than with 401 to who has no token
+    except DocumentError:  # some servers do not answer 401 to a client without a token
         if choices.auth is None:
             raise
     if refused is None and choices.auth is None:
@@ -162,7 +164,7 @@ def _asked(wanted: Wanted, choices: Choices) -> Listing:
 
 
 def _check_unused(choices: Choices) -> None:
-    """Whoever says how to sign in means to. Problem(usage)."""
+    """Check that no option for signing in was given in vain. Problem(usage)."""
     said = {"--client-id": choices.client_id, "--auth-server": choices.auth_server, "--scope": choices.scopes}
     for option, is_given in said.items():
         if is_given:
@@ -170,7 +172,7 @@ def _check_unused(choices: Choices) -> None:
 
 
 def _settings() -> Settings:
-    """The user's, of which a network of theirs and its authority count here too. Problem for a file that is none."""
+    """Return the user's settings. Their private networks and their authority apply here too. Problem for an invalid file."""
     from aileron.config import load_settings
     from aileron.home import Home
 
@@ -181,7 +183,7 @@ def _settings() -> Settings:
 def _authorization(
     source: str, refused: UnauthorizedError | None, settings: Settings, choices: Choices
 ) -> Authorization:
-    """Where to sign in. What the server said at first, where it says nothing of that and nobody demands it."""
+    """Return where to sign in. Raises the server's first refusal if it names no place and no option demands a sign-in."""
     from aileron.importing.authorization import NoMetadataError
     from aileron.importing.mcp_signin import check_client, discovered
 
@@ -205,7 +207,7 @@ def _authorization(
 
 
 def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, settings: Settings) -> Listing:
-    """With the token in the environment, or one of a sign-in, which is revoked after that."""
+    """List the tools with the token in the environment, or with one from a sign-in, which is revoked afterwards."""
     from aileron.cli.signin import ended_when_gone
     from aileron.importing.mcp_listing import listed
     from aileron.importing.mcp_signin import listing_token
@@ -258,7 +260,7 @@ def _note(words: str) -> None:
 
 
 def _token(auth: str | None) -> Token | None:
-    """What the server wants to see before it lists: from the environment, or typed. None where there is none."""
+    """Return the token for listing, from the environment or typed. None if there is none."""
     from aileron.importing.mcp_listing import Token
 
     if auth is None or auth == "none":

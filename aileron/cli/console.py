@@ -1,7 +1,7 @@
-"""`aileron console` by itself: its words, and what it needs before it is a process of its own.
+"""`aileron console` before typer: its options, and what it needs before it has a process of its own.
 
-Dispatched before typer (aileron/__main__.py), because its first frame is waited for: what asks the daemon is imported, and asked,
-after it. cli/commands/console.py has its help.
+aileron/__main__.py dispatches it before typer, because the person waits for its first frame: what talks to the daemon is imported
+and used after that frame. cli/commands/console.py has its help.
 Not here: the console (aileron/tui).
 """
 
@@ -29,18 +29,18 @@ __all__ = ["THEMES", "options_of", "run"]
 _T = TypeVar("_T")
 _OFF: Final = b"".join(
     (
-        b"\x1b[?2026l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l",  # draw at once, report no mouse
-        b"\x1b[?2004l\x1b[?2048l\x1b[?1004l\x1b[<u",  # nor a paste, a size, a focus, or keys by their numbers
-        b"\x1b[23;2t",  # the title is the one from before
-        b"\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m",  # the screen from before, with lines that wrap, a cursor and plain letters
+        b"\x1b[?2026l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l",  # draw at once, no mouse reports
+        b"\x1b[?2004l\x1b[?2048l\x1b[?1004l\x1b[<u",  # no reports of pastes, size or focus, no keys by number
+        b"\x1b[23;2t",  # restore the title
+        b"\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m",  # restore the screen, wrapping, the cursor and plain letters
     )
 )
-"""What Textual switches on in a terminal, switched off: for a console that was killed and could not."""
+"""Escape sequences that switch off what Textual switches on in a terminal: for a console that was killed."""
 THEMES: Final = ("textual-dark", "textual-light", "ansi-dark", "ansi-light", "high-contrast")
 
 
 def options_of(words: Sequence[str]) -> tuple[str | None, bool] | None:
-    """Theme, and whether it is in lines; None where the words need typer, for help or to say what is wrong with them."""
+    """Return the theme and whether `--plain` is given. None if typer has to read the words, for help or for an error message."""
     theme, is_plain = None, False
     left = list(words)
     while left:
@@ -55,7 +55,7 @@ def options_of(words: Sequence[str]) -> tuple[str | None, bool] | None:
 
 
 def run(theme: str | None, *, plain: bool) -> int:
-    """Its exit code. Problem unauthorized where there is no person, or it is an agent's terminal."""
+    """Run the console and return its exit code. Problem(unauthorized) without a person, or at an agent's terminal."""
     if not can_ask():
         raise Problem(
             "the console needs a terminal",
@@ -69,12 +69,12 @@ def run(theme: str | None, *, plain: bool) -> int:
     try:
         return isolation.isolated_process(lambda: _run(theme, plain=plain), put_right=b"" if plain else _OFF)
     except Exception:
-        with local_work():  # not around it: it imports what a failure is, 15 ms
+        with local_work():  # not around the call: it imports the failure classes, 15 ms
             raise
 
 
 def _run(theme: str | None, *, plain: bool) -> int:
-    """In a process that nobody of the same user can look into."""
+    """Run the console in a process that no other process of the user can inspect."""
     from aileron.approver import isolation, terminal
     from aileron.tui.daemon_client import DaemonClient
 
@@ -97,14 +97,14 @@ def _run(theme: str | None, *, plain: bool) -> int:
                 no_echo=lambda: no_echo(REST_S),
                 security_keys=_security_keys(let_go=True),
             ).run()
-    # Nothing that is imported is garbage, and looking for some takes a tenth of the time to the first frame; after it: on_mount.
+    # No import is garbage, and the search for cycles takes a tenth of the time to the first frame; on_mount turns it on again.
     gc.disable()
     from aileron.tui.app import Console, Hooks
 
     for name in (
         "COLUMNS",
         "LINES",
-    ):  # of a shell that exports them: they are asked before the terminal, and never change
+    ):  # a shell may export them: they override the terminal, and never change
         os.environ.pop(name, None)
     hooks = Hooks(
         check=_check_not_an_agents,
@@ -122,13 +122,13 @@ def _run(theme: str | None, *, plain: bool) -> int:
 
 
 def _home() -> Path:
-    """As aileron.client has it, without its imports."""
+    """Return the home as aileron.client does, without its imports."""
     configured = os.environ.get("AILERON_HOME")
     return Path(configured).absolute() if configured else Path.home() / ".aileron"
 
 
 def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
-    """`work`, which holds the terminal by itself, or has a program at it that opens it."""
+    """Wrap `work` so that it can hold the terminal itself, or run a program that opens it."""
     from aileron.approver import terminal
 
     def done(given: str) -> _T:
@@ -142,7 +142,7 @@ def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
 
 
 def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
-    """Those of this machine; what asks for a PIN, or waits for a touch, holds the terminal by itself: `let_go` of it before."""
+    """Return the hooks for this machine's security keys. With `let_go`, a PIN prompt or a touch gets the terminal."""
     from aileron.approver import isolation, terminal
     from aileron.tui.key_session import SecurityKeyHooks
 
@@ -179,7 +179,7 @@ def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
 
 
 def _edited(text: str) -> str:
-    """What a person makes of it in their editor. ValueError, which says why nothing came of it."""
+    """Let the person edit `text` in their editor and return the result. ValueError says why nothing came of it."""
     try:
         return edit_text(text, suffix=".json", instead="aileron approval edit ID --args JSON")
     except Problem as problem:
@@ -187,7 +187,7 @@ def _edited(text: str) -> str:
 
 
 def _check_not_an_agents() -> None:
-    """Return if there is a daemon, and this is no terminal of an agent that `aileron launch` began. Problem unauthorized."""
+    """Check that a daemon runs, and that `aileron launch` opened this terminal for no agent. Problem(unauthorized) otherwise."""
     from aileron.cli.supervisor import Supervisor
 
     for session in Supervisor().ask("GET", f"/v1/sessions?pid={os.getpid()}")["sessions"]:

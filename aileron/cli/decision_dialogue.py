@@ -1,24 +1,25 @@
-"""A person decides: a question found, shown whole, asked about, decided, and followed to its end.
+"""A person's decision: finds a question, shows it in full, asks, sends the decision, and follows the run to its end.
 
 Runs in the commands of a person: `approve`, `deny`, `approval edit`, and, at a terminal, the commands that need a decision before
 they are done (`run`, `action add`, `binding setup`, …). All of them go through `Dialogue`, over the operator's socket.
 
-What the question is about was written by an agent, and is shown as such. Where an approver exists, not even the daemon is
-believed: any process of this user may answer in its place. So
+An agent wrote what the question is about, and it is shown as such. If there is an approver, not even the daemon is believed,
+because any process of this user may answer in its place. Therefore:
 
-1. the whole dialogue, from fetching the question to sending the decision, runs where nobody can look in (`signing.alone`)
-2. the digest is computed here, from what is shown, and is refused if it is not the one that is named
-3. it is shown, and asked about
-4. the passphrase is typed on the terminal; before 3 where there is a preview, which only the approver can open
+1. the whole dialogue, from fetching the question to sending the decision, runs where no other process can look in
+   (`signing.alone`)
+2. the digest is computed here from what is shown, and refused if it is not the digest that the question names
+3. the question is shown, and the person is asked
+4. the passphrase is typed on the terminal; if there is a preview, before 3, because only the approver can open it
 5. what was shown is signed, the key is wiped, and the decision is sent
 
 Rules
-- The digest that is sent is the one of the very answer that was shown. What was too long for the terminal is shown from that
-  answer too, in the same dialogue: what another command fetches may come from somebody else.
-- The plan and the question go to standard error: standard output has the result and nothing else.
-- A part of an id names a question to somebody who then sees it. Where nothing is shown before an approval, the whole id is
-  needed: an agent that takes one question back and asks another must not have the second one approved.
-- Nothing is sent again: who loses a race is told what the others decided.
+- The digest that is sent is that of the very answer that was shown. Text too long for the terminal is shown from that answer too,
+  in the same dialogue: another command could fetch it from another process.
+- The plan and the question go to standard error: standard output has only the result.
+- A part of an id names a question if the person then sees it. If nothing is shown before an approval, the whole id is needed: an
+  agent that withdraws one question and asks another must not get the second one approved.
+- No request is repeated: a person who loses a race is told what was decided instead.
 
 Source: docs/reference/cli.md, docs/reference/http-api.md, docs/reference/signed-decisions.md.
 Not here: the options (commands/approval.py), how a question looks (card.py), the key (signing.py).
@@ -54,7 +55,7 @@ from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
 
-if TYPE_CHECKING:  # each comes with the step that needs it: a no has no plan, and a yes in a script no card
+if TYPE_CHECKING:  # imported by the step that needs them: a denial needs no plan, and an approval in a script no card
     from aileron.review.decision_flow import Review, UnsignedDecision
 
 __all__ = [
@@ -78,28 +79,28 @@ __all__ = [
 ]
 
 UNDER_WAY = ("approved", "running")
-"""The states of an approved run that is not over."""
+"""States of an approved run that has not ended."""
 _ROUTE = ("v1", "action-approvals")
 _LEAST_PART = 4
-"""Characters of an id that name a question, its constant beginning not counted: one in 65,536 for the digits at its end."""
+"""Minimum number of characters of a part of an id, without the constant prefix: four digits match one id in 65,536."""
 _CONSTANT = "act-"
 _ALL = ("f", "full")
 _MORE = "answer f to show everything before you decide"
-"""Where it is signed: instead of a command, whose answer may be another's."""
+"""Hint in a signed dialogue, instead of a command: another process could answer that command."""
 _FIRST_WAIT_S = 2.0
-"""Long enough for most; what cannot begin at all is told after it."""
+"""Seconds of the first wait: long enough for most runs. A run that cannot start at all is reported after it."""
 _LONGEST_WAIT_S = 60.0
-"""Of one request, as the daemon allows."""
+"""Seconds of one request at most, as the daemon allows."""
 _PAUSE_S = 0.2
-"""At least, between two looks."""
+"""Seconds between two checks at least."""
 _DENIED = 5
 _NO_APPROVER = 6
 _CARRY_OUT_S = 60.0
-"""An approved change is carried out before its answer: an installation unpacks and hashes 100 MiB at most."""
+"""Seconds for an approved change, which is carried out before the answer: an installation unpacks and hashes 100 MiB at most."""
 
 
 class AlreadyDecided(Problem):
-    """Somebody has decided it already; `status` is where it is now."""
+    """The question has been decided already; `status` is its current state."""
 
     def __init__(self, approval_id: str, status: str) -> None:
         super().__init__(
@@ -111,24 +112,24 @@ class AlreadyDecided(Problem):
         self.status = status
 
     def to_json(self) -> dict[str, Any]:
-        """With the status as the daemon names it."""
+        """Return the failure as JSON, with the status as the daemon names it."""
         shown = super().to_json()
         return {"error": {**shown["error"], "details": {"status": self.status}}}
 
 
 class _Said(NamedTuple):
-    """What the person said; no decision: it is left waiting."""
+    """The person's answer; without a decision the question stays waiting."""
 
     decision: Literal["approve", "deny"] | None
     reason: str | None = None
 
 
 class Dialogue:
-    """One question to the person at this terminal, or to the one who typed the command.
+    """The dialogue about one question, with the person at this terminal or the one who typed the command.
 
-    `tell` prints what a consent that was carried out has brought. `edit` is the digest of the edited plan that is meant.
-    Afterwards `can_begin` says whether what was approved can begin now (only the vault's passphrase may be missing), and `other`
-    that somebody else was first.
+    `tell` reports the result of a consent that was carried out. `edit` is the digest of the edited plan that is meant. Afterwards
+    `can_begin` is True if what was approved can start now (only the vault's passphrase may be missing), and `other` says that
+    another decision came first.
     """
 
     def __init__(
@@ -155,11 +156,14 @@ class Dialogue:
         self.other: AlreadyDecided | None = None
 
     def approve(self) -> int:
-        """Show it, ask, and approve it: 0, 75 for a no, or how what was agreed to failed. Problem for what stood in the way."""
+        """Show the question, ask, and approve it. Problem if it cannot.
+
+        Return 0, 75 for a no, or the exit code of an approved change that failed.
+        """
         return self._hold(self._approve)
 
     def deny(self) -> int:
-        """Deny it, or withdraw it where no reason is given, which nobody signs: 0. Problem for what stood in the way."""
+        """Deny the question, or withdraw it without a signature if there is no reason. Return 0. Problem if it cannot."""
         if not self._standing.is_signed:
             return self._deny(None)
         if self._reason is None and (self._as_json or not can_ask()):
@@ -168,15 +172,15 @@ class Dialogue:
         return self._alone(self._deny)
 
     def settle_here(self) -> int:
-        """Show it to whoever asked for it, and hear a yes, a no, or nothing.
+        """Show the question to the person who caused it, and ask them to approve, deny or leave it.
 
-        0: it is decided, by them or by somebody else meanwhile; 5: they denied a consent; 75: it is left waiting, or cannot be
-        shown; or how what was agreed to failed. Problem for what stood in the way.
+        Return 0 if it is decided, also by another decision meanwhile; 5 if they denied a consent; 75 if it stays waiting or
+        cannot be shown; or the code of a change that failed. Problem for anything else that prevents it.
         """
         return self._hold(self._settle_here)
 
     def preview(self) -> int:
-        """Only show what its preview says."""
+        """Show the question with its preview, without asking."""
         return self._hold(self._look)
 
     def _hold(self, work: Callable[[Signer | None], int]) -> int:
@@ -227,7 +231,7 @@ class Dialogue:
         return self._send(review.decided("deny", reason), review.question.kind, signer)
 
     def _withdraw(self) -> int:
-        """A no that nobody signs."""
+        """Withdraw the question: a denial without a signature."""
         question = find(self._supervisor, self._id)
         check_waits(question)
         settled = cancel(self._supervisor, question)
@@ -267,7 +271,7 @@ class Dialogue:
                 return _DENIED if said.decision == "deny" and not review.is_run else code
             except AlreadyDecided as decided:
                 return self._was_second(decided)
-            except Problem as problem:  # a slip in the vault's passphrase is no reason to begin again
+            except Problem as problem:  # a typo in the vault's passphrase does not end the dialogue
                 if signer is not None or problem.name == "approval_expired" or self._yes:
                     raise
                 output.note("\n".join(problem.lines()))
@@ -296,7 +300,7 @@ class Dialogue:
         return OK
 
     def _review(self, signer: Signer | None) -> Review:
-        """The question as it is shown, and, where it is to be signed, as its digest was computed from it."""
+        """Fetch the question for display. If it is to be signed, its digest is computed from what is shown."""
         from aileron.review.decision_flow import review_of
 
         question = find(self._supervisor, self._id)
@@ -306,17 +310,20 @@ class Dialogue:
             return review_of(question, is_signed=signer is not None, edit=self._edit)
 
     def _more(self, signer: Signer | None) -> str | None:
-        """What brings more than a terminal holds; where it is signed, and nothing is asked that could, all of it is shown."""
+        """Return the hint for text that the terminal cuts; None if everything is shown.
+
+        In a signed dialogue with `--yes` everything is shown, because no prompt could offer it.
+        """
         return more_of(self._id) if signer is None else None if self._yes else _MORE
 
     def _with_preview(self, review: Review, signer: Signer | None) -> Review:
-        """With what its preview says, of a plan that has one."""
+        """Return the review with the preview of its plan, if it has one that was not read and a signer can open it."""
         if signer is None or not review.is_unread:
             return review
         return previewed(self._supervisor, [review], signer)[0]
 
     def _send(self, decided: UnsignedDecision, kind: str, signer: Signer | None, *, is_here: bool = False) -> int:
-        """Sign it where there is somebody to sign, send it, and say so, but `is_here`, where a run's own end says it."""
+        """Sign the decision if there is a signer, send it, and report it. `is_here`: the run's own end reports it."""
         body = decided.as_sent
         if signer is not None:
             body = signer.decision(decided, kind)
@@ -357,7 +364,7 @@ class Dialogue:
 
 
 def signed_alone(supervisor: Supervisor, standing: ApproverStatus, work: Callable[[Signer], int]) -> int:
-    """What `work` returns, done where nobody can look in, with a key that is not open yet."""
+    """Return the result of `work`, done where no other process can look in, with a key that is not open yet."""
 
     def signed() -> int:
         with Signer(supervisor, standing.key_id) as signer:
@@ -367,7 +374,7 @@ def signed_alone(supervisor: Supervisor, standing: ApproverStatus, work: Callabl
 
 
 def previewed(supervisor: Supervisor, reviews: Sequence[Review], signer: Signer) -> list[Review]:
-    """Each with what its preview says, where it has one that was not read; the passphrase is asked for once, before the first."""
+    """Read the previews that were not read yet. The passphrase is asked for once, before the first one."""
     if any(review.is_unread for review in reviews):
         output.note("loading the current state first, which only you can read")
         signer.unlock()
@@ -381,9 +388,9 @@ def previewed(supervisor: Supervisor, reviews: Sequence[Review], signer: Signer)
 def carry_through(
     supervisor: Supervisor, answer: msgspec.Struct, tell: Callable[[Any], None], *, yes: bool, as_json: bool
 ) -> int:
-    """The end of a command whose change may need consent: tell what was done, or have it decided here; the exit code.
+    """Finish a command whose change may need consent: report the change, or have it decided here. Return the exit code.
 
-    Where nobody can be asked, 75: the id of the approval is on standard output, the way to decide on standard error.
+    Return 75 if no person can be asked: standard output has the approval's id, and standard error the ways to decide.
     """
     if not isinstance(answer, ConsentAnswer | ConsentsAnswer):
         if as_json:
@@ -403,7 +410,7 @@ def carry_through(
 
 
 def _decided_here(supervisor: Supervisor, asked: ConsentAnswer, tell: Callable[[Any], None], *, yes: bool) -> int:
-    """One question, asked at this terminal; the exit code."""
+    """Ask one question at this terminal. Return the exit code."""
     dialogue = Dialogue(supervisor, asked.approval_id, yes=yes, tell=tell)
     try:
         code = dialogue.settle_here()
@@ -421,8 +428,8 @@ def _decided_here(supervisor: Supervisor, asked: ConsentAnswer, tell: Callable[[
 
 
 def find(supervisor: Supervisor, typed: str) -> Question:
-    """The question with this id, or the one open question whose id begins or ends with it. Problem for none, and for several."""
-    if not typed or "/" in typed:  # which would be another route
+    """Return the question with this id, or the only one whose id starts or ends with it. Problem for none, and for several."""
+    if not typed or "/" in typed:  # it would lead to another route
         raise Problem.usage(f"{typed!r} is not an approval id", fix="aileron approval list")
     try:
         return _question(supervisor, typed)
@@ -439,14 +446,14 @@ def find(supervisor: Supervisor, typed: str) -> Question:
 
 
 def _decided(supervisor: Supervisor, typed: str) -> str | None:
-    """The one that no longer waits and whose id ends so, by the record."""
+    """Return the id of a question that no longer waits, found by its end in the audit trail, or None."""
     from aileron.cli.ids import meant, recorded
 
     return meant(typed, recorded(supervisor, typed, "approval"), fix="aileron audit list --type approval.decided")
 
 
 def _question(supervisor: Supervisor, approval_id: str) -> Question:
-    """Problem where it is none that can be shown whole: as where its digest is of something else, nothing is signed."""
+    """Fetch a question. Problem if it cannot be shown in full: nothing is signed then, as with a wrong digest."""
     body = supervisor.ask("GET", path_of(*_ROUTE, approval_id))
     try:
         return read(Question, body)
@@ -461,7 +468,7 @@ def _question(supervisor: Supervisor, approval_id: str) -> Question:
 
 
 def check_waits(question: Question) -> None:
-    """Return if nobody has decided it yet. Decided, or Problem approval_expired."""
+    """Check that the question still waits. AlreadyDecided; Problem(approval_expired)."""
     status, name = question.status, question.approval_id
     if status == "expired":
         raise Problem(
@@ -475,18 +482,18 @@ def check_waits(question: Question) -> None:
 
 
 def more_of(approval_id: str) -> str:
-    """The command that shows all of a question."""
+    """Return the command that shows a question in full."""
     return f"aileron approval show {approval_id} --full"
 
 
 def note_unsigned(standing: ApproverStatus) -> None:
-    """Say so, where decisions are not signed, and what would change that."""
+    """Note that decisions are not signed, and how to change that, if so."""
     if not standing.is_signed:
         output.note(UNSIGNED)
 
 
 def open_vault(supervisor: Supervisor) -> bool:
-    """See that what is approved can begin: unlock the vault. False where it stays locked.
+    """Unlock the vault, so that what is approved can start. Return False if it stays locked.
 
     Problem for a wrong passphrase: nothing is decided then.
     """
@@ -500,19 +507,19 @@ def open_vault(supervisor: Supervisor) -> bool:
 
 
 def cancel(supervisor: Supervisor, question: Question) -> Settled:
-    """Take the question back, or an approval that has not begun. Decided if it is too late for that."""
+    """Withdraw the question, or an approval whose run has not started. AlreadyDecided if it is too late."""
     return _settled(supervisor, question.approval_id, question.kind, "cancel", Body())
 
 
 def settle(supervisor: Supervisor, approval_id: str, kind: str, decision: Decision) -> Settled:
-    """Send a decision, signed or not, about a question of this kind. Decided for who is second; Problem."""
+    """Send a decision, signed or not, about a question of this kind. AlreadyDecided if another came first; Problem."""
     return _settled(supervisor, approval_id, kind, "decide", decision)
 
 
 def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: StatusLine) -> RunState:
-    """What became of it when it is over, when `wait_s` is, or when only a passphrase can make it begin.
+    """Wait until the run has ended, `wait_s` has passed, or only a passphrase can start it. Return its state.
 
-    What its connector says meanwhile is shown by `waiting`.
+    `waiting` shows the connector's reports meanwhile.
     """
     until = time.monotonic() + wait_s
     longest_s = _FIRST_WAIT_S
@@ -533,7 +540,7 @@ def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: Sta
 
 
 def note_under_way(state: RunState, wait_s: float) -> None:
-    """It is approved, and not over: what it waits for, and where to look."""
+    """Note what an approved run that has not ended waits for, and the command that shows it."""
     is_approved = state.status == "approved"
     if _is_locked_out(state):
         lines = ["starts once the vault is unlocked", "  fix: aileron vault unlock"]
@@ -551,7 +558,7 @@ def _when(moment: str | None) -> str:
 
 
 def _check_yes(review: Review) -> None:
-    """Return if a yes could work. Problem with why it could not, in place of asking for one."""
+    """Check that the question can be approved. Problem says why not, instead of asking."""
     if review.why_no_yes is not None:
         raise Problem(
             f"{visible(review.id)} cannot be approved as it is, and still waits",
@@ -570,7 +577,7 @@ def _show(review: Review, more: str | None) -> None:
 
 
 def _is_yes(review: Review) -> bool:
-    """Their answer to somebody else's question; of what is heaviest, the word that every surface asks for."""
+    """Ask for approval of another party's question. The most serious ones need the word that every surface asks for."""
     word = review.card(_when).word
     prompt = f"Type {word} to approve: " if word else "Approve? [y/N] "
     approving = (word,) if word else YES
@@ -580,7 +587,7 @@ def _is_yes(review: Review) -> bool:
 
 
 def _ask_here(review: Review, signer: Signer | None) -> _Said:
-    """Their answer to what they asked for themselves, at this terminal and a moment ago: a letter is enough."""
+    """Ask the person about their own request of a moment ago, at this terminal: a letter is enough."""
     if review.why_no_yes is not None:
         output.note(f"cannot be approved: {visible(review.why_no_yes)}")
     ways = "Approve? [y]es, [n]o" if review.why_no_yes is None else "[n]o"
@@ -598,18 +605,18 @@ def _ask_here(review: Review, signer: Signer | None) -> _Said:
 
 
 def _ask_reason(signer: Signer | None) -> str | None:
-    """Why not, in the person's words. What it takes is said before it is asked for."""
+    """Ask for the reason of a denial. The question says first whether a signature is needed."""
     return ask_reason(is_signed=_is_withdrawn(None, signer))
 
 
 def ask_reason(*, is_signed: bool) -> str | None:
-    """Why not, in the person's words; with `is_signed` the question says that a signature is what it takes."""
+    """Ask for the reason of a denial; with `is_signed` the question says that a signature is needed."""
     how = " and signed" if is_signed else ""
     return ask_now(f"Reason (optional, sent to the agent{how}): ") or None
 
 
 def _is_withdrawn(reason: str | None, signer: Signer | None) -> bool:
-    """Whether a no with this reason is a withdrawal, which nobody signs."""
+    """Return whether a denial with this reason is a withdrawal, which needs no signature."""
     from aileron.review.decision_flow import is_withdrawal
 
     return is_withdrawal(reason, is_signed=signer is not None, has_key=signer is not None and signer.is_open)
@@ -620,7 +627,7 @@ def _is_locked_out(state: RunState) -> bool:
 
 
 def note_held(approval_id: str, settled: Settled) -> None:
-    """Until when it is held, and what withdraws it; nothing where it is not."""
+    """Note until when the run is held and how to cancel it; print nothing if it is not held."""
     if settled.held_until:
         when = output.local_time(settled.held_until, "stderr")
         output.note(f"held until {when}\n  cancel: aileron approval cancel {visible(approval_id)}")

@@ -1,9 +1,9 @@
-"""Declarations of what a command takes: `Option` and `Argument` in the annotations of its function, and how they are read.
+"""Declarations of what commands take: `Option` and `Argument` in the annotations of a function, and the code that reads them.
 
     def show(name: Annotated[str, Argument(metavar="NAME", help="Name of the action.")], as_json: AsJson = False) -> None: ...
 
 The annotations are the one declaration. The parser (parsing.py), the help pages (help_page.py) and typer's commands
-(typer_app.py), which answer what those two leave to them, are made from it.
+(typer_app.py), which handle what those two do not, are made from it.
 Imported before every command, so it imports little: no typer, no inspect, no dataclasses.
 """
 
@@ -16,13 +16,13 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 __all__ = ["REQUIRED", "Argument", "Command", "Exit", "Option", "Parameter", "choices_of", "parameters_of"]
 
 Command = Callable[..., None]
-"""A function of aileron/cli/commands."""
+"""A command function in aileron/cli/commands."""
 REQUIRED: Final = object()
-"""Default of what has to be given."""
+"""Default of a parameter that must be given."""
 
 
 class Exit(Exception):
-    """The command is over, with this exit code."""
+    """The command ends with this exit code."""
 
     def __init__(self, code: int = 0) -> None:
         super().__init__(code)
@@ -30,7 +30,7 @@ class Exit(Exception):
 
 
 class Option:
-    """An option by its flags. Of type bool it takes no value, and `--x/--no-x` are a yes and a no; a list can be given again."""
+    """An option by its flags. A bool takes no value, and `--x/--no-x` set it to True and False; a list is repeatable."""
 
     __slots__ = ("autocompletion", "flags", "help", "max", "metavar", "min", "negations", "show_default", "spelled")
 
@@ -57,7 +57,7 @@ class Option:
 
 
 class Argument:
-    """A word at its place; a list takes all that are left."""
+    """A positional argument; a list takes all words that are left."""
 
     __slots__ = ("autocompletion", "help", "metavar")
 
@@ -87,14 +87,14 @@ class Parameter:
 
 
 def choices_of(kind: Any) -> dict[str, Any]:
-    """The values of an enum or a Literal, by the words that are typed for them."""
+    """Return the values of an enum or a Literal, by the words that a person types for them."""
     if get_origin(kind) is Literal:
         return {word: word for word in get_args(kind)}
     return {str(member.value): member for member in kind}
 
 
 def parameters_of(command: Command) -> list[Parameter]:
-    """Return what a command declares, in order."""
+    """Return the parameters that a command declares, in order."""
     return list(_declared(command))
 
 

@@ -1,11 +1,11 @@
-"""`aileron demo`: the main job on a real server, a person's yes and no, a hostile connector stopped, and an agent with a shell
-that cannot decide in the person's place; each claim observed.
+"""`aileron demo`: the main job on a real server, a person's approval and denial, a hostile connector stopped, and an agent with a
+shell that cannot decide in the person's place; each claim is observed.
 
-In a home of its own that is removed at the end. Everything goes through the same commands a person types; what the demo says
-happened is checked from the outside as well (the server itself and its log, a listener, a process, a file), and a claim that was
-not observed makes the exit status 1. Its one question is `aileron approve`'s own, asked at the terminal; without one, or with
---yes, the demo decides for itself, in that home. Whoever says no there, or nothing for a while, is right as well: then the claim
-is that nothing happened.
+It uses a home of its own, which is removed at the end. Everything goes through the same commands that a person types. What the
+demo claims is checked from the outside as well (the server and its log, a listener, a process, a file), and a claim that was not
+observed makes the exit status 1. Its one question is that of `aileron approve`, asked at the terminal; without a terminal, or
+with --yes, the demo decides for itself, in that home. A person may also deny, or not answer for a while: then the claim is that
+nothing happened.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ __all__ = ["Claim", "demo"]
 
 _COMMAND_S: Final = 60.0
 _QUESTION_S: Final = 180.0
-"""For a person to read and answer; the approval itself expires after 15 minutes."""
+"""Seconds for a person to read and answer; the approval itself expires after 15 minutes."""
 _CALDAV: Final = "github://aileron/connector-caldav"
 _HOSTILE: Final = "github://aileron/connector-hostile"
 _DENIED: Final = 5
 _REACH_DAYS: Final = 7
-"""How far the list looks ahead; every event of the demo is within it."""
+"""Days that the list looks ahead; every event of the demo is within them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Event:
-    """One hour on a day from now."""
+    """A calendar event of one hour, some days from now."""
 
     title: str
     in_days: int
     hour: int
 
     def at(self, hours: int) -> str:
-        """Its beginning, or `hours` later, in RFC 3339."""
+        """Return its start, or `hours` later, in RFC 3339."""
         return f"{_moment(self.in_days, self.hour + hours):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -71,7 +71,7 @@ _SAILING: Final = _Event("Sailing with Mira", 6, 9)
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """One thing the demo says, and whether it was seen."""
+    """A claim of the demo, and whether it was observed."""
 
     name: str
     text: str
@@ -80,7 +80,7 @@ class Claim:
 
 
 class CommandResult:
-    """What a command answered."""
+    """The exit status and output of a command."""
 
     def __init__(self, status: int, out: str, err: str) -> None:
         self.status = status
@@ -89,7 +89,7 @@ class CommandResult:
 
     @property
     def json(self) -> Any:
-        """Standard output as JSON; None where it is not."""
+        """Standard output as JSON; None if it is not JSON."""
         with contextlib.suppress(ValueError):
             return json.loads(self.out)
         return None
@@ -209,7 +209,7 @@ class _Demo:
         question = self._asked(_KARAOKE)
         reason = "Mira sleeps at four"
         self._must("deny", str(question.get("approval_id")), "--reason", reason)
-        said = self._run(_KARAOKE)  # the same key: the same run, so the agent hears what became of it
+        said = self._run(_KARAOKE)  # the same key means the same run, so the agent learns its outcome
         error = (said.json or {}).get("error", {})
         self._claim(
             "denied-absent",
@@ -222,7 +222,7 @@ class _Demo:
         )
 
     def _asked(self, event: _Event) -> dict[str, Any]:
-        """What the agent is told; empty if it is not that a person decides."""
+        """Return the answer to the agent's request; empty unless the answer is that a person decides."""
         said = self._run(event)
         return said.json if said.status == os.EX_TEMPFAIL and isinstance(said.json, dict) else {}
 
@@ -233,7 +233,7 @@ class _Demo:
         )
 
     def _approve(self, approval: str) -> int:
-        """Let the person decide, or decide for them; the exit status, 75 where it is left waiting."""
+        """Let the person decide, or decide for them. Return the exit status: 75 if the question stays waiting."""
         if not self._asks:
             self._show.note("no questions asked: the demo decides for itself, in its own home")
             return self._aileron("approve", approval, "--yes").status
@@ -287,7 +287,8 @@ class _Demo:
         heard = listener.connections()
         error = (said.json or {}).get("error", {})
         is_named = error.get("requested") == f"network:127.0.0.1:{listener.port}"
-        refused = _result(said).get("refused")  # where the kernel lets nobody be asked: docs/reference/jail.md
+        # If the kernel cannot pass the call to a supervisor: docs/reference/jail.md
+        refused = _result(said).get("refused")
         self._claim(
             "raw-socket-refused",
             "it opened a connection of its own: stopped, and the destination is on record",
@@ -483,13 +484,13 @@ Next: find out what this machine lacks:
 
 
 class Show:
-    """What a person reads while it happens."""
+    """The demo's output for a person, while it happens."""
 
     def __init__(self, folder: Path, *, quiet: bool) -> None:
         from rich.console import Console
 
         self._console = Console(quiet=quiet, highlight=False)
-        # Paths of no interest: where the demo's own home is, and where this program lies.
+        # Prefixes of paths that are of no interest: those of the demo's own home and of this program.
         self._prefixes = (
             f"{folder}/",
             f"{Path(__file__).resolve().parent}/",
@@ -498,33 +499,33 @@ class Show:
         self._chapter = 0
 
     def chapter(self, title: str) -> None:
-        """A new part begins."""
+        """Start a new chapter."""
         self._chapter += 1
         self._console.print(f"\n[bold cyan]{self._chapter}[/]  [bold]{title}[/]\n")
 
     def command(self, arguments: tuple[str, ...]) -> None:
-        """A command that is about to run, as a person would type it."""
+        """Show a command that is about to run, as a person would type it."""
         words = [self._shortened(word) for word in arguments if word != "--json"]
         self._line("$", "dim", "aileron " + " ".join(words))
 
     def note(self, text: str) -> None:
-        """An aside."""
+        """Show an aside."""
         self._line(" ", "dim", text, "dim")
 
     def output(self, text: str) -> None:
-        """What a command printed."""
+        """Show what a command printed."""
         from rich.text import Text
 
         for line in text.rstrip().splitlines():
             self._console.print(Text(f"     {line}", "dim"), no_wrap=True, overflow="ellipsis")
 
     def table(self, events: list[dict[str, Any]]) -> None:
-        """Calendar events."""
+        """Show calendar events."""
         for event in events:
             self._line(" ", "dim", f"{event.get('start')}  {event.get('title')}")
 
     def claim(self, claim: Claim) -> None:
-        """A claim, with its evidence below."""
+        """Show a claim, with its evidence below."""
         if claim.observed:
             self._line("\u2713", "green", claim.text)
         else:
@@ -545,7 +546,7 @@ class Show:
         return f"'{word}'" if " " in word else word
 
     def _line(self, sign: str, sign_style: str, text: str, style: str = "") -> None:
-        """One line with a sign in front; what does not fit goes on under its own beginning."""
+        """Print a line with a sign in front; text that does not fit continues under its own start."""
         from rich.table import Table
         from rich.text import Text
 
@@ -557,9 +558,9 @@ class Show:
 
 
 def demo(*, as_json: bool = False, keep: bool = False, yes: bool = False) -> int:
-    """Run it. 0 only if every claim was observed; with `as_json` the claims go to standard output.
+    """Run the demo. Return 0 only if every claim was observed; with `as_json` the claims go to standard output.
 
-    A person at the terminal is asked once, unless `yes` answers for them. Problem where the demo's own packages are missing.
+    A person at the terminal is asked once, unless `yes` answers for them. Problem if the demo's own packages are missing.
     """
     _check_installed()
     started = time.monotonic()
@@ -595,7 +596,7 @@ def _check_installed() -> None:
 
 
 def _caldav_source() -> Path:
-    """The copy in an installed wheel, else the connector in the source tree."""
+    """Return the copy in an installed wheel, else the connector in the source tree."""
     installed = Path(__file__).parent / "demo_parts" / "caldav"
     return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "connectors" / "caldav"
 
@@ -616,7 +617,7 @@ def _icalendar(name: str, title: str, days: int, hour: int) -> str:
 
 
 def _told(event: dict[str, Any]) -> str:
-    """One event of the record in a line."""
+    """Return an event of the audit trail as one line."""
     names = (
         "action",
         "op",

@@ -1,6 +1,6 @@
-"""The other side of `aileron demo`: a real CalDAV server over TLS, a server that echoes, a listener that must hear nothing.
+"""The other side of `aileron demo`: a real CalDAV server over TLS, a server that echoes, and a listener that must hear nothing.
 
-Real processes and sockets on loopback, ended with the demo. Not here: what is shown (demo.py).
+Real processes and sockets on loopback, which end with the demo. Not here: what is shown (demo.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOST: Final = "localhost"
 
 
 class CalDav:
-    """Radicale with a password and a certificate of a test authority; a client of our own puts events there."""
+    """Radicale with a password and a certificate of a test authority, and a client of our own that puts events there."""
 
     def __init__(self, folder: Path, user: str, password: str) -> None:
         self._folder = folder
@@ -77,19 +77,19 @@ class CalDav:
             assert status == http.HTTPStatus.CREATED, f"{name} was not stored: {status}"
 
     def titles(self) -> list[str]:
-        """Of all events that are on the server now, as any CalDAV client would see them; sorted."""
+        """Return the titles of all events on the server now, sorted, as any CalDAV client would see them."""
         status, body = self._request("GET", self._calendar)
         assert status == http.HTTPStatus.OK, f"the calendar was not given out: {status}"
         lines = body.decode("utf-8").splitlines()
         return sorted(line.removeprefix("SUMMARY:") for line in lines if line.startswith("SUMMARY:"))
 
     def refuses_without_password(self) -> bool:
-        """The positive control: without a credential the server says 401."""
+        """Return whether the server answers 401 without a credential: the positive control."""
         status, _ = self._request("PROPFIND", "/", None, {"Authorization": ""})
         return status == http.HTTPStatus.UNAUTHORIZED
 
     def accepted_logins(self) -> int:
-        """How often it has accepted this user's password, by its own log."""
+        """Return how often the server accepted this user's password, by its own log."""
         return self.log.read_text(encoding="utf-8", errors="replace").count("Successful login: '" + self._user)
 
     @property
@@ -132,7 +132,7 @@ class CalDav:
 
 
 class EchoServer:
-    """Answers with what it was sent, header fields and all: the classic way to learn a credential that others add."""
+    """A server that answers with what it was sent, header fields included: the classic way to learn an injected credential."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -152,7 +152,7 @@ class EchoServer:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Quiet."""
+                """Log nothing."""
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]
@@ -171,7 +171,7 @@ class EchoServer:
 
 
 class SilentListener:
-    """A socket on loopback that counts who connects. The demo asserts that nobody did."""
+    """A socket on loopback that counts connections. The demo asserts that there were none."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -179,7 +179,7 @@ class SilentListener:
         self.port = self._socket.getsockname()[1]
 
     def connections(self) -> int:
-        """How many connections wait here."""
+        """Accept the waiting connections and return their number."""
         count = 0
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -188,7 +188,7 @@ class SilentListener:
         return count
 
     def hears(self) -> bool:
-        """The positive control: a connection from outside the jail arrives."""
+        """Return whether a connection from outside the jail arrives: the positive control."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5):
             pass
         return self.connections() == 1

@@ -1,4 +1,4 @@
-"""Somebody at a terminal of their own, for the demo: a command run there, and what they type when they are asked.
+"""A person at a terminal of their own, for the demo: runs a command there and types answers to its questions.
 
 The command is the real one; its terminal is a pseudo-terminal, and what it shows decides what is typed next. Runs in the demo.
 Not here: what the demo claims (demo.py).
@@ -18,16 +18,16 @@ from typing import Final, NamedTuple
 __all__ = ["TerminalResult", "at_terminal"]
 
 _DEADLINE_S: Final = 60.0
-"""For the whole dialogue: two key derivations, on a machine under load."""
+"""Seconds for the whole dialogue: two key derivations, on a machine under load."""
 _MOST_BYTES: Final = 1 << 20
-# The new session opens the terminal first, and so controls it (open(2), tty without O_NOCTTY).
+# The new session opens the terminal first, so it becomes the controlling terminal (open(2), tty without O_NOCTTY).
 _BEGIN: Final = (
     "import os,sys;t=os.open(sys.argv[1],os.O_RDWR);[os.dup2(t,n) for n in (0,1,2)];os.execv(sys.argv[2],sys.argv[2:])"
 )
 
 
 class TerminalResult(NamedTuple):
-    """The exit status, and all that stood on the terminal."""
+    """The exit status, and everything that the terminal showed."""
 
     status: int
     text: str
@@ -36,9 +36,9 @@ class TerminalResult(NamedTuple):
 def at_terminal(
     words: Sequence[str], environment: Mapping[str, str], answers: Sequence[tuple[str, str]]
 ) -> TerminalResult:
-    """Run a command at a terminal; whenever the next question of `answers` stands there, type what belongs to it.
+    """Run a command at a terminal. Whenever it shows the next question of `answers`, type the answer to it.
 
-    TimeoutError where a question does not come, or the command does not end.
+    TimeoutError if a question does not come, or the command does not end.
     """
     ours, theirs = os.openpty()
     try:
@@ -83,6 +83,6 @@ def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
     except OSError as error:
-        if error.errno == errno.EIO:  # nobody has the other end open
+        if error.errno == errno.EIO:  # no process has the other end open
             return b""
         raise

@@ -1,11 +1,11 @@
-r"""Events as files: lines of JSON that can be checked elsewhere, or a table for a spreadsheet; and a file that is whole.
+r"""Events as files: lines of JSON that can be verified elsewhere, or a table for a spreadsheet; and atomic writing of a file.
 
-Runs in commands. What agents, connectors and services wrote is in there: hostile text.
+Runs in commands. The events contain text of agents, connectors and services: hostile text.
 
 Rules
-- A line of JSON is the record as it is chained, byte for byte, with `at`, `previous` and `hash` behind it.
-- A cell of a table is never a formula, whatever it begins with, and a row is one line: what cannot be seen is spelled out.
-- Columns stay as they are, in name and order; new ones would come behind the last.
+- A line of JSON is the record as it is chained, byte for byte, followed by `at`, `previous` and `hash`.
+- A cell of a table is never a formula, however it starts, and a row is one line: invisible characters are spelled out.
+- Columns keep their names and order; new ones would come after the last.
 - A file gets its name when all of it is on disk. Until then it is `.NAME.….part`, private, and removed if the command is ended.
 
 >>> line({"seq": 1, "record": '{"at_us":0,"seq":1,"type":"genesis"}', "previous": "00", "hash": "ff"})
@@ -34,20 +34,20 @@ from aileron.model.visible import visible, visible_json
 __all__ = ["COLUMNS", "harmless", "line", "new_file", "table"]
 
 COLUMNS: Final = ("seq", "at", "type", "run", "session", "action", "connector", "class", "facts", "hash")
-"""Of the table. `facts` is JSON: all facts of the event that have no column of their own."""
+"""Columns of the table. `facts` is JSON: all facts of the event that have no column of their own."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How what a spreadsheet would compute begins; the last four are the full-width forms, which some read as the others."""
+"""Starts of text that a spreadsheet would compute; the last four are full-width forms, which some programs treat alike."""
 
 
 def line(event: dict[str, Any]) -> str:
-    """One event, in the form `record` of the API, as one line of JSON without its end."""
+    """Return an event, in the API's form `record`, as one line of JSON without a line end."""
     record = str(event["record"])
     at = utc_of_us(json.loads(record)["at_us"])
     return f'{record[:-1]},"at":"{at}","previous":"{event["previous"]}","hash":"{event["hash"]}"}}'
 
 
 def table(events: Iterable[dict[str, Any]], *, with_titles: bool) -> str:
-    """Events, in the form `facts` of the API, as lines of comma-separated values, each with its end."""
+    """Return events, in the API's form `facts`, as lines of comma-separated values, each with its line end."""
     written = io.StringIO()
     writer = csv.writer(written, quoting=csv.QUOTE_ALL, lineterminator="\n")
     if with_titles:
@@ -57,15 +57,15 @@ def table(events: Iterable[dict[str, Any]], *, with_titles: bool) -> str:
 
 
 def harmless(text: str) -> str:
-    """A cell that is text for every spreadsheet, on one line: an apostrophe goes before what would be computed."""
+    """Return a cell that every spreadsheet takes as text, on one line: an apostrophe precedes what would be computed."""
     return ("'" if text.startswith(_FORMULA) else "") + visible(text)
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that gets its name at the end of the block, all of it on disk; 0600. It takes the place of a file of that name.
+    """Open a file that gets its name only when the block ends and all of it is on disk; 0600. It replaces a file of that name.
 
-    OSError; FileExistsError where something else than a file has the name. Whatever ends the block early leaves what was there.
+    OSError; FileExistsError if something other than a file has the name. If the block ends early, the old file stays.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
@@ -87,7 +87,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _sync(directory: Path) -> None:
-    """The name itself on disk, rename(2)."""
+    """Flush the file's name to disk too, rename(2)."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""The help of a command, a group or all commands, laid out as typer does.
+"""Help pages of a command, a group or all commands, laid out as typer does.
 
-Made from the same declarations as typer's commands, so that nobody waits for typer to read one page. A command line that has more
-in it than the help option is typer's (typer_app.py). tests/cli/test_help.py compares the pages, in several widths.
+Made from the same declarations as typer's commands, so that no person waits for typer to read a page. typer (typer_app.py)
+handles a command line with more than the help option. tests/cli/test_help.py compares the pages in several widths.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LEAST_WIDTH: Final = 50
 _MARGIN: Final = 2
 _INDENT: Final = 2
 _LONGEST_TERM: Final = 30
-"""Columns of the left side of a list; a longer entry has its text below it."""
+"""Columns of the left side of a list; the text of a longer entry stands below it."""
 _BETWEEN: Final = 2
 _LEAST_TEXT: Final = 10
 _ROOM_OF_USAGE: Final = 20
-"""Columns that arguments need beside the command; with fewer they stand below it."""
+"""Columns that arguments need beside the command; if fewer are left, they stand below it."""
 _KINDS: Final = {"str": "text", "int": "int", "Path": "path"}
-"""Words of typer for what is no word of a list, by the name of its type."""
+"""typer's words for values that are not chosen from a list, by the name of their type."""
 _HELP: Final = (", ".join(HELP_FLAGS), "Show this message and exit.")
 
 Rows = Sequence[tuple[str, str]]
@@ -35,14 +35,14 @@ Rows = Sequence[tuple[str, str]]
 
 
 class Page(NamedTuple):
-    """A page of help. If nobody asked for it, it is said in place of a command that is missing."""
+    """A page of help. If it was not asked for, it takes the place of a missing command."""
 
     text: str
     is_asked: bool
 
 
 def page_of(words: Sequence[str]) -> Page | None:
-    """The page that a command line asks for, or None: it is another, or typer has to read it."""
+    """Return the help page that a command line asks for. None if it asks for something else, or typer has to read it."""
     is_asked = bool(words) and words[-1] in HELP_FLAGS
     path = list(words[:-1] if is_asked else words)
     lines = _lines(path, is_asked, max(min(columns(), MAX_WIDTH) - _MARGIN, _LEAST_WIDTH))
@@ -125,7 +125,7 @@ def _dashes(flag: str) -> int:
 
 
 def _help(parameter: Parameter) -> str:
-    """Its help, and in brackets its default and what else is to be known of its value."""
+    """Return a parameter's help, with its default and the limits of its value in brackets."""
     more = [*_more(parameter)]
     return f"{parameter.declared.help}  [{'; '.join(more)}]" if more else parameter.declared.help
 
@@ -152,14 +152,14 @@ def _range(least: int | None, most: int | None) -> Iterator[str]:
 
 
 def _documented(command: Command) -> str:
-    """A docstring without the indent of the source."""
+    """Return a command's docstring without the indent of the source."""
     first, *rest = (command.__doc__ or "").split("\n")
     margin = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=0)
     return "\n".join([first.strip(), *(line[margin:] for line in rest)]).strip()
 
 
 def _summary(text: str, room: int) -> str:
-    """The first sentence of a text, or as many of its words as there is room for."""
+    """Return the first sentence of a text, or as many of its words as fit into `room`."""
     words = text.partition("\n\n")[0].split()
     end = next((number for number, word in enumerate(words, start=1) if word.endswith(".")), len(words))
     sentence = " ".join(words[:end])
@@ -171,7 +171,7 @@ def _summary(text: str, room: int) -> str:
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Typer's own: a word that is too long is cut where the line ends, also behind others."""
+    """A wrapper that cuts like typer's own: a word that is too long is cut where the line ends, also after other words."""
 
     def _handle_long_word(self, reversed_chunks: list[str], cur_line: list[str], cur_len: int, width: int) -> None:
         left = max(width - cur_len, 1)

@@ -1,10 +1,10 @@
-"""The public key of an SSH server, fetched once and compared by the person who binds a login there.
+"""Fetches the public key of an SSH server once, for the person who binds a login there to compare.
 
-Runs in `aileron binding setup`, at a terminal. Nothing that the server says is believed: whoever answers at that address shows a
-key, and the person compares its fingerprint with what the server's administrator publishes.
+Runs in `aileron binding setup`, at a terminal. The server is not believed: any host that answers at that address shows a key, and
+the person compares its fingerprint with what the server's administrator publishes.
 
 Rules
-- Nobody logs in, no file of the user's (`~/.ssh`) is read or written, and it ends after _WAIT_S.
+- No login happens, no file of the user's (`~/.ssh`) is read or written, and the fetch ends after _WAIT_S.
 
 Source: RFC 4253 section 7, RFC 4251 section 4.1. Not here: the key as text (model/host_key.py), logging in (aileron/logins).
 """
@@ -20,7 +20,7 @@ from aileron.model.login import LoginTarget
 __all__ = ["fetched_host_key"]
 
 _WAIT_S = 10.0
-"""For a connection and the exchange of keys: a person waits."""
+"""Seconds for a connection and the exchange of keys: a person waits."""
 _ALGORITHMS = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -29,11 +29,11 @@ _ALGORITHMS = (
     "rsa-sha2-512",
     "rsa-sha2-256",
 )
-"""In the order of OpenSSH's client: the person compares the key that `ssh` would show them, and it is the shortest."""
+"""Key types in the order of OpenSSH's client: the person compares the key that `ssh` would show, and it is the shortest."""
 
 
 def fetched_host_key(target: LoginTarget) -> str:
-    """What the server there shows now, as `TYPE BASE64`. Problem if it shows none."""
+    """Return the key that the server shows now, as `TYPE BASE64`. Problem if it shows none."""
     import asyncssh
 
     host, port = target.destination.host, target.destination.port

@@ -1,11 +1,12 @@
-"""Find what the end of an id stands for: a person reads and types that, and the daemon is asked with the whole id.
+"""Finds the id that a typed end stands for: a person reads and types the end, and the daemon gets the whole id.
 
 Runs in commands. Ids of runs, sessions, approvals and grants end in 80 random bits (audit/moves.py); a terminal shows 32 of them
-(output.py), which tell two of ten thousand apart but for one time in a hundred. Where an end is not enough, the ids are named.
+(output.py). Among ten thousand ids, two have the same 32 bits in one case of a hundred. If an end is ambiguous, the error names
+the ids.
 
 Rules
-- A whole id is taken as it is and nothing is asked: also for what is too old to be found by its end.
-- What fits several is never guessed.
+- A whole id is used without a request to the daemon, even if it is too old to be found by its end.
+- An ambiguous end is never guessed.
 
 Source: docs/reference/cli.md. Not here: approvals that wait (decision_dialogue.py), grants (commands/grant.py).
 """
@@ -23,21 +24,21 @@ from aileron.cli.supervisor import Supervisor
 __all__ = ["LEAST_PART", "meant", "recorded", "run_meant", "session_meant"]
 
 LEAST_PART: Final = 4
-"""Characters of an end: fewer are typed by mistake."""
+"""Minimum number of characters of an end; fewer are typed by mistake."""
 _END: Final = re.compile(r"[0-9a-f]{4,20}")
-"""End of an id, without its time; anything else is a whole id or a mistake."""
+"""Pattern of an id's end, without its time; anything else is a whole id or a mistake."""
 _PAGE: Final = 1000
 _PAGES: Final = 20
-"""Events that are looked through, newest first: 20,000 in all, of which each page takes some ten milliseconds."""
+"""Pages of events that are searched, newest first: 20,000 events in all, and each page takes about ten milliseconds."""
 
 
 def run_meant(supervisor: Supervisor, wanted: str) -> str:
-    """The run whose id is `wanted` or ends with it; `wanted` itself where none does. Problem for several."""
+    """Return the run whose id is `wanted` or ends with it; `wanted` itself if none does. Problem for several."""
     return meant(wanted, recorded(supervisor, wanted, "run"), fix="aileron audit list") or wanted
 
 
 def session_meant(supervisor: Supervisor, wanted: str) -> str:
-    """The session whose id is `wanted` or ends with it; `wanted` itself where none is listed. Problem for several."""
+    """Return the session whose id is `wanted` or ends with it; `wanted` itself if none is listed. Problem for several."""
     from aileron.api.sessions import SessionList
 
     if WHOLE_ID.fullmatch(wanted):
@@ -47,7 +48,7 @@ def session_meant(supervisor: Supervisor, wanted: str) -> str:
 
 
 def meant(wanted: str, names: Iterable[str], *, fix: str) -> str | None:
-    """The one of `names` that is `wanted` or ends with it, or None. Problem for several."""
+    """Return the one of `names` that is `wanted` or ends with it, or None. Problem for several."""
     known = dict.fromkeys(names)
     if wanted in known:
         return wanted
@@ -58,7 +59,7 @@ def meant(wanted: str, names: Iterable[str], *, fix: str) -> str | None:
 
 
 def recorded(supervisor: Supervisor, wanted: str, field: str) -> list[str]:
-    """The ids in this field of the newest events that end with `wanted`, up to the page that has one."""
+    """Return the ids in this field of the newest events that end with `wanted`. The search stops at the first page with one."""
     if _END.fullmatch(wanted) is None:
         return []
     before = ""

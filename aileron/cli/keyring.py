@@ -1,13 +1,13 @@
-"""The vault's key in the desktop's keyring: put there, fetched, taken out again.
+"""The vault's key in the desktop's keyring: stores it, fetches it, and removes it.
 
-Runs in commands alone, when the user asks for it (`--keyring`, or Enter where it is offered); the daemon never speaks to a
-keyring. The `keyring` package is an extra and imported here, when it is used. What it finds (Secret Service, KWallet, whatever
-PYTHON_KEYRING_BACKEND names) is the user's choice, and named to them.
+Runs only in commands, when the user asks for it (`--keyring`, or Enter where it is offered); the daemon never talks to a keyring.
+The `keyring` package is an extra and is imported here, when it is used. Which keyring it finds (Secret Service, KWallet, the one
+that PYTHON_KEYRING_BACKEND names) is the user's choice, and they are told its name.
 
 Rules
-- That there is none is an ordinary case, and says what else there is.
-- A keyring may ask its own person for its own password: it is given a minute, and ended.
-- No key is part of a message.
+- A missing keyring is an ordinary case, and the error says what to use instead.
+- A keyring may ask the person for its own password: it gets a minute, and then an alarm ends the wait.
+- No message contains a key.
 
 Source: docs/adr/0022-vault-slots.md; the `keyring` package's own documentation. Not here: what the key opens (vault/slots.py).
 """
@@ -31,7 +31,7 @@ __all__ = ["KeyringEntry", "check", "fetch", "forget", "keep_new"]
 _SERVICE = "aileron vault"
 _KEY_BYTES = 32
 _DEADLINE_S = 60
-"""For a person to answer the keyring's own question."""
+"""Seconds for the person to answer the keyring's own prompt."""
 _T = TypeVar("_T")
 _WITHOUT = "without it, use the passphrase or recovery codes"
 
@@ -48,7 +48,7 @@ class KeyringEntry(NamedTuple):
 
 
 def check() -> None:
-    """Return if there is a keyring to ask. Problem otherwise: before anybody types a passphrase."""
+    """Check that there is a keyring to use. Problem otherwise, before a person types a passphrase."""
 
     def backend(keyring: Any) -> None:
         if isinstance(keyring.get_keyring(), keyring.backends.fail.Keyring):
@@ -58,7 +58,7 @@ def check() -> None:
 
 
 def keep_new() -> KeyringEntry:
-    """Make a key and put it into the keyring. Problem where there is none, or it does not give back what it was given."""
+    """Make a key and store it in the keyring. Problem if there is no keyring, or it does not return what it was given."""
     made = KeyringEntry(secrets.token_hex(16), base64.b64encode(os.urandom(_KEY_BYTES)).decode(), _name())
 
     def put(keyring: Any) -> str | None:
@@ -72,7 +72,7 @@ def keep_new() -> KeyringEntry:
 
 
 def fetch(key_id: str) -> str:
-    """The key of this name, in base64. Problem where the keyring has none."""
+    """Return the key of this name, in base64. Problem if the keyring has none."""
     found = _with_keyring(lambda keyring: keyring.get_password(_SERVICE, key_id))
     if found is None:
         raise _no_use("it has no key for this vault")
@@ -83,7 +83,7 @@ def fetch(key_id: str) -> str:
 
 
 def forget(key_id: str) -> bool:
-    """Take a key out again; whether that was done. One that is not there any more is no matter."""
+    """Remove a key from the keyring. Return whether that worked; a key that is already gone does no harm."""
     try:
         _with_keyring(lambda keyring: keyring.delete_password(_SERVICE, key_id))
     except Problem:
@@ -129,7 +129,7 @@ def _with_keyring(use: Callable[[Any], _T]) -> _T:
 
 
 def _foreign() -> tuple[type[Exception], ...]:
-    """What comes out of the Secret Service's library as it is."""
+    """Return the exceptions that the Secret Service's library raises unchanged through `keyring`."""
     try:
         from secretstorage.exceptions import SecretStorageException
     except ImportError:
@@ -139,7 +139,7 @@ def _foreign() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def _deadline() -> Iterator[None]:
-    """TimeoutError once the keyring's time is over, whatever it waits for."""
+    """Raise TimeoutError once the keyring's time is over, whatever it waits for."""
 
     def over(_signal: int, _frame: object) -> None:
         raise TimeoutError

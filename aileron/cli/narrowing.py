@@ -1,16 +1,16 @@
-"""What of the home others may use or write, and taking that away from them: the one thing `aileron doctor --fix` does by itself.
+"""Finds what others can use or write in the home and takes that permission away: all that `aileron doctor --fix` does by itself.
 
-Runs in commands, and trusts nothing that it finds: an agent with a shell may put a link, or another name of a file, where
-something of the home should be, also between the look and the change.
+Runs in commands, and trusts nothing that it finds: an agent with a shell may replace a part of the home by a link or by another
+hard link to a file, even between the check and the change.
 
 Rules
-- A path is walked from the home down, name by name, without following a link; what is looked at and what is changed is one and
-  the same open thing, never a path a second time.
-- Only this user's own directories, and files with this one name. Everything else is left as it is, and said.
+- A path is walked from the home down, name by name, without following a link. The check and the change use the same open
+  descriptor, never a path a second time.
+- Only this user's own directories are changed, and files with only one name. Everything else is left as it is, and reported.
 - Bits are only taken away, never given.
 
-Source: path_resolution(7), open(2) O_PATH, proc_pid_fd(5). Not here: asking (commands/doctor.py), who refuses such files
-(files.py, and whoever reads them).
+Source: path_resolution(7), open(2) O_PATH, proc_pid_fd(5). Not here: asking (commands/doctor.py), refusing such files (files.py,
+and the code that reads them).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["LoosePermission", "Narrow", "NotNarrowed", "narrow", "wide"]
 
 
 class NotNarrowed(Exception):
-    """It is left as it is; why, in words."""
+    """The file or directory was not changed; the message says why."""
 
 
 class LoosePermission(NamedTuple):
-    """Something of the home and the permission bits that it must not have."""
+    """A part of the home and the permission bits that it must not have."""
 
     path: Path
     kind: Literal["directory", "file"]
@@ -42,7 +42,7 @@ class LoosePermission(NamedTuple):
 
 
 class Narrow(NamedTuple):
-    """A cure: take away what others must not have. `mode` is what it was seen with; the one at the time counts."""
+    """A fix that removes forbidden permission bits. `mode` is the mode that was seen; `narrow` uses the current one."""
 
     home: Path
     kept: LoosePermission
@@ -50,12 +50,12 @@ class Narrow(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The same, to be typed."""
+        """The fix as a command to type."""
         return f"chmod {self.mode & ~self.kept.forbidden:o} {shlex.quote(str(self.kept.path))}"
 
 
 def wide(home: Path) -> Iterator[Narrow | tuple[Path, str]]:
-    """What of the home is too open, the home first; with the reason, what cannot be looked at or is not ours to change."""
+    """Yield fixes for what is too open in the home, the home first; for what cannot be checked or fixed, its path and why."""
     for kept in _kept(Home(home)):
         try:
             with _opened(home, kept) as descriptor:
@@ -70,18 +70,18 @@ def wide(home: Path) -> Iterator[Narrow | tuple[Path, str]]:
 
 
 def narrow(cure: Narrow) -> None:
-    """Do it. NotNarrowed with the reason, and nothing changed, for what is not this user's own or cannot be changed."""
+    """Apply a fix. NotNarrowed with the reason, and no change, for what is not this user's own or cannot be changed."""
     try:
         with _opened(cure.home, cure.kept) as descriptor:
             mode = _mode_of(descriptor, cure.kept)
-            # Of what is open, whatever its name means by now: fchmod(2) refuses O_PATH, the link in /proc leads to the thing.
+            # The open thing, whatever its name means by now: fchmod(2) refuses O_PATH, but the link in /proc leads to it.
             os.chmod(f"/proc/self/fd/{descriptor}", mode & ~cure.kept.forbidden)
     except OSError as error:
         raise NotNarrowed(_words(error)) from None
 
 
 def _kept(home: Home) -> tuple[LoosePermission, ...]:
-    """What readers in the daemon and in commands refuse, where others may use it, or may write it."""
+    """Return the paths that the daemon and commands refuse to read if others can use them, or can write them."""
     used: Final = OTHERS_MAY_USE
     written: Final = OTHERS_MAY_WRITE
     return (
@@ -103,7 +103,7 @@ def _kept(home: Home) -> tuple[LoosePermission, ...]:
 
 @contextlib.contextmanager
 def _opened(home: Path, kept: LoosePermission) -> Iterator[int]:
-    """An O_PATH descriptor of it, which reads and wakes nothing, whatever lies there. OSError, also for a link on the way."""
+    """Yield an O_PATH descriptor of `kept`, which reads and triggers nothing whatever is there. OSError, also for a link."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(home, flags)
     try:

@@ -1,18 +1,18 @@
-"""The notes server that `aileron demo-server` starts: a small service with an API key, to write a first connector for.
+"""The notes server that `aileron demo-server` starts: a small service with an API key, for a first connector.
 
-Runs in the command until it is interrupted, on loopback and nowhere else, without TLS. It trusts no client: a request without
-the key gets 401 and changes nothing.
+Runs in the command until it is interrupted, only on loopback, without TLS. It trusts no client: a request without the key gets
+401 and changes nothing.
 
 Rules
 - Everything is in memory and bounded: MAX_NOTES notes of MAX_TEXT characters, MAX_BODY_BYTES of a request.
-- Each request is reported to `log` with its status, never with a header or a body: the key is in one, the note in the other.
+- Each request is reported to `log` with its status, never with a header or a body, because they contain the key and the note.
 
     GET /notes?limit=N      the newest notes, newest first
     POST /notes             {"text": "…"}; the new note, 201
     GET /notes/ID           one note
-    PUT /notes/ID           {"text": "…"}; the note as it is then
+    PUT /notes/ID           {"text": "…"}; the changed note
     DELETE /notes/ID        204, and the note is gone
-    GET /openapi.json       what it can do, as OpenAPI 3.1; takes no key
+    GET /openapi.json       its description, as OpenAPI 3.1; needs no key
     POST /mcp               the same as tools of the Model Context Protocol (notes_tools.py)
 
 Source: docs/reference/cli.md. Not here: what the command prints (commands/demo_server.py).
@@ -39,14 +39,14 @@ from aileron.cli.notes_tools import answered
 __all__ = ["MAX_NOTES", "MAX_TEXT", "NotesServer", "serve"]
 
 MAX_NOTES: Final = 100
-"""Notes: the whole list fits into one answer of a connector."""
+"""Maximum number of notes: the whole list fits into one answer of a connector."""
 MAX_TEXT: Final = 500
-"""Characters of a note: with MAX_NOTES, at most 200 KB of memory."""
+"""Maximum number of characters of a note: with MAX_NOTES, at most 200 KB of memory."""
 MAX_BODY_BYTES: Final = 4096
-"""A note of MAX_TEXT characters in JSON, with room for escapes."""
+"""Bytes of a request's body: a note of MAX_TEXT characters in JSON, with room for escapes."""
 
 Log = Callable[[str, str, int], None]
-"""Told of each request: method, path and query, status."""
+"""Callback for each request: method, path and query, status."""
 
 
 class _NewNote(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,7 +63,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 class _Refused(Exception):
-    """A request that gets an error status, and why."""
+    """A request that gets an error status, and the reason."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -71,7 +71,7 @@ class _Refused(Exception):
 
 
 class NotesServer:
-    """The service as an ASGI application. `key` is the API key that every request has to carry."""
+    """The service as an ASGI application. `key` is the API key that every request must carry."""
 
     def __init__(self, key: str, log: Log) -> None:
         self._authorization = f"Bearer {key}".encode()
@@ -93,7 +93,7 @@ class NotesServer:
         )
 
     def _answering(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """`handle` behind the key, its refusals as JSON, and every request in the log."""
+        """Wrap `handle`: check the key first, answer refusals as JSON, and log every request."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -107,7 +107,7 @@ class NotesServer:
         return answer
 
     async def _answer_unknown(self, request: Request, error: Exception) -> Response:
-        """No such path, or no such method of it: logged, because whoever writes a first connector has mistyped it."""
+        """Answer a request for an unknown path or method. It is logged: the author of a first connector has mistyped it."""
         assert isinstance(error, HTTPException)  # which it is registered for
         self._log(request.method, _path_of(request), error.status_code)
         return JSONResponse({"error": error.detail}, error.status_code)
@@ -183,7 +183,7 @@ class NotesServer:
 
 
 def _answers(schema: dict[str, Any], status: str = "200", *, can_miss: bool = False) -> dict[str, Any]:
-    """The responses of an operation."""
+    """Return the responses of an operation."""
     content = {"application/json": {"schema": schema}}
     told = {status: {"description": "As asked.", "content": content}}
     return {**told, "404": {"description": "There is no such note."}} if can_miss else told
@@ -285,7 +285,7 @@ _DOCUMENT: Final[dict[str, Any]] = {
         "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
     },
 }
-"""What the server can do. It names no server: who asks knows where it is."""
+"""Description of the server. It names no address, because the reader knows where it is."""
 
 
 async def serve(app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]) -> None:
@@ -294,7 +294,7 @@ async def serve(app: Starlette, listener: socket.socket, stopped: Callable[[], A
     config.bind = [f"fd://{listener.detach()}"]
     config.accesslog = config.errorlog = None
     config.include_server_header = False
-    config.graceful_timeout = 0.5  # seconds: an answer takes a millisecond
+    config.graceful_timeout = 0.5  # seconds; an answer takes a millisecond
     await serve_http(app, config, shutdown_trigger=stopped, mode="asgi")  # type: ignore[arg-type] # two types of ASGI
 
 

@@ -1,8 +1,8 @@
-"""The notes server's tools, for who speaks the Model Context Protocol: one endpoint, no sessions, answers in JSON.
+"""The notes server's tools for clients of the Model Context Protocol: one endpoint, no sessions, answers in JSON.
 
     POST /mcp       server/discover, tools/list, tools/call, in the revision 2026-07-28
 
-Pure: a message comes in, an answer goes out, and what a tool does is the server's.
+Pure: it turns a message into an answer; the server does what a tool does.
 
 Source: Model Context Protocol 2026-07-28; docs/reference/cli.md. Not here: keys and the log (notes_server.py).
 """
@@ -67,18 +67,18 @@ _TOOLS: Final = (
 )
 
 Doing = Callable[[Mapping[str, Any]], Any]
-"""What a tool does with its arguments: a value, or None. ValueError for what it cannot, with the reason."""
+"""A tool's function: takes the arguments and returns a value, or None. ValueError says what it cannot do."""
 
 
 class _Call(msgspec.Struct):
-    """What a request may have."""
+    """The parameters that a request may have."""
 
     name: str = ""
     arguments: dict[str, Any] = {}
 
 
 class _Request(msgspec.Struct):
-    """One request."""
+    """A request."""
 
     id: int | str
     method: str
@@ -86,7 +86,7 @@ class _Request(msgspec.Struct):
 
 
 def answered(body: bytes, tools: Mapping[str, Doing]) -> tuple[int, dict[str, Any]]:
-    """The status and the message that answer a request."""
+    """Return the status and the message that answer a request."""
     try:
         asked = msgspec.json.decode(body, type=_Request)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

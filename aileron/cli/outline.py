@@ -1,12 +1,13 @@
-"""Declarations of commands without all that their modules import: help needs the one, and would wait for the other.
+"""Declarations of commands without the imports of their modules: help needs only the declarations, and need not wait.
 
     outlined("action.show").__doc__  →   "Show an action: its inputs, steps, hosts and text."
 
-The module is executed in a namespace of its own, in which `import` finds what declarations are made of, other modules of commands
-in outline, and of everything else a name that stands for nothing. Where a declaration turns out to need what such a name is (the
-values of an enum, a default), the module that has it is imported, and it is done again. What is returned is never called.
+The module is executed in its own namespace, in which `import` returns real modules only for what declarations are made of,
+outlines of other command modules, and stand-ins for all other names. If a declaration turns out to need a stand-in's value (an
+enum's values, a default), the module that has it is imported, and the outline is made again. The returned function is never
+called.
 
-tests/cli/test_help.py compares the pages that come of it with those of the imported modules, and sees what is imported.
+tests/cli/test_help.py compares the resulting pages with those of the imported modules, and checks what is imported.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ _AS_THEY_ARE: Final = frozenset(
         "aileron.client", "aileron.model.effect",
     }
 )  # fmt: skip
-"""Modules that are imported: what declarations are made of, and what help has imported anyway."""
+"""Modules that are really imported: what declarations are made of, and what help has imported anyway."""
 _MOST_NEEDED: Final = 8
-"""Modules that the declarations of one may need; with more of them it is imported itself."""
+"""Modules that the declarations of one module may need; if they need more, that module itself is imported."""
 
 
 class _NeededError(Exception):
-    """A declaration needs what a stand-in stands for: a name of `module`."""
+    """A declaration needs the value behind a stand-in: a name of `module`."""
 
     def __init__(self, module: str) -> None:
         self.module = module
 
 
 class _StandIn(type):
-    """Stand-in for a name: a part of a type, the base of a class or a decorator. `of` is the module that has the name."""
+    """A stand-in for a name: a part of a type, the base of a class or a decorator. `of` is the module that has the name."""
 
     of: str
 
@@ -72,21 +73,21 @@ def _stand_in(module: str, name: str = "") -> _StandIn:
 
 
 class _Outlines:
-    """Modules of commands in outline, in which other modules `as_they_are` are imported."""
+    """Outlines of command modules, for which the modules `as_they_are` are really imported."""
 
     def __init__(self, as_they_are: frozenset[str] = _AS_THEY_ARE) -> None:
         self.as_they_are = as_they_are
         self._made: dict[str, types.SimpleNamespace] = {}
 
     def of(self, module: str) -> types.SimpleNamespace:
-        """The names of a module."""
+        """Return the names of a module."""
         if module not in self._made:
             from importlib.util import find_spec
 
             spec = find_spec(module)
-            code = spec.loader.get_code(module)  # type: ignore[union-attr]  # of a file, as all of them
+            code = spec.loader.get_code(module)  # type: ignore[union-attr]  # all these modules are files
             names: dict[str, Any] = {"__name__": module, "__builtins__": {**vars(builtins), "__import__": self._import}}
-            exec(code, names)  # noqa: S102 - our own module, as `import` would
+            exec(code, names)  # noqa: S102 - our own module, which `import` would execute too
             self._made[module] = types.SimpleNamespace(**names)
         return self._made[module]
 
@@ -103,7 +104,7 @@ class _Outlines:
         return _stand_in(name)
 
     def _part(self, package: str, name: str) -> Any:
-        """A module of a package, or a name of its own."""
+        """Return a module of a package, or a name of the package itself."""
         module = f"{package}.{name}"
         if module in self.as_they_are:
             return __import__(module, None, None, ("",))
@@ -114,7 +115,7 @@ _outlines = _Outlines()
 
 
 def outlined(function: str, *, is_read: bool = True) -> Command:
-    """The function of MODULE.NAME, not to be called. Its parameters are told apart only if it `is_read`, and not its summary."""
+    """Return the function of MODULE.NAME, which must not be called. Its parameters are checked only if it `is_read`."""
     global _outlines
     module, _, name = function.partition(".")
     if f"{PACKAGE}.{module}" in sys.modules:
@@ -126,7 +127,7 @@ def outlined(function: str, *, is_read: bool = True) -> Command:
                 _check_parameters(found)
         except _NeededError as needed:
             _outlines = _Outlines(_outlines.as_they_are | {needed.module})
-        except Exception:  # noqa: BLE001 - whatever a stand-in led to: the module says what is so, and fails if it is at fault
+        except Exception:  # noqa: BLE001 - a stand-in may cause any error: the real module decides, and fails if it is wrong
             break
         else:
             return found
@@ -134,7 +135,7 @@ def outlined(function: str, *, is_read: bool = True) -> Command:
 
 
 def _check_parameters(command: Command) -> None:
-    """Return if they have what help says of them: of the types, a path's name is enough."""
+    """Check that the parameters have real values where help shows them; a path's type is known by its name."""
     for parameter in parameters_of(command):
         for part in (parameter.default, None if getattr(parameter.kind, "__name__", "") == "Path" else parameter.kind):
             if isinstance(part, _StandIn):

@@ -1,12 +1,12 @@
-"""What commands print: data on standard output, the rest on standard error.
+"""Output of commands: data on standard output, everything else on standard error.
 
-A terminal gets tables and readable text with hostile characters spelled out; a pipe gets tab-separated lines without a title, in
-which the same characters (so tabs and line ends inside a value as well) are spelled out; `--json` is ASCII everywhere.
-Runs in commands. rich is imported only for a table on a terminal.
+A terminal gets tables and readable text with hostile characters spelled out. A pipe gets tab-separated lines without a title, in
+which the same characters are spelled out, and so tabs and line ends inside a value as well. `--json` is ASCII everywhere. Runs in
+commands. rich is imported only for a table on a terminal.
 
 Rules
-- A reader that goes away (`| head`) ends the output, not the command: what was asked for is still done, with its exit code.
-- Colour is never the only sign, and there is none with NO_COLOR or TERM=dumb.
+- A reader that goes away (`| head`) ends the output, not the command: the rest of its work is still done, with its exit code.
+- Colour is never the only sign, and NO_COLOR or TERM=dumb turns it off.
 
 Not here: what is shown (commands/).
 """
@@ -55,18 +55,18 @@ __all__ = [
 ]
 
 GUTTER = "  │ "
-"""Before each line that somebody else wrote, so that none can pass for a line of ours."""
+"""Prefix of each line of another party's text, so that none can pass for a line of ours."""
 _LONGEST_WORD = 200
-"""Characters: a hash has 71, a link not many more."""
+"""Characters of a word that may overflow a line: a hash has 71, a link not many more."""
 _LEAST_INDENT = 2
 _NO_TERMINAL = 80
-"""Columns where there is no terminal."""
+"""Columns assumed without a terminal."""
 _BETWEEN = 2
 """Cells between the columns of a table."""
 _TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
-"""What begins a line that stays whole, because its end is copied."""
+"""Starts of lines that are never folded, because a person copies their end."""
 WHOLE_ID: Final = re.compile(r"[a-z]{2,12}-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}")
-"""Pattern of a whole id: of a run, a session, an approval or a grant (audit/moves.py)."""
+"""Pattern of a whole id of a run, a session, an approval or a grant (audit/moves.py)."""
 _SHORTENED: Final = re.compile(r"\b(?:run|ses)-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}\b")
 _SHORT_ID: Final = 8
 _COMMANDS = ("aileron ", "sudo ", "systemd-run ")
@@ -75,11 +75,11 @@ _RED, _BOLD, _DIM = "31;1", "1", "2"
 
 
 class UnwritableError(Exception):
-    """Standard output takes no more, and somebody wanted what was to be there: a full disk."""
+    """Standard output cannot be written although it still has a reader, for example because a disk is full."""
 
 
 def prepare() -> None:
-    """Once, first: what an encoding cannot say is spelled out instead of ending the command."""
+    """Spell out characters that an encoding lacks, instead of failing on them. Call it once, first."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -87,20 +87,20 @@ def prepare() -> None:
 
 
 def is_terminal(name: str = "stdout") -> bool:
-    """Whether a person is at the other end of `stdin`, `stdout` or `stderr`."""
+    """Return whether `stdin`, `stdout` or `stderr` is a terminal."""
     try:
         return bool(getattr(sys, name).isatty())
-    except (AttributeError, ValueError):  # not there at all (it was closed when we began), or closed since
+    except (AttributeError, ValueError):  # it was closed when the process started, or has been closed since
         return False
 
 
 def write(text: str, stream: str = "stdout") -> None:
-    """Text and a line end on standard output. The caller has made it harmless, or knows it to be."""
+    """Write text and a line end to `stream`. The caller has made the text harmless, or knows that it is."""
     _write(getattr(sys, stream), text + "\n")
 
 
 def write_bytes(data: bytes) -> None:
-    """Exactly these bytes on standard output: data for programs, in UTF-8 whatever the locale is."""
+    """Write exactly these bytes to standard output: data for programs, in UTF-8 whatever the locale is."""
     if sys.stdout is None:
         return
     try:
@@ -115,45 +115,45 @@ def write_bytes(data: bytes) -> None:
 
 
 def is_read(wait_s: float = 0.0) -> bool:
-    """Whether anybody still reads standard output; waits for so long, and no longer than until the reader goes away."""
+    """Return whether standard output still has a reader. Waits up to `wait_s` for the reader to go away."""
     if _nobody_reads or sys.stdout is None:
         return False
     watched = select.poll()
     try:
-        watched.register(sys.stdout.fileno(), 0)  # POLLERR and POLLHUP are told without being asked for, poll(2)
+        watched.register(sys.stdout.fileno(), 0)  # POLLERR and POLLHUP are always reported, poll(2)
     except (OSError, ValueError):
         return False
     return not watched.poll(wait_s * 1000)
 
 
 def note(text: str) -> None:
-    """Text and a line end on standard error: for people, not data. A terminal gets it folded, but for commands to be copied."""
+    """Write text for people to standard error, with a line end. A terminal gets it folded, but for commands to be copied."""
     _write(sys.stderr, (_in_terminal(text) if is_terminal("stderr") else text) + "\n")
 
 
 def styled(text: str, style: str, stream: str = "stdout") -> str:
-    """`text` in red, bold or dim where the stream shows colour."""
+    """Return `text` in red, bold or dim if the stream shows colour."""
     code = {"red": _RED, "bold": _BOLD, "dim": _DIM}[style]
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return text if is_plain or not is_terminal(stream) else f"\x1b[{code}m{text}\x1b[0m"
 
 
 def print_json(value: Any) -> None:
-    """ASCII JSON of a value, or of what has answers of the daemon in it: indented for a terminal, one line for a pipe."""
+    """Print a value, which may contain answers of the daemon, as ASCII JSON: indented on a terminal, one line in a pipe."""
     import json
 
     write(json.dumps(value, indent=2 if is_terminal() else None, default=_as_json))
 
 
 def _as_json(value: Any) -> Any:
-    """An answer of the daemon, as it came."""
-    import msgspec  # `aileron run` does without
+    """Convert an answer of the daemon to plain values."""
+    import msgspec  # `aileron run` does not need it
 
     return msgspec.to_builtins(value)
 
 
 def print_result(value: Any) -> None:
-    """The result of an action: text as it is, everything else as JSON; on a terminal harmless, and a list of records a table."""
+    """Print an action's result: text as it is, all else as JSON; on a terminal harmless, and a list of records as a table."""
     import json
 
     if not is_terminal():
@@ -165,8 +165,8 @@ def print_result(value: Any) -> None:
 
 
 def _print_records(value: Any) -> bool:
-    """As a table, where it is a list of records that fits; whether it was."""
-    from aileron.cli.records import table_of  # only where somebody looks
+    """Print a list of records as a table if it fits. Return whether it was printed."""
+    from aileron.cli.records import table_of  # only for a terminal
 
     table = table_of(value, columns())
     if table is None:
@@ -182,10 +182,10 @@ def _print_records(value: Any) -> bool:
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, folds: Sequence[str] = (), below: int = 1
 ) -> None:
-    """Rows under titles on a terminal, tab-separated in a pipe; `empty` is said to a person when there are none.
+    """Print rows under titles on a terminal, tab-separated in a pipe; without rows, tell a person `empty`.
 
-    The columns in `folds`, and the last, take more lines where a terminal is narrow; the others never break. With `below` over 1,
-    so many of the last columns take lines of their own, whole, where not every row fits beside one another.
+    The columns in `folds`, and the last, use more lines if a terminal is narrow; the others never break. If `below` is over 1 and
+    not every row fits on one line, that many of the last columns get lines of their own, in full.
     """
     cells = [[as_text(cell) for cell in row] for row in rows]
     if not is_terminal():
@@ -202,9 +202,9 @@ def print_table(
 
 
 def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout", *, column: int = 0) -> None:
-    """Name and value, one pair a line; a list takes a line for each entry. None is left out.
+    """Print a name and its value as one pair a line; a list takes a line for each entry. A value None is left out.
 
-    To `stderr` where they belong to a question and not to the data. On a terminal values begin in `column` or to the right of it.
+    Facts of a question go to `stderr`, because they are not data. On a terminal, values start in `column` or to the right of it.
     """
     kept = [(name, value) for name, value in facts if value is not None]
     width = max(max((len(name) for name, _ in kept), default=0) + 2, column)
@@ -222,14 +222,14 @@ def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout", *, col
 
 
 def print_block(text: str) -> None:
-    """Several lines that somebody else wrote, each marked as such on a terminal, on each row that it takes there."""
+    """Print lines of another party's text, marked as such on each row that a terminal shows."""
     for line in visible_lines(text.rstrip("\n")):
         for row in _folded_inside(line, len(GUTTER)) if is_terminal() else [line]:
             write(styled(GUTTER, "dim") + row if is_terminal() else row)
 
 
 def local_time(moment: Any, stream: str = "stdout") -> str:
-    """RFC 3339 as it comes for a pipe; on a terminal the same moment in local time, to the second."""
+    """Return a moment in RFC 3339: unchanged for a pipe; on a terminal as local time, to the second."""
     text = as_text(moment)
     if not is_terminal(stream):
         return text
@@ -237,12 +237,12 @@ def local_time(moment: Any, stream: str = "stdout") -> str:
 
     try:
         return datetime.datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError):  # no moment; one of the year 1, in a zone west of Greenwich
+    except (ValueError, OverflowError):  # not a moment; or one in year 1, in a zone west of Greenwich
         return text
 
 
 def day_or_time(moment: Any) -> str:
-    """For a list: RFC 3339 as it comes for a pipe; on a terminal the local time of what was today, the day of what was before."""
+    """Return a moment for a list: unchanged for a pipe; on a terminal the local time if it is today, else the day."""
     if not is_terminal():
         return as_text(moment)
     import datetime
@@ -252,7 +252,7 @@ def day_or_time(moment: Any) -> str:
 
 
 def time_left(moment: Any, stream: str = "stdout") -> str:
-    """Until a moment: as it comes for a pipe, `in 14 min` on a terminal."""
+    """Return the time until a moment: the moment unchanged for a pipe, `in 14 min` on a terminal."""
     text = as_text(moment)
     if not is_terminal(stream):
         return text
@@ -263,13 +263,13 @@ def time_left(moment: Any, stream: str = "stdout") -> str:
 
 
 def time_since(moment: Any) -> str:
-    """Since a moment, for a terminal: `3 min`."""
+    """Return the time since a moment, for a terminal: `3 min`."""
     left_s = _seconds_until(as_text(moment))
     return as_text(moment) if left_s is None else _span(max(-left_s, 0.0))
 
 
 def _seconds_until(text: str) -> float | None:
-    """Negative after it; None for what is no moment."""
+    """Return the seconds until a moment, negative after it. None if the text is not a moment."""
     import datetime
 
     try:
@@ -287,16 +287,16 @@ def _span(seconds: float) -> str:
 
 
 def folded(text: str, indent: int) -> list[str]:
-    """Harmless text in lines that leave room for an indent. Spaces stay, but for the one where a line ends: none can be hidden.
+    """Fold harmless text into lines that leave room for an indent. All spaces stay except where a line ends, so none can hide.
 
-    A word of plain ASCII may be longer than a line, so that it can be copied; anything else is cut, so that what stands at the
-    left margin is ours.
+    A word of plain ASCII may be longer than a line, so that a person can copy it. Any other word is cut, so that text at the left
+    margin is always ours.
     """
     room = max(columns() - indent, 20)
     if text_width(text) <= room:
         return [text]
     if text.startswith("aileron ") and text.isascii() and _indent_of(text, indent) < indent:
-        return [text]  # to be copied
+        return [text]  # stays whole, to be copied
     if text.startswith(BAR):
         return [BAR + line for line in folded(text.removeprefix(BAR), indent + len(BAR))]
     import textwrap
@@ -304,7 +304,7 @@ def folded(text: str, indent: int) -> list[str]:
     may_overflow = text.isascii() and max(map(len, text.split(" "))) <= _LONGEST_WORD
     first, *rest = textwrap.wrap(
         widened(text),
-        room if text.isascii() else room - 1,  # a filler may stand in the line before its character
+        room if text.isascii() else room - 1,  # a wide character's filler may end up in the line before it
         break_long_words=not may_overflow,
         break_on_hyphens=False,
         drop_whitespace=False,
@@ -315,13 +315,13 @@ def folded(text: str, indent: int) -> list[str]:
 
 
 def fitted(text: str) -> str:
-    """A line of a list cut to the terminal's width, and marked where it is."""
+    """Cut a line of a list to the terminal's width, with a mark if it is cut."""
     width = columns()
     return text if text_width(text) <= width else narrowed(widened(text)[: width - 1]) + "…"
 
 
 def short_ids(names: Sequence[str]) -> dict[str, str]:
-    """Return a name per id: on a terminal an end that no other id here has, and that every command accepts; whole for a pipe."""
+    """Return a short name per id: on a terminal an end that is unique here and that every command accepts; whole for a pipe."""
     if not is_terminal():
         return {name: name for name in names}
     return {
@@ -335,13 +335,13 @@ def _ends(name: str) -> Iterator[str]:
 
 
 def short_hash(pin: Any) -> str:
-    """12 digits on a terminal, enough to tell two apart and to name one; all of it for a pipe."""
+    """Return a hash's first 12 digits on a terminal, enough to tell two apart and to name one; all of it for a pipe."""
     text = as_text(pin)
     return text.removeprefix("sha256:")[:12] if is_terminal() else text
 
 
 def short_id(name: Any, stream: str = "stdout") -> str:
-    """The end of an id on a terminal, which every command takes for it (ids.py); all of it for a pipe."""
+    """Return the end of an id on a terminal, which every command accepts (ids.py); all of it for a pipe."""
     text = as_text(name)
     return text[-_SHORT_ID:] if is_terminal(stream) and WHOLE_ID.fullmatch(text) else text
 
@@ -352,7 +352,7 @@ def _with_short_ids(line: str) -> str:
 
 
 def labelled(label: str, command: str) -> list[str]:
-    """`label` and what to do: a command to be copied on a line of its own where it does not fit beside the label."""
+    """Return `label` and a command as lines. A command to copy gets its own line if it does not fit beside the label."""
     command = _with_short_ids(command)
     indent = _indent_of(command, len(label))
     if indent < len(label):
@@ -364,7 +364,7 @@ def labelled(label: str, command: str) -> list[str]:
 
 
 def _indent_of(line: str, indent: int) -> int:
-    """`indent`, or so much less that a line which cannot be folded fits all the same; never none."""
+    """Return `indent`, or a smaller one so that a line which cannot be folded fits, but never none."""
     room = columns() - text_width(line)
     return indent if room >= indent or room < _LEAST_INDENT else room
 
@@ -375,7 +375,7 @@ def _in_terminal(text: str) -> str:
         words = line.lstrip(" ")
         words = _with_short_ids(words) if "aileron " in words else words
         indent = len(line) - len(line.lstrip(" "))
-        if "\x1b" in words:  # styled, so laid out by whoever did that
+        if "\x1b" in words:  # styled, so its writer has laid it out
             lines.append(line)
         elif words.startswith(_TO_COPY):
             name, colon, value = words.partition(": ")
@@ -386,26 +386,26 @@ def _in_terminal(text: str) -> str:
 
 
 def _folded_inside(line: str, column: int) -> list[str]:
-    """The rows that a line takes behind a bar, with its own indent on each."""
+    """Return the rows that a line takes behind a bar, each with the line's own indent."""
     words = line.lstrip(" ")
     indent = min(len(line) - len(words), columns() // 2)
     return [" " * indent + part for part in folded(words, column + indent)]
 
 
 def _is_too_narrow(titles: Sequence[str], rows: list[list[str]]) -> bool:
-    """Whether the last column could only be had by breaking words of plain letters: a name has to be read whole."""
+    """Return whether the last column would have to break words of plain letters: a name must be readable whole."""
     others = sum(max(len(row[column]) for row in [titles, *rows]) + 2 for column in range(len(titles) - 1))
     longest = max(len(word) for row in [titles, *rows] for word in row[-1].split(" ") or [""])
     return columns() - others < longest <= columns() - _LEAST_INDENT
 
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
-    """Cells of a terminal that the rows take as a table, on a line each."""
+    """Return the cells of a terminal that the rows need as a table, one line each."""
     return sum(max(text_width(row[column]) for row in rows) + _BETWEEN for column in range(len(rows[0]))) - _BETWEEN
 
 
 def _stacked(titles: Sequence[str], rows: list[list[str]], below: int = 1) -> None:
-    """The last columns on lines of their own, below the others."""
+    """Print the last columns on lines of their own, below the others."""
     beside = len(titles) - below
     widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(beside)]
     for number, row in enumerate([list(titles), *rows]):
@@ -432,7 +432,7 @@ def _rich_table(titles: Sequence[str], rows: list[list[str]], folds: set[str]) -
 
 
 def columns() -> int:
-    """The width of the terminal, or 80: as shutil.get_terminal_size, whose module takes 3 ms to import."""
+    """Return the width of the terminal, or 80, as shutil.get_terminal_size does, whose module takes 3 ms to import."""
     with contextlib.suppress(KeyError, ValueError):
         if (said := int(os.environ["COLUMNS"])) > 0:
             return said
@@ -448,7 +448,7 @@ def _write(stream: TextIO | None, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:  # nobody reads any more
+    except BrokenPipeError:  # no reader is left
         _silence(stream)
     except OSError as error:
         _silence(stream)
@@ -457,7 +457,7 @@ def _write(stream: TextIO | None, text: str) -> None:
 
 
 def _silence(stream: TextIO) -> None:
-    """Later writes, and the interpreter's last flush, must not fail again."""
+    """Redirect the stream to /dev/null, so that later writes and the interpreter's last flush do not fail again."""
     global _nobody_reads
     _nobody_reads = _nobody_reads or stream is sys.stdout
     nowhere = os.open(os.devnull, os.O_WRONLY)

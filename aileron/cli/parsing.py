@@ -1,10 +1,10 @@
-"""Words of a command line as a call of the command's function, where they are read in the plainest way.
+"""Reads the words of a command line into a call of the command's function, if they are plain.
 
     call_of(["action", "show", "mail", "--json"])   →   Call(action.show, {"name": "mail", "as_json": True})
 
-Made from the same declarations as typer's commands (typer_app.py), and never different from them: for whatever is not plain,
-wrong words and help among it, the answer is None, and typer reads the words and says what is wrong with them. So nothing here
-has a message. tests/cli/test_parsing.py compares the two.
+Made from the same declarations as typer's commands (typer_app.py), and never different from them. For all that is not plain,
+including wrong words and help, the result is None, and typer reads the words and says what is wrong with them. So this module has
+no messages. tests/cli/test_parsing.py compares the two.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Call", "call_of"]
 
 
 class Call(NamedTuple):
-    """A command's function with what it is given."""
+    """A command's function and its arguments."""
 
     command: Command
     values: dict[str, Any]
 
     def perform(self) -> int:
-        """Call it; the exit code."""
+        """Call the function and return the exit code."""
         try:
             self.command(**self.values)
         except Exit as over:
@@ -38,11 +38,11 @@ class Call(NamedTuple):
 
 
 class _UnusualError(Exception):
-    """Words that typer has to read."""
+    """Only typer can read these words."""
 
 
 def call_of(words: Sequence[str]) -> Call | None:
-    """The call that the words of a command line are; None where typer has to read them."""
+    """Return the call that the words of a command line mean; None if typer has to read them."""
     function, rest = _function_of(words)
     if function is None:
         return None
@@ -57,7 +57,7 @@ def call_of(words: Sequence[str]) -> Call | None:
 
 
 def _function_of(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """MODULE.NAME of what is called, and the words behind it."""
+    """Return MODULE.NAME of the called function, and the words after its name."""
     found = COMMANDS.get(words[0]) if words else None
     if isinstance(found, Group):
         return (found.verbs.get(words[1]), words[2:]) if len(words) > 1 else (None, ())
@@ -65,7 +65,7 @@ def _function_of(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
 
 
 def _split(words: Sequence[str], parameters: Sequence[Parameter]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return what is given for each option, and the words that belong to none."""
+    """Return the values given for each option, and the words that belong to no option."""
     options = {flag: parameter for parameter in parameters for flag in _flags(parameter)}
     given: dict[str, list[str]] = {}
     plain: list[str] = []
@@ -118,7 +118,7 @@ def _value(parameter: Parameter, texts: Sequence[str] | None) -> Any:
         return parameter.default if texts is None else texts[-1] not in _negations(parameter)
     convert = _converter(parameter)
     if texts is None:
-        # A default is checked like what is given, as typer does.
+        # A default is checked like a given value, as typer does.
         return parameter.default if parameter.default is None else convert(_typed(parameter.default))
     return [convert(text) for text in texts] if parameter.is_list else convert(texts[-1])
 

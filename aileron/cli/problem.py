@@ -1,13 +1,13 @@
-"""What a command ends with instead of an answer: what, why, the command that mends it, and the exit code.
+"""The failure that a command ends with: what happened, why, the command that fixes it, and the exit code.
 
-Runs in commands. The one voice for failures of all sorts: the daemon's, those of local work, wrong usage, no daemon. For people
-three lines on standard error, for programs the same as JSON.
+Runs in commands. The one form for all failures: the daemon's, those of local work, wrong usage, no daemon. People get three lines
+on standard error, programs the same as JSON.
 
 Rules
-- A failure of the daemon keeps its class, and its exit code comes from the one table in model/failure.py, which is imported only
-  when there is such a failure: it is not cheap.
-- Messages quote agents, connectors and upstreams, so they are shown on one line with hidden characters spelled out.
-- A `fix` is in our voice. It is never taken from a message that came out of a jail: a connector that could write it would.
+- A failure of the daemon keeps its class, and its exit code comes from the one table in model/failure.py, which is expensive to
+  import and therefore imported only for such a failure.
+- Messages quote agents, connectors and upstreams, so each is shown on one line with hidden characters spelled out.
+- A `fix` is our own text. It is never taken from a message that came out of a jail, because the connector could write it.
 
 Source: docs/reference/exit-codes.md. Not here: printing (output.py).
 
@@ -59,12 +59,12 @@ UNREACHABLE = os.EX_UNAVAILABLE  # 69, sysexits.h
 UNFINISHED = os.EX_TEMPFAIL  # 75
 INTERRUPTED = 130  # 128 and SIGINT, as shells count
 _MAX_SHOWN = 2000
-"""Characters of a message that are printed; `--json` has all of it. A screen has as many."""
+"""Characters of a message that are printed, a screenful; `--json` has all of it."""
 
 _ID = r"[a-z0-9][a-zA-Z0-9._-]{3,99}"
-"""Of an approval, as part of a command to type."""
+"""Pattern of an approval's id that may be part of a command to type."""
 _DESTINATION = r"([a-z0-9][a-z0-9.-]{0,252}):[0-9]{1,5}: "
-"""HOST:PORT, with which a failure of the network begins."""
+"""Pattern of HOST:PORT, with which a network failure starts."""
 _FIXES = {
     "vault_locked": "aileron vault unlock",
     "binding_failed": "aileron binding list",
@@ -86,25 +86,26 @@ _OURS_IN_A_RUN = {
     ("binding_failed", "no_database"),
 }
 """Failures of a run whose every word is the daemon's: no connector can report these classes (executor/endings.py), and no message
-of these reasons quotes what a connector or a service said (egress/addresses.py, egress/rules.py, egress/login.py)."""
+with these reasons quotes a connector or a service (egress/addresses.py, egress/rules.py, egress/login.py)."""
 _QUOTED_FIX = r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [\w@:/.=,+~'\[\] -]{1,200})`(?P<rest>[^`'\"]*)"
-"""A command in a message. People paste it: so it has nothing that a shell would make more of than words, and it does not stand in
-quotes, in which messages repeat what somebody else wrote."""
+"""Pattern of a command in a message. People paste it, so it has only characters that a shell takes as plain words. It does not
+stand inside quotation marks, because there messages repeat another party's text."""
 _LAST_FIX = (
     r"(?s)(?P<what>.+)[:;] (?P<command>aileron [a-z]+(?: [\w@:/.=-]+)*|(?:chmod [0-7][0-5][0-5]|chown [0-9]+)"
     r" (?:/[\w@%+=:,./-]+|'/[^'\n]+')"
     r"|set AILERON_HOME to [a-z ]+|put the real thing in its place|free some space and try again)"
 )
-"""Fix without quotes at the end of a message: a command, a change of a file's owner or mode (files.py), or another home."""
+"""Pattern of a fix without quotes at the end of a message: a command, a change of a file's owner or mode (files.py), or another
+home."""
 _ANYBODYS_FIX = "aileron config set egress.ca_file FILE"
-"""The fix that is taken from any message: nobody can put anything into it."""
+"""The fix that is taken from any message, because no party can put anything into it."""
 _FIX_OF_PHASE = {
     "resolve": "correct the host, or fix name resolution on this machine",
     "connect": "check that the service runs, and its host and port: aileron connector list",
 }
-"""Of a network error of a run. The message may be the connector's; these words are not."""
+"""Fixes for a network error of a run. The connector may have written the message, but not these words."""
 _LOOK = "aileron audit show "
-"""What shows how it came to be, where nothing is known to mend it: people are told to look there, and not that it is a fix."""
+"""Start of a command that shows what happened, for failures without a known fix: its label is `look`, not `fix`."""
 _FIX_IS_IN_RECORD = {
     "outcome_unknown",
     "capability_denied",
@@ -119,9 +120,9 @@ _FIX_IS_IN_RECORD = {
 
 
 class Problem(Exception):
-    """Ends a command. `name` is the class of the failure; `error` the failure as JSON, if there is one already.
+    """A failure that ends a command. `name` is its class; `error` the failure as JSON, if it exists already.
 
-    `approval` is the consent that would let it be done, where it waits for a person.
+    `approval` is the pending consent that would allow the change.
     """
 
     def __init__(
@@ -148,17 +149,17 @@ class Problem(Exception):
 
     @classmethod
     def usage(cls, what: str, *, why: str | None = None, fix: str | None = None) -> Problem:
-        """The command was not called as it has to be."""
+        """Return a problem for a command that was called wrongly."""
         return cls(what, exit_code=USAGE, why=why, fix=fix)
 
     @classmethod
     def missing(cls, what: str, *, why: str | None = None, fix: str | None = None) -> Problem:
-        """There is no such thing."""
+        """Return a problem for something that does not exist."""
         return cls(what, exit_code=NOT_FOUND, name="not_found", why=why, fix=fix)
 
     @classmethod
     def unreachable(cls, why: str, *, fix: str | None = None) -> Problem:
-        """There is no daemon, or it does not answer. Without `fix`: what `why` says that mends it, else its log."""
+        """Return a problem for a daemon that does not run or answer. The default `fix` is the one in `why`, else its log."""
         cure = None
         if fix is None:
             why, cure = message_and_fix(why)
@@ -168,7 +169,7 @@ class Problem(Exception):
 
     @classmethod
     def lost(cls, why: str, *, look: str) -> Problem:
-        """The daemon was asked, and no answer came: it may be done. `look` is the command that tells."""
+        """Return a problem for a request without an answer: it may have been carried out. `look` is the command that tells."""
         what = "the daemon was asked but did not answer, so it is unknown whether this was done"
         error = {
             "class": "outcome_unknown",
@@ -182,7 +183,7 @@ class Problem(Exception):
 
     @classmethod
     def of_answer(cls, body: Any, *, action: str | None = None, again: str | None = None) -> Problem:
-        """The daemon's `{"error": …}`; `action` is what was to be run, and `again` the command that said so."""
+        """Return a problem for the daemon's `{"error": …}`. `action` is the action to run, `again` the command that ran it."""
         error = body.get("error") if isinstance(body, dict) else None
         if not isinstance(error, dict) or not isinstance(error.get("message"), str):
             return cls(
@@ -196,14 +197,14 @@ class Problem(Exception):
 
     @classmethod
     def of_error(cls, error: ErrorBody) -> Problem:
-        """The failure that another answer tells."""
-        import msgspec  # `aileron run` does without
+        """Return a problem for a failure inside another answer."""
+        import msgspec  # `aileron run` does not need it
 
         return cls._of(msgspec.to_builtins(error), None)
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> Problem:
-        """A run that ended otherwise than completed, as `GET …/result` and `GET /v1/runs/{id}` tell it."""
+        """Return a problem for a run that did not complete, as `GET …/result` and `GET /v1/runs/{id}` report it."""
         if "error" in state:
             return cls.of_answer(state)
         status, reason = str(state.get("status")), state.get("reason")
@@ -221,7 +222,7 @@ class Problem(Exception):
 
     @classmethod
     def of_failure(cls, failed: AileronError) -> Problem:
-        """A failure of local work: building, validating, verifying."""
+        """Return a problem for a failure of local work: building, validating, verifying."""
         failure = failed.failure
         return cls._of(
             {
@@ -240,7 +241,8 @@ class Problem(Exception):
         name = str(error.get("class"))
         details = error.get("details")
         details = details if isinstance(details, dict) else {}
-        # Else a connector may have written the message; and what a person said is for whoever asked, not for a shell.
+        # Otherwise a connector may have written the message; and a person's reason is for the party that asked, not for a
+        # shell.
         is_ours = ("step" not in details and name != "approval_denied") or _is_ours_in_a_run(name, details)
         what, cure = message_and_fix(error["message"])
         if not is_ours and cure != _ANYBODYS_FIX:
@@ -265,12 +267,12 @@ class Problem(Exception):
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the failure says besides its message; empty where there is nothing."""
+        """Details of the failure besides its message; empty if there are none."""
         found = (self._error or {}).get("details")
         return found if isinstance(found, dict) else {}
 
     def to_json(self) -> dict[str, Any]:
-        """`{"error": …}` as the daemon writes it, with `why` and `fix` where they are known."""
+        """Return `{"error": …}` as the daemon writes it, with `why` and `fix` if they are known."""
         error = self._error or {
             "class": self.name,
             "message": self.what,
@@ -283,7 +285,7 @@ class Problem(Exception):
         return {"error": {**error, **{name: text for name, text in added.items() if text is not None}}}
 
     def lines(self) -> list[str]:
-        """What a person reads, harmless: `error: …`, `  why: …`, `  fix: …` or `  look: …`, and a log behind bars."""
+        """Return harmless lines for a person: `error: …`, `  why: …`, `  fix: …` or `  look: …`, and a log behind bars."""
         lines = _labelled("error: ", _shown(self.what))
         if self.why:
             lines += _labelled("  why: ", _shown(self.why))
@@ -300,7 +302,7 @@ class Problem(Exception):
 
 @contextlib.contextmanager
 def local_work() -> Iterator[None]:
-    """What is done here and not by the daemon: its failures as a Problem."""
+    """Turn failures of local work, which the daemon has no part in, into a Problem."""
     from aileron.model.failure import AileronError
 
     try:
@@ -314,12 +316,12 @@ def _exit_code(name: str) -> int:
 
     try:
         return FailureClass(name).exit_code
-    except ValueError:  # a newer daemon: failed, and nothing more is claimed
+    except ValueError:  # a class of a newer daemon: report only that it failed
         return FAILED
 
 
 def message_and_fix(message: str) -> tuple[str, str | None]:
-    """A message of ours and the command that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
+    """Split one of our messages from the fix that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
     quoted = re.fullmatch(_QUOTED_FIX, message)
     if quoted is not None:
         return (message if quoted["rest"] else quoted["what"]), quoted["command"]
@@ -328,7 +330,7 @@ def message_and_fix(message: str) -> tuple[str, str | None]:
 
 
 def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | None:
-    """What the message does not say already."""
+    """Return a reason that the message does not contain already."""
     match name:
         case "capability_denied" if error.get("requested"):
             requested, granted = str(error["requested"]), [str(entry) for entry in error.get("granted") or []]
@@ -354,7 +356,7 @@ def _choice(details: dict[str, Any], again: str | None) -> str | None:
 
 
 def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:
-    """Of a name that was not resolved, what asks the system the same: it says whether the name is wrong or the network."""
+    """Return a fix for a name that was not resolved: a command that shows whether the name is wrong or the network."""
     host = re.match(_DESTINATION, message) if (name, details.get("phase")) == ("network_error", "resolve") else None
     return (
         None
@@ -376,12 +378,12 @@ def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | No
     if name in _FIX_IS_IN_RECORD and error.get("audit_id"):
         return f"aileron audit show {error['audit_id']}"
     if name == "hash_mismatch" and "file" in (error.get("details") or {}):
-        return None  # of the vault or a key: its message says what mends it, and it is no connector
-    return None if "`aileron " in error["message"] else _FIXES.get(name)  # it says itself what to do
+        return None  # the vault or a key is damaged, not a connector: the message has the fix
+    return None if "`aileron " in error["message"] else _FIXES.get(name)  # the message has the fix
 
 
 def _fix_of_phase(details: Any) -> str | None:
-    """None where a login or a certificate says why, which is no matter of the way there."""
+    """Return the fix for a phase of a connection. None if a login or a certificate was refused: the network is fine then."""
     is_way = isinstance(details, dict) and details.get("reason", "refused") == "refused"
     phase = details.get("phase") if is_way else None
     return _FIX_OF_PHASE.get(phase) if isinstance(phase, str) else None
@@ -398,14 +400,14 @@ def _shown(text: str) -> str:
 
 
 def report(problem: Problem, *, as_json: bool) -> int:
-    """Tell a person and, with --json, a program; the exit code."""
+    """Report a problem to a person and, with --json, to a program. Return the exit code."""
     if as_json:
         print_json(problem.to_json())
     return tell(problem)
 
 
 def tell(problem: Problem) -> int:
-    """Tell a person; the exit code."""
+    """Report a problem to a person. Return the exit code."""
     first, *rest = problem.lines()
     note("\n".join([_marked(first), *rest]))
     return problem.exit_code

@@ -1,16 +1,16 @@
-"""What a person types, or gives in place of typing: answers, secrets and passphrases.
+"""Input from a person, typed or given beforehand: answers, secrets and passphrases.
 
-Runs in commands. Nothing is asked without a terminal on both standard input and standard error, in the background of a shell, or
-in a cell: a script that lacks something is told which option it lacks.
+Runs in commands. Nothing is asked without a terminal on both standard input and standard error, in a shell's background, or in a
+cell: a script that lacks something is told which option it needs.
 
 Rules
 - AILERON_VAULT_PASSPHRASE and AILERON_NEW_VAULT_PASSPHRASE leave the environment as soon as a command starts, so that no process
   started from it, the daemon included, has them in its own.
-- An answer is one line that was typed after its question stood there: what was typed or pasted before is thrown away, and so are
-  several lines at once.
-- Where only few words are an answer, nothing but these is shown: a passphrase that is typed too early is not on the screen.
+- An answer is one line that was typed after its question appeared: earlier typed or pasted input is discarded, and so are several
+  lines at once.
+- If only a few words are valid answers, only these are shown: a passphrase that is typed too early does not appear.
 - What is read is bounded, and one line end at its end does not belong to it (`echo secret | aileron secret set NAME`). Of a file
-  with certificates, the PEM blocks belong to it, and not what tools print between them.
+  with certificates, only the PEM blocks belong to it, not what tools print between them.
 - No value is ever part of a message.
 
 Source: docs/reference/cli.md (secrets without a terminal).
@@ -53,15 +53,15 @@ __all__ = [
 ]
 
 MAX_SECRET_BYTES = 64 << 10
-"""64 KiB: the vault takes no more, and a key or token has a hundredth of it."""
+"""64 KiB: the vault takes no more, and no key or token has more than a hundredth of it."""
 _MAX_PASSPHRASE_BYTES = 4096
 _MAX_LINE_BYTES = 16 << 10
-"""16 KiB: a terminal gives at most 4 KiB of a line, termios(3)."""
+"""16 KiB: a terminal passes at most 4 KiB of a line, termios(3)."""
 _MAX_EDITED_BYTES = 1 << 20
-"""1 MiB, as the daemon reads of a body."""
+"""1 MiB: the most that the daemon reads of a body."""
 _PKCS7_DATA = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07"
 _HEAD_OF_PKCS12 = 64
-"""Within these bytes it names what it contains: RFC 7292 section 4, 1.2.840.113549.1.7 as an OID."""
+"""First bytes of a PKCS #12 file, in which it names its content type: RFC 7292 section 4, 1.2.840.113549.1.7 as an OID."""
 YES, NO = ("y", "yes"), ("n", "no")
 TRIES: Final = 3
 """Attempts at a passphrase, and at a question with a few possible answers."""
@@ -75,18 +75,18 @@ _taken: str | None = None
 _new_taken: str | None = None
 
 Passphrase = Callable[[], "str | None"]
-"""Where the vault's passphrase comes from without asking; None where nobody said."""
+"""A function that returns the vault's passphrase without asking; None if it was not given."""
 
 
 def take_passphrase() -> None:
-    """Once, first: out of the environment."""
+    """Remove the passphrases from the environment and remember them. Call it once, first."""
     global _taken, _new_taken
     _taken = os.environ.pop(_VARIABLE, None) or _taken
     _new_taken = os.environ.pop(_NEW_VARIABLE, None) or _new_taken
 
 
 def passphrase_from(file: str | None) -> Passphrase:
-    """`--passphrase-file`, else what AILERON_VAULT_PASSPHRASE was."""
+    """Return a function that returns the content of `--passphrase-file`, else the former AILERON_VAULT_PASSPHRASE."""
 
     def passphrase() -> str | None:
         return _taken if file is None else text_in("--passphrase-file", file)
@@ -95,7 +95,7 @@ def passphrase_from(file: str | None) -> Passphrase:
 
 
 def new_passphrase_from(file: str | None) -> Passphrase:
-    """`--new-passphrase-file`, else what AILERON_NEW_VAULT_PASSPHRASE was."""
+    """Return a function that returns the content of `--new-passphrase-file`, else the former AILERON_NEW_VAULT_PASSPHRASE."""
 
     def passphrase() -> str | None:
         return _new_taken if file is None else text_in("--new-passphrase-file", file)
@@ -104,7 +104,7 @@ def new_passphrase_from(file: str | None) -> Passphrase:
 
 
 def can_ask() -> bool:
-    """Whether there is a person at a terminal, and what they type is for us. In a cell an agent would see it, or type it."""
+    """Return whether a person at a terminal types for us. False in a cell, where an agent would see the question or answer it."""
     return not is_in_cell() and is_terminal("stdin") and is_terminal("stderr") and _is_in_foreground()
 
 
@@ -114,7 +114,7 @@ def may_unlock() -> bool:
 
 
 def ask(question: str, default: str | None = None) -> str:
-    """One line that a person types; an empty one is the default, or asked for again. Problem at the end of input."""
+    """Ask for one line. An empty one means the default, or is asked for again. Problem at the end of input."""
     while (typed := ask_now(f"{question} [{default}]: " if default else f"{question}: ")) is not None:
         if answer := typed or default:
             return answer
@@ -122,16 +122,16 @@ def ask(question: str, default: str | None = None) -> str:
 
 
 def ask_now(question: str) -> str | None:
-    """One line typed after `question`, without the spaces around it; None at the end of input."""
+    """Return one line typed after `question`, without the spaces around it; None at the end of input."""
     line = _line(question, is_shown=True)
     return None if line is None else line.decode("utf-8", "replace").strip()
 
 
 def choose(question: str, answers: Collection[str], *, tries: int = TRIES) -> str | None:
-    """Return the answer that was typed, in any case, or "" for Enter alone; None at the end of input and after `tries` attempts.
+    """Return the typed answer in lower case, or "" for Enter alone. None at the end of input and after `tries` attempts.
 
-    Only one of `answers` is shown. Whoever expects to be asked for a passphrase types it here, and perhaps twice: asked again,
-    they do not type the second one for their shell.
+    Only one of `answers` is echoed. A person who expects a passphrase prompt types the passphrase here, and perhaps twice: asked
+    again, they do not type the second one into their shell.
     """
     for left in reversed(range(tries)):
         line = _line(question, is_shown=False, end="")
@@ -146,12 +146,12 @@ def choose(question: str, answers: Collection[str], *, tries: int = TRIES) -> st
 
 
 def is_yes(question: str) -> bool:
-    """Return if the person confirms `question`, which ends in `[y/N]`; everything but `y` and `yes` is a no."""
+    """Return whether the person confirms `question`, which ends in `[y/N]`; everything but `y` and `yes` is a no."""
     return choose(question, YES + NO) in YES
 
 
 def ask_unseen(question: str, *, twice: bool = False, may_be_empty: bool = False) -> str:
-    """Return what a person types, without showing it; `twice` asks again until both are the same.
+    """Return what a person types, without showing it; `twice` asks again until both entries match.
 
     Enter alone is an answer if it `may_be_empty`.
     """
@@ -167,7 +167,7 @@ def ask_unseen(question: str, *, twice: bool = False, may_be_empty: bool = False
 
 
 def until_right(ask: Callable[[], _Typed], use: Callable[[_Typed], _Used]) -> _Used:
-    """Return the result of `use` with a passphrase; ask again while `use` raises a Problem that it is wrong (unauthorized).
+    """Return the result of `use` with a passphrase. Ask again while `use` raises a Problem that it is wrong (unauthorized).
 
     The last of TRIES raises that Problem; any other Problem is raised at once.
     """
@@ -195,8 +195,8 @@ def _unseen(question: str) -> str:
 def _line(question: str, *, is_shown: bool, end: str = "\n") -> bytes | None:
     """Return one line typed after `question` was shown, with its line end; None at the end of input.
 
-    What the terminal held before is thrown away, and so are several lines at once: somebody pasted them for the shell, or for
-    questions that were not there yet. `end` is written where the person's own Enter is not shown.
+    Earlier input of the terminal is discarded, and so are several lines at once, which were pasted for the shell or for later
+    questions. `end` is written if the person's own Enter is not shown.
     """
     terminal = sys.stdin.fileno()
     while True:
@@ -206,14 +206,15 @@ def _line(question: str, *, is_shown: bool, end: str = "\n") -> bytes | None:
             line = sys.stdin.buffer.readline(_MAX_LINE_BYTES)
             is_pasted = bool(line) and bool(select.select([terminal], [], [], _PASTED_S)[0])
         if not is_pasted:
-            sys.stderr.write("\n" if not line else "" if is_shown else end)  # without a line, the cursor stands there
+            # Without a line, the cursor is still on this row
+            sys.stderr.write("\n" if not line else "" if is_shown else end)
             return line or None
         note("\nseveral lines were pasted; type one answer")
 
 
 @contextlib.contextmanager
 def _typing(terminal: int, *, is_shown: bool) -> Iterator[None]:
-    """Whole lines, echoed if `is_shown`. What was typed before is thrown away, and where it was not shown, so is what is left."""
+    """Read whole lines, echoed if `is_shown`. Earlier input is discarded, and unread input too when the block ends."""
     import termios
 
     try:
@@ -231,9 +232,9 @@ def _typing(terminal: int, *, is_shown: bool) -> Iterator[None]:
 
 
 def edit_text(text: str, *, suffix: str, instead: str) -> str:
-    """What a person makes of `text` in $VISUAL or $EDITOR. `instead` is what does without one. Problem where there is none.
+    """Let a person edit `text` in $VISUAL or $EDITOR and return the result. `instead` is the way without an editor. Problem.
 
-    The file is this user's alone and gone afterwards. Others of the same user can reach it meanwhile: show what came back.
+    Only this user can read the file, and it is removed afterwards. The user's other processes can reach it: show what came back.
     """
     import shlex
     import subprocess
@@ -244,7 +245,7 @@ def edit_text(text: str, *, suffix: str, instead: str) -> str:
     if not can_ask() or not command:
         why = "neither VISUAL nor EDITOR is set" if can_ask() else "no terminal to edit at"
         raise Problem.usage(why, fix=f"use {instead}")
-    with tempfile.TemporaryDirectory(prefix="aileron-") as directory:  # 0700, and what is in it 0600
+    with tempfile.TemporaryDirectory(prefix="aileron-") as directory:  # 0700, and its file 0600
         file = Path(directory) / f"edit{suffix}"
         with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as opened:
             opened.write(text)
@@ -267,7 +268,7 @@ def edit_text(text: str, *, suffix: str, instead: str) -> str:
 
 
 def read_secret(name: str) -> bytes:
-    """A secret from standard input, or typed unseen at a terminal. Problem when it is empty or too long."""
+    """Return a secret from standard input, or typed unseen at a terminal. Problem if it is empty or too long."""
     if is_terminal("stdin"):
         if not can_ask():
             raise Problem.usage(
@@ -290,16 +291,17 @@ def read_secret(name: str) -> bytes:
 
 
 def _is_in_foreground() -> bool:
-    """False for a job in a shell's background: reading there would stop it (SIGTTIN) instead of asking anybody."""
+    """Return whether this job is in the foreground. In a shell's background, reading would stop the process (SIGTTIN)."""
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:  # a terminal that controls nobody has no background
+    except OSError:  # without a controlling terminal there is no background
         return True
 
 
 def pem_in(file: str, what: str, *, signs: bool = False) -> bytes:
-    """What a file has in it that a person named, which is `what`, in PEM; of what `signs`, in JSON as well. Problem; it quotes
-    nothing of it.
+    """Return the content of a file that a person named: `what` in PEM, or JSON too if it `signs`.
+
+    Problem, which quotes nothing of the file.
     """
     from pathlib import Path
 
@@ -308,7 +310,7 @@ def pem_in(file: str, what: str, *, signs: bool = False) -> bytes:
     try:
         with Path(file).expanduser().open("rb") as opened:
             data = opened.read(MAX_SECRET_BYTES + 1)
-    except (OSError, RuntimeError) as error:  # a home that nobody has
+    except (OSError, RuntimeError) as error:  # RuntimeError: no such user's home
         raise Problem.usage(f"{file}: {getattr(error, 'strerror', None) or error}") from None
     _check_is_pem(data, file)
     data = pem_without_text(data)
@@ -322,7 +324,7 @@ def pem_in(file: str, what: str, *, signs: bool = False) -> bytes:
 
 
 def _check_is_pem(data: bytes, source: str) -> None:
-    """Problem for what browsers and certificate stores export, which has the same in another form."""
+    """Raise Problem if the data has a form that browsers and certificate stores export, PKCS #12 or DER, instead of PEM."""
     if not _is_sequence(data):
         return
     import shlex
@@ -343,10 +345,10 @@ def _check_is_pem(data: bytes, source: str) -> None:
 
 
 def _is_sequence(data: bytes) -> bool:
-    """Whether all of it is one SEQUENCE, as a certificate, a key or a PKCS #12 file is, and a random key is not.
+    """Return whether all of it is one SEQUENCE. A certificate, a key or a PKCS #12 file is one; a random key is not.
 
-    Its length is said in one byte or two, as no certificate and no key of TLS is shorter, or by an end that some programs write
-    (X.690, section 8.1.3).
+    Its length takes one or two further bytes, because no certificate or key of TLS is shorter, or is given by an end mark, which
+    some programs write (X.690, section 8.1.3).
     """
     if data.startswith(b"\x30\x80"):
         return data.endswith(b"\0\0")
@@ -357,7 +359,7 @@ def _is_sequence(data: bytes) -> bool:
 
 
 def text_in(option: str, file: str) -> str:
-    """What a file that `option` names has in it, of what nobody should see on a command line. Problem; it quotes nothing."""
+    """Return the text of the file that `option` names, for secrets that a command line would show. Problem; it quotes nothing."""
     try:
         with open(file, "rb") as opened:
             data = opened.read(_MAX_PASSPHRASE_BYTES + 3)
@@ -372,7 +374,7 @@ def text_in(option: str, file: str) -> str:
 
 
 def _without_line_end(data: bytes) -> bytes:
-    """Without the line end that an editor or `echo` adds. A private key has lines, and keeps all of them."""
+    """Remove the line end that an editor or `echo` adds. A private key keeps all its line ends."""
     if data.startswith(b"-----BEGIN "):
         return data
     return data.removesuffix(b"\n").removesuffix(b"\r")

@@ -1,12 +1,12 @@
-"""What is published, fetched for a person and installed when they say so: progress, what it would be allowed, one yes or no.
+"""Installation of what is published: the fetch with its progress, what the connector could reach, and the person's answer.
 
-Runs in commands (`connector install`, `action add`, `action update`, `sync`). The daemon fetches; this shows how far it is and
-what it found. Where an approver exists it is their signature that says yes, and each question is one of the queue. Where none
-does, the answer is a y at this terminal, or `--yes`: without either nothing is installed.
+Runs in commands (`connector install`, `action add`, `action update`, `sync`). The daemon fetches; this module shows the progress
+and what was found. If there is an approver, their signature decides, and each question is in the queue. If there is none, the
+answer is a y at this terminal, or `--yes`; without either nothing is installed.
 
 Rules
-- No is the default, also of a terminal that goes away. What is not installed is dropped at once.
-- One yes or no for each connector and for the action; one no is a no to all of it.
+- The default is no, also if the terminal goes away. What is not installed is dropped at once.
+- There is one question for each connector and one for the action; one no rejects all of it.
 
 Source: docs/reference/cli.md, docs/reference/forges.md. Not here: the questions themselves (consent.py, decision_dialogue.py).
 """
@@ -48,22 +48,22 @@ __all__ = ["bound_connectors", "exit_of", "fetched", "given_up", "installed", "i
 _POLL_S: Final = 0.2
 _LONG_S: Final = 25.0
 _INSTALL_S: Final = 60.0
-"""An installation unpacks and hashes some archives of at most 64 MiB."""
+"""Seconds for an installation, which unpacks and hashes some archives of at most 64 MiB."""
 _ALL = ("f", "full")
 _MORE = "answer f to see all of it before you decide"
 _Bar = Callable[[list[Download]], None]
 
 
 def is_published(text: str) -> bool:
-    """Whether this is a NAME@VERSION of somewhere, and no path."""
+    """Return whether this is a published NAME@VERSION, not a path."""
     return "://" in text
 
 
 def fetched(supervisor: Supervisor, request: FetchRequest) -> Fetch:
-    """The job when it is ready. Problem where it failed."""
+    """Fetch and return the job when it is ready. Problem if it failed."""
     job = supervisor.fetch(Fetch, "POST", "/v1/fetches", request)
     path = path_of("v1", "fetches", job.fetch)
-    try:  # most are over before a bar is worth it
+    try:  # most end before a bar is worth showing
         job = supervisor.fetch(Fetch, "GET", f"{path}?wait={_POLL_S}", wait_s=_POLL_S)
         if job.status == "running":
             job = _waited_for(supervisor, path)
@@ -76,7 +76,7 @@ def fetched(supervisor: Supervisor, request: FetchRequest) -> Fetch:
 
 
 def _waited_for(supervisor: Supervisor, path: str) -> Fetch:
-    """The job when it is over, with a bar for each download where somebody looks."""
+    """Wait until the job has ended and return it. A terminal shows a bar for each download."""
     with _progress() as show:
         wait_s = _POLL_S if show is not None else _LONG_S
         while True:
@@ -88,13 +88,13 @@ def _waited_for(supervisor: Supervisor, path: str) -> Fetch:
 
 
 def resolved(supervisor: Supervisor, job: Fetch, text: str) -> Fetch:
-    """The job of an update with `text` as what it installs, and with what is to be shown of that. Problem where it is refused."""
+    """Return an update's job with `text` as the action to install, and what to show of it. Problem if the daemon refuses it."""
     path = path_of("v1", "fetches", job.fetch, "resolve")
     return supervisor.fetch(Fetch, "POST", path, ResolveFetched(text=text), wait_s=_INSTALL_S)
 
 
 def given_up(supervisor: Supervisor, job: Fetch) -> None:
-    """Nobody wants what it fetched."""
+    """Drop a job whose downloads are not wanted."""
     supervisor.fetch(Fetch, "DELETE", path_of("v1", "fetches", job.fetch), wait_s=_LONG_S)
 
 
@@ -107,9 +107,9 @@ def installed(
     as_json: bool,
     tell: Callable[[Any], None] = tell_done,
 ) -> int:
-    """Install what it fetched, once the person said so; the exit code. `again` is the command, for where it takes `--yes`.
+    """Install what was fetched, after the person's approval. Return the exit code. `again` is the command to repeat with `--yes`.
 
-    Problem for a no, and for what stood in the way.
+    Problem for a no, and for what prevents the installation.
     """
     is_decided = supervisor.fetch(ApproverFacts, "GET", "/v1/approver").status != "none"
     if not is_decided:
@@ -126,7 +126,7 @@ def installed(
 
 
 def _agree(consents: list[ConsentSubject], *, again: str, yes: bool) -> None:
-    """Return if the person says yes to each. Problem(cancelled) for a no; where nobody can be asked, `--yes` has to be said."""
+    """Ask the person to approve each consent. Problem(cancelled) for a no; Problem without a person and without `--yes`."""
     if not consents:
         return
     if not yes and not can_ask():
@@ -154,7 +154,7 @@ def _show(consent: ConsentSubject, more: str | None) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[_Bar | None]:
-    """Bars on standard error, gone when it is done; None where nobody looks."""
+    """Yield a function that shows bars on standard error, which disappear at the end. None without a terminal."""
     if not output.is_terminal("stderr"):
         yield None
         return
@@ -180,7 +180,7 @@ def _progress() -> Iterator[_Bar | None]:
 
 
 def bound_connectors(supervisor: Supervisor) -> set[str]:
-    """The connectors that a credential is bound for; empty where the vault does not say so, because it is locked or not there."""
+    """Return the connectors that have a credential. Empty if the vault does not say so: it is locked or does not exist."""
     try:
         return {entry.connector for entry in supervisor.fetch(BindingList, "GET", "/v1/bindings").bindings}
     except Problem:
@@ -188,5 +188,5 @@ def bound_connectors(supervisor: Supervisor) -> set[str]:
 
 
 def exit_of(codes: list[int]) -> int:
-    """Of several: the first that is not 0."""
+    """Return the first exit code that is not 0, else 0."""
     return next((code for code in codes if code != OK), OK)

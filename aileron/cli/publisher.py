@@ -1,11 +1,12 @@
-"""What a publisher gives on the command line: the key to sign with, their application at a provider, hosts and logins to bind.
+"""A publisher's options on the command line: the key to sign with, their application at a provider, hosts and logins to bind.
 
 Runs in the author's commands. A private key or client secret is never part of a message.
 
 Rules
-- A key file that others may read is refused, as ssh does: whoever reads it can sign as this publisher.
-- AILERON_SIGNING_KEY holds the key itself, for CI. Set and empty is an error and no unsigned release: that is what a secret that
-  is not there looks like in a workflow. It leaves the environment as soon as it was read.
+- A key file that others can read is refused, as ssh does: any reader could sign as this publisher.
+- AILERON_SIGNING_KEY holds the key itself, for CI. If it is set but empty, that is an error and not an unsigned release: a
+  missing secret of a workflow looks like that. It leaves the environment as soon as it has been read.
+- A new key file is for its owner only, and never replaces another file.
 - A key file is made for its owner alone, and never over another file.
 
 Source: docs/how-to/publish-a-connector.md; sshd(8), FILES, for the modes.
@@ -35,7 +36,7 @@ KEY_VARIABLE = "AILERON_SIGNING_KEY"
 
 
 def hosts(given: Sequence[str] | None, command: str) -> list[HostPort]:
-    """Of `--host`. Problem for one that is none; `command` is whose help to read."""
+    """Parse the values of `--host`. Problem for an invalid one; `command` is the command whose help to read."""
     from aileron.model.names import HostPort
 
     try:
@@ -45,7 +46,7 @@ def hosts(given: Sequence[str] | None, command: str) -> list[HostPort]:
 
 
 def logins(given: Sequence[str] | None, command: str) -> list[LoginTarget]:
-    """Of `--login`. Problem for one that is none; `command` is whose help to read."""
+    """Parse the values of `--login`. Problem for an invalid one; `command` is the command whose help to read."""
     from aileron.model.login import LoginTarget
 
     try:
@@ -55,7 +56,7 @@ def logins(given: Sequence[str] | None, command: str) -> list[LoginTarget]:
 
 
 def application(client_id: str | None, client_secret_file: str | None, command: str) -> Application | None:
-    """Of `--client-id` and `--client-secret-file`; None where neither is given."""
+    """Return the application from `--client-id` and `--client-secret-file`; None without either."""
     from aileron.model.secret import Secret
     from aileron.registry.build import Application
 
@@ -68,7 +69,7 @@ def application(client_id: str | None, client_secret_file: str | None, command: 
 
 
 def maybe_signing_key(file: Path | None) -> SigningKey | None:
-    """Of `--key`, else of AILERON_SIGNING_KEY; None where neither is given. Problem for what is no key, or not kept as one."""
+    """Return the key of `--key`, else of AILERON_SIGNING_KEY; None without either. Problem for an invalid or unprotected key."""
     from aileron.model.secret import Secret
 
     words = os.environ.pop(KEY_VARIABLE, None)
@@ -86,7 +87,7 @@ def maybe_signing_key(file: Path | None) -> SigningKey | None:
 
 
 def write_new_key(file: Path, key: SigningKey) -> None:
-    """For its owner alone. Problem where there is something of that name: it may be the only copy of another key."""
+    """Write a key file for its owner only. Problem if the name exists: that file may be the only copy of another key."""
     try:
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as opened:
             os.fchmod(opened.fileno(), 0o600)
@@ -106,7 +107,7 @@ def _parsed(words: Secret, named: str) -> SigningKey:
 
     try:
         return SigningKey.parse(words)
-    except ValueError as error:  # which quotes nothing of it
+    except ValueError as error:  # the message quotes nothing of the key
         raise Problem.usage(f"{named}: {error}") from None
 
 
@@ -128,7 +129,7 @@ def _read_key(file: Path) -> bytes:
 
 
 def _check_kept(file: Path, status: os.stat_result) -> None:
-    """Return if it is a file that nobody else may use."""
+    """Check that the key is in a regular file that only its owner can use. Problem otherwise."""
     if not stat.S_ISREG(status.st_mode):
         raise Problem.usage(f"--key {file} is not a regular file")
     if status.st_mode & 0o077:

@@ -1,13 +1,13 @@
-"""A list of records as a table for a person: which results are one, and how wide its columns are.
+"""A list of records as a table for a person: decides which results can be one, and how wide its columns are.
 
-Runs in commands, at a terminal only: in a pipe, and with `--json`, a result is what it always was. The result is somebody else's,
-so every cell is harmless, on lines of its own column, and blanks in a row are counted: none can pass for the next column.
+Runs in commands, only at a terminal: in a pipe, and with `--json`, a result keeps its usual form. Another party wrote it, so
+every cell is made harmless and stays in its own column, and a run of blanks becomes its count: none can pass for the next column.
 
 Rules
 - A table is a list of objects whose values are text, numbers, true, false or null; or an object with one such list among such
-  values. All else stays JSON.
-- It has to fit. Columns fold, the widest first; where one would be too narrow to read, or a cell too tall, it stays JSON.
-- So many rows are shown as can be read; how many more there are is said, never hidden.
+  values. Everything else stays JSON.
+- It must fit. Columns fold, the widest first; if one would be too narrow to read, or a cell too tall, the result stays JSON.
+- Only as many rows are shown as a person can read; the number of further rows is always said.
 
 Source: docs/reference/cli.md, "Lists of records". Not here: printing (output.py). Pure.
 
@@ -29,29 +29,29 @@ from aileron.model.visible import as_text, without_gaps
 __all__ = ["Table", "TableLine", "table_of"]
 
 _MOST_ROWS = 50
-"""Two screens: who reads on wants a file."""
+"""Maximum number of rows: two screens; a person who reads on wants a file."""
 _MOST_COLUMNS = 12
-"""Of 80 cells each has four then, and two between."""
+"""Maximum number of columns: with 80 cells, each has four, and two between."""
 _LEAST_CELLS = 12
-"""A column is not folded to less: a date fits, and most words."""
+"""Minimum number of cells of a folded column: a date fits, and most words."""
 _WHOLE_CELLS = 25
-"""A column of at most so much is the last to be folded: RFC 3339 with an offset."""
+"""Cells up to which a column is folded last: RFC 3339 with an offset."""
 _MOST_LINES = 4
-"""Of a cell: taller ones are prose, which nobody reads in a column."""
+"""Maximum number of lines of a cell: taller ones are prose, which is unreadable in a column."""
 _BETWEEN = "  "
 
 _Record = dict[str, Any]
 
 
 class TableLine(NamedTuple):
-    """One line of a terminal, harmless and no wider than it."""
+    """A line of a terminal, harmless and no wider than the terminal."""
 
     text: str
     is_title: bool = False
 
 
 class Table(NamedTuple):
-    """What stands beside the list, its lines, and how many rows are not among them."""
+    """The facts beside the list, the table's lines, and the number of rows that are not shown."""
 
     facts: tuple[tuple[str, Any], ...]
     lines: tuple[TableLine, ...]
@@ -59,7 +59,7 @@ class Table(NamedTuple):
 
 
 def table_of(value: Any, width: int) -> Table | None:
-    """A table of at most `width` cells; None for what is no list of records, or does not fit."""
+    """Return a table of at most `width` cells. None if the value is not a list of records, or does not fit."""
     found = _records_in(value)
     if found is None:
         return None
@@ -87,7 +87,7 @@ def table_of(value: Any, width: int) -> Table | None:
 
 
 def _records_in(value: Any) -> tuple[tuple[tuple[str, Any], ...], list[_Record]] | None:
-    """The records of a result and what stands beside them; None where it is not just that."""
+    """Return the facts beside a result's list of records, and the list. None if the result is anything more."""
     if isinstance(value, list):
         return ((), value) if _are_records(value) else None
     if not isinstance(value, dict):
@@ -100,7 +100,7 @@ def _records_in(value: Any) -> tuple[tuple[tuple[str, Any], ...], list[_Record]]
 
 
 def _are_records(value: Any) -> bool:
-    """Whether it is a list of at least one object, of plain values all of them."""
+    """Return whether the value is a list of at least one object, each with plain values only."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -113,7 +113,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it stands on the right, so that digits stand below digits."""
+    """Return whether the value is right-aligned, so that digits stand below digits."""
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
@@ -122,9 +122,9 @@ def _cell(value: Any) -> str:
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Of each column, so that a line fits; None where one had to be too narrow for it.
+    """Return the width of each column, so that a line fits. None if a column would be too narrow.
 
-    Columns of short values stay whole while the long ones can give way: half a moment is harder to read than half a line.
+    Columns of short values stay whole as long as the long ones can shrink: half a timestamp is harder to read than half a line.
     """
     natural = [max(text_width(row[column]) for row in rows) for column in range(len(rows[0]))]
     if max(natural) > width * _MOST_LINES:
@@ -138,7 +138,7 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
 
 
 def _shrunk(natural: Sequence[int], room: int, folds: Sequence[int]) -> list[int] | None:
-    """The widths with the columns in `folds` made narrower, the widest first; None where that is not enough."""
+    """Narrow the columns in `folds`, the widest first, and return the widths. None if that is not enough."""
     widths = list(natural)
     while (over := sum(widths) - room) > 0:
         widest = max(folds, key=widths.__getitem__, default=None)
@@ -150,15 +150,15 @@ def _shrunk(natural: Sequence[int], room: int, folds: Sequence[int]) -> list[int
 
 
 def _folded(text: str, room: int) -> list[str]:
-    """A cell in lines of at most `room` cells; a long word is cut, because nothing may stand in the next column."""
+    """Fold a cell into lines of at most `room` cells. A long word is cut, so that nothing reaches into the next column."""
     if text_width(text) <= room:
         return [text]
-    room = room if text.isascii() else room - 1  # a filler may stand in the line before its character
+    room = room if text.isascii() else room - 1  # a wide character's filler may end up in the line before it
     return [narrowed(line) for line in textwrap.wrap(widened(text), room, break_on_hyphens=False)]
 
 
 def _lines(row: Sequence[Sequence[str]], widths: Sequence[int], is_right: Sequence[bool]) -> list[str]:
-    """The lines of one row, its cells beside each other."""
+    """Return the lines of one row, its cells beside each other."""
     return [
         _BETWEEN.join(
             _padded(cell, width, right) for cell, width, right in zip(beside, widths, is_right, strict=True)

@@ -1,14 +1,14 @@
-"""`aileron run`: one action, its result on standard output.
+"""`aileron run`: runs one action and prints its result on standard output.
 
 The hot command: agents call it, so it imports neither typer nor rich nor msgspec unless something fails (`aileron.__main__` comes
-here before any of them), and reads its options by hand. `OPTIONS` is the one list of them; commands/run.py declares the same.
+here before any of them), and it parses its options by hand. `OPTIONS` is the one list of them; commands/run.py declares the same.
 
 Rules
-- It goes through the socket that agents use: a run needs no more. Only a passphrase given beforehand goes to the operator's, and
-  what the person at the terminal decides.
-- The first wait is short, so that whoever interrupts a longer run can be told its id; an interrupt never cancels a run.
-- A person who is not at this terminal is never waited for: exit 75 at once, with the words of the daemon and the ways to
-  decide. One who is there is asked (decision_dialogue.py, imported only then), and the time they take does not count.
+- It uses the agents' socket, because a run needs no more. Only a passphrase given beforehand, and decisions of the person at the
+  terminal, go to the operator's.
+- The first wait is short, so that a person who interrupts a longer run can be told its id. An interrupt never cancels a run.
+- It never waits for a person who is not at this terminal: exit 75 at once, with the daemon's words and the ways to decide. A
+  person who is there is asked (decision_dialogue.py, imported only then), and their time does not count.
 
 Source: docs/reference/cli.md, docs/reference/exit-codes.md.
 Not here: the other commands (app.py), the argument types (arguments.py).
@@ -44,22 +44,23 @@ __all__ = [
 
 DEFAULT_WAIT = "25s"
 _FIRST_WAIT_S = 2.0
-"""Most runs end within it, in one request; a longer one costs one request more and has an id meanwhile."""
+"""Seconds of the first request, within which most runs end; a longer run costs one more request, but has an id meanwhile."""
 _FIRST_SHOWN_S = 0.5
-"""The same where somebody looks: what the connector says of a run can be asked for once it has an id."""
+"""Seconds of the first request at a terminal: a run needs an id before its connector's reports can be requested."""
 _MAX_TYPED = 1000
-"""Characters of a command that is printed to be typed or copied: more is a file's content, and no line of a terminal."""
+"""Characters of a command that is printed to be typed or copied: a longer one contains a file's content, and fits no terminal
+line."""
 _MOST_MENDED = 8
-"""Things that a run may lack, one after the other: an agreement, and a credential or two for each connector of its action."""
+"""Obstacles that a run may meet one after the other: a consent, and a credential or two for each connector of its action."""
 _LONGEST_WAIT_S = 60.0
-"""Of one request, as the daemon allows."""
+"""Seconds of one request at most, as the daemon allows."""
 _DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h|d)?", re.ASCII)
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 _HELP = "aileron run --help"
 
 
 class Option(NamedTuple):
-    """One option; without a metavar it is a flag."""
+    """An option; without a metavar it is a flag."""
 
     flag: str
     metavar: str | None
@@ -81,7 +82,7 @@ OPTIONS = (
 
 
 class RunCommand(NamedTuple):
-    """What was asked for, read but not typed yet: the types are the action's."""
+    """The parsed request for a run. Its values are still text: the action declares their types."""
 
     action: str
     pairs: dict[str, str]
@@ -96,7 +97,7 @@ class RunCommand(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The same as a command to type, without the account that was named: arguments and all, as a shell reads them."""
+        """The request as a command to type, with all arguments quoted for a shell, but without the credential that was named."""
         import shlex  # only when something fails
 
         words = ["aileron", "run", self.action, *(f"{name}={text}" for name, text in self.pairs.items())]
@@ -110,7 +111,7 @@ class RunCommand(NamedTuple):
 
 
 def main(words: Sequence[str]) -> int:
-    """`aileron run WORDS…`: the exit code."""
+    """Run `aileron run WORDS…` and return its exit code."""
     as_json = "--json" in words
     try:
         asked = parse(words)
@@ -121,7 +122,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def parse(words: Sequence[str]) -> RunCommand:
-    """Words as options, the action's name and its arguments, in any order. Problem for everything else."""
+    """Parse the words into options, the action's name and its arguments, in any order. Problem for everything else."""
     options = {option.flag: option for option in OPTIONS}
     given: dict[str, str] = {}
     plain: list[str] = []
@@ -148,7 +149,7 @@ def parse(words: Sequence[str]) -> RunCommand:
 
 
 def build(action: str, words: Sequence[str], given: dict[str, str]) -> RunCommand:
-    """From the options given, by flag, and the words. Problem for values that cannot be."""
+    """Build the request from the words, and the options by flag. Problem for invalid values."""
     if not action or "=" in action:
         raise Problem.usage(f"give the name of the action first, not {action!r}", fix="aileron action list")
     key = given.get("--idempotency-key")
@@ -169,7 +170,7 @@ def build(action: str, words: Sequence[str], given: dict[str, str]) -> RunComman
 
 
 def seconds(text: str, *, option: str = "--wait", most: str = "24h", help_of: str = "run") -> float:
-    """A duration such as `500ms`, `25` (seconds), `5m`, `2d`; of --wait at most a day. Problem otherwise."""
+    """Parse a duration such as `500ms`, `25` (seconds), `5m`, `2d`, up to `most`. Problem otherwise."""
     found, most_s = (_in_seconds(one) for one in (text, most))
     if not 0.0 <= found <= most_s:
         raise Problem.usage(
@@ -185,14 +186,14 @@ def _in_seconds(text: str) -> float:
 
 
 def perform(asked: RunCommand) -> int:
-    """Run it, show what came of it; the exit code. Problem for what failed."""
+    """Run the action and show the result. Return the exit code. Problem for a failure."""
     seen: list[Any] = []
     while len(seen) < _MOST_MENDED:
         try:
             return _perform(asked)
         except Problem as problem:
             lack = "consent" if problem.approval is not None else problem.details
-            if asked.json or not can_ask() or lack in seen:  # what did not help is not asked for again
+            if asked.json or not can_ask() or lack in seen:  # do not ask again for what did not help
                 raise
             seen.append(lack)
             again = _mended_here(asked, problem)
@@ -203,11 +204,11 @@ def perform(asked: RunCommand) -> int:
 
 
 def _mended_here(asked: RunCommand, problem: Problem) -> RunCommand | int:
-    """The person at this terminal sees to what the run lacks: what is then run instead, or the exit code where they do not."""
+    """Let the person at this terminal provide what the run lacks. Return the run to start then, or an exit code."""
     if problem.approval is not None:
         code = _agreed_here(asked, problem)
         return asked if code == OK else code
-    if problem.name == "binding_required" and "step" not in problem.details:  # with one, something of it was done
+    if problem.name == "binding_required" and "step" not in problem.details:  # with a step, part of the run was done
         from aileron.cli import bind
 
         return bind.mended(asked, problem)
@@ -220,14 +221,12 @@ def _mended_here(asked: RunCommand, problem: Problem) -> RunCommand | int:
 
 
 def _perform(asked: RunCommand) -> int:
-    # It asks nothing itself: a status line stands where it would.
+    # It does not ask by itself: its status line occupies the line of a prompt.
     supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file), asks=False)
     asked = _with_whole_run(asked)
     run_id: str | None = None
     try:
-        args = (
-            {} if asked.args is None else from_json(asked.args)
-        )  # which may be typed: nothing else is written meanwhile
+        args = {} if asked.args is None else from_json(asked.args)  # it may be typed: nothing else is written meanwhile
         with StatusLine(asked.action, wanted=not asked.json) as waiting:
             body = {
                 "args": _with_pairs(args, asked, supervisor),
@@ -253,7 +252,7 @@ def _perform(asked: RunCommand) -> int:
 
 
 def _with_whole_run(asked: RunCommand) -> RunCommand:
-    """Expand the end of an id in `--again` to the run's whole id, if this person may read the record."""
+    """Expand the end of an id in `--again` to the run's whole id, if a person is at the terminal."""
     if asked.again is None or output.WHOLE_ID.fullmatch(asked.again) or not can_ask():
         return asked
     from aileron.cli.ids import run_meant
@@ -262,7 +261,7 @@ def _with_whole_run(asked: RunCommand) -> RunCommand:
 
 
 def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor) -> dict[str, Any]:
-    """The arguments with those that were given as KEY=VALUE."""
+    """Add the arguments that were given as KEY=VALUE."""
     if asked.pairs:
         action = supervisor.ask("GET", path_of("v1", "actions", asked.action))
         types = {str(spec.get("name")): str(spec.get("type")) for spec in action.get("inputs", [])}
@@ -275,7 +274,7 @@ def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor)
 
 def _first_answer(asked: RunCommand, supervisor: Supervisor, body: dict[str, Any], most_s: float) -> dict[str, Any]:
     wait_s = min(asked.wait_s, most_s)
-    key = asked.idempotency_key or os.urandom(16).hex()  # so that an answer that does not come can be asked for again
+    key = asked.idempotency_key or os.urandom(16).hex()  # so that the request can be repeated if no answer comes
     path = f"{path_of('v1', 'actions', asked.action, 'run')}?wait={wait_s:.3f}"
     look = None if asked.dry_run else f"aileron audit list --action {asked.action}"
     try:
@@ -301,7 +300,7 @@ def _next_answer(
     if "error" in answer:
         raise Problem.of_answer(answer)
     if answer.get("status") in ("running", "approved"):
-        if waiting.is_news(answer):  # the daemon keeps the pace of these: ten a second
+        if waiting.is_news(answer):  # the daemon limits these to ten a second
             return {**last, "status": answer["status"], "run_id": run_id}
         # Not every answer comes at the end of the wait: a run that another process resumed is only looked up.
         pause_s = max(0.05, min(float(last.get("poll_after_ms", 1000)) / 1000, 5.0))
@@ -329,7 +328,7 @@ def _show(asked: RunCommand, answer: dict[str, Any]) -> int:
 
 
 def note_edited(answer: dict[str, Any]) -> None:
-    """Say so, where a person changed the arguments before it ran, and with which it did."""
+    """Print the arguments of the run if a person changed them before it ran."""
     executed = answer.get("executed_arguments")
     if isinstance(executed, dict):
         from aileron.review.plan import argument_lines
@@ -343,7 +342,7 @@ def _waits_for_a_person(asked: RunCommand, answer: dict[str, Any]) -> int:
         output.print_json(answer)
     approval, message = answer.get("approval_id"), answer.get("message")
     lines = [f"{visible(asked.action)} is waiting for approval"]
-    if message and not output.is_terminal("stderr"):  # it is for an agent, and says what the lines below say
+    if message and not output.is_terminal("stderr"):  # the message is for an agent, and repeats the lines below
         lines.append(f"  {visible(str(message))}")
     if question := answer.get("question"):
         lines.append(f"  question from the person: {visible(str(question))}")
@@ -361,7 +360,7 @@ def _waits_for_a_person(asked: RunCommand, answer: dict[str, Any]) -> int:
 
 
 def _with_the_persons_part(asked: RunCommand, answer: dict[str, Any]) -> dict[str, Any]:
-    """For whoever asks again with its key: what the person wants to know, and with which arguments they let it run."""
+    """Add the person's question and the arguments that they approved, for a caller that repeats a request with its key."""
     if asked.idempotency_key is None or "audit_id" not in answer:
         return answer
     found = Supervisor(operator=False).ask("GET", path_of("v1", "runs", str(answer["audit_id"])))
@@ -369,7 +368,7 @@ def _with_the_persons_part(asked: RunCommand, answer: dict[str, Any]) -> dict[st
 
 
 def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> int:
-    """The person at this terminal decides or leaves it; then as any run. What is left of --wait begins when they have decided."""
+    """Let the person at this terminal decide, then continue as any run. The rest of --wait starts when they have decided."""
     from aileron.cli import decision_dialogue
 
     operator = Supervisor(passphrase=passphrase_from(asked.passphrase_file))
@@ -394,13 +393,13 @@ def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> i
     if state.status in decision_dialogue.UNDER_WAY:
         decision_dialogue.note_under_way(state, left_s)
         return UNFINISHED
-    import msgspec  # which a run that nobody is asked about does without
+    import msgspec  # a run that asks no person does not need it
 
     return _show(asked, msgspec.to_builtins(state))
 
 
 def _agreed_here(asked: RunCommand, problem: Problem) -> int:
-    """The person at this terminal agrees to what the action needs first, or not; 0 if it may be tried again."""
+    """Ask the person at this terminal for the consent that the action needs. Return 0 if the run may be tried again."""
     from aileron.cli import decision_dialogue
 
     tell(problem)

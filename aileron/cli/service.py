@@ -1,11 +1,11 @@
-"""The daemon as a service of the user's systemd: the unit's text, where it lies, and what systemctl is asked.
+"""The daemon as a service of the user's systemd: the unit's text, its file, and requests to systemctl.
 
 Runs in `aileron daemon install` and `uninstall`.
 
 Rules
-- Without systemd nothing is written. Without a user manager (no login session, a bare `su`) the unit is written and not started.
+- Without systemd nothing is written. Without a user manager (no login session, a bare `su`) the unit is written but not started.
 - A file of that name that another program or a person wrote is never replaced or removed.
-- Every word that goes into the unit is quoted for it; one that cannot be is refused.
+- Every word in the unit is quoted for systemd; a word that cannot be quoted is refused.
 
 Source: systemd.unit(5), systemd.service(5), systemd.exec(5), systemctl(1). Not here: what the daemon does (daemon/supervise.py).
 """
@@ -29,13 +29,14 @@ __all__ = ["UNIT", "Service", "unit_text"]
 UNIT: Final = "aileron.service"
 _OURS: Final = "# Written by `aileron daemon install`; `aileron daemon uninstall` removes it."
 _SYSTEMCTL_S: Final = 60.0
-"""Stopping takes the daemon up to 30 s, and systemctl waits for it."""
+"""Seconds for systemctl: the daemon takes up to 30 s to stop, and systemctl waits for it."""
 _MAX_UNIT_BYTES: Final = 64 << 10
-"""Of a file that is looked at for whose it is; ours has 2 KiB."""
+"""Bytes that are read of a unit to see who wrote it; ours has 2 KiB."""
 _MANAGER_STATES: Final = frozenset({"initializing", "starting", "running", "degraded", "maintenance", "stopping"})
-"""What is-system-running says where there is a manager; else `offline`, `unknown` or nothing."""
+"""Answers of is-system-running if there is a manager; else it says `offline`, `unknown` or nothing."""
 _PATHS: Final = ("AILERON_HOME", "PASSWORD_STORE_DIR", "GNUPGHOME")
-"""A service has nothing of what a shell exports: its home, and where the user's password store and gpg's keys are."""
+"""Variables to copy into the unit, because a service gets nothing that a shell exports: the home, and the paths of the user's
+password store and of gpg's keys."""
 _TEMPLATE: Final = """\
 {ours}
 [Unit]
@@ -68,10 +69,11 @@ WantedBy=default.target
 
 
 def unit_text(python: str, home: Path, environment: Mapping[str, str] | None = None) -> str:
-    """The unit that runs the daemon of `home` with the interpreter `python`. Of `environment`, the paths that lead the daemon to
-    what is the user's (`_PATHS`) are its own as well, where they are set.
+    """Return the text of the unit that runs the daemon of `home` with the interpreter `python`.
 
-    Problem where a path cannot be written into a unit.
+    It copies the paths in `_PATHS` from `environment`, if they are set, because they lead to the user's files.
+
+    Problem for a path that a unit cannot contain.
     """
     command = " ".join(_quoted(word) for word in (python, "-m", "aileron.daemon", str(home)))
     given = {name: path for name in _PATHS if (path := (environment or {}).get(name))}
@@ -80,7 +82,7 @@ def unit_text(python: str, home: Path, environment: Mapping[str, str] | None = N
 
 
 class Service:
-    """The unit of this user."""
+    """This user's unit."""
 
     def __init__(self) -> None:
         configured = os.environ.get("XDG_CONFIG_HOME", "")
@@ -89,7 +91,7 @@ class Service:
         self._systemctl: Final = shutil.which("systemctl")
 
     def check_systemd(self) -> None:
-        """Return if systemd runs this machine. Problem otherwise."""
+        """Check that systemd runs this machine. Problem otherwise."""
         why = None
         if self._systemctl is None:
             why = "`systemctl` is not installed"
@@ -104,11 +106,11 @@ class Service:
             )
 
     def has_manager(self) -> bool:
-        """Whether this user's service manager answers."""
+        """Return whether this user's service manager answers."""
         return self._systemctl is not None and self._state("--user") in _MANAGER_STATES
 
     def write(self, home: Path) -> None:
-        """Put the unit in its place. Problem where something else lies there, or it cannot be written."""
+        """Write the unit to its place. Problem if a foreign file is there, or it cannot be written."""
         self._check_ours()
         text = unit_text(sys.executable, home, os.environ)
         try:
@@ -121,7 +123,7 @@ class Service:
             raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
 
     def is_written(self) -> bool:
-        """Whether our unit is there. Problem where something else lies in its place."""
+        """Return whether our unit is installed. Problem if a foreign file is in its place."""
         self._check_ours()
         return self.path.exists()
 
@@ -129,11 +131,11 @@ class Service:
         """Return whether our unit exists and starts the daemon of this home."""
         try:
             return self.is_written() and _quoted(str(home)) in self.path.read_text(encoding="utf-8")
-        except (Problem, OSError, ValueError):  # somebody else's, which is left alone
+        except (Problem, OSError, ValueError):  # a foreign file, which is left alone
             return False
 
     def remove(self) -> None:
-        """Take the unit away, and the link by which it is enabled. Problem where it cannot be."""
+        """Remove the unit, and the link that enables it. Problem if that fails."""
         try:
             for path in (self.path.parent / "default.target.wants" / UNIT, self.path):
                 path.unlink(missing_ok=True)
@@ -141,7 +143,7 @@ class Service:
             raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
 
     def ask(self, *words: str) -> None:
-        """Have the user's manager do something. Problem with what it said where it did not."""
+        """Send a command to the user's manager. Problem with its message if it fails."""
         command = ["systemctl", "--user", *words]
         try:
             done = self._run("--user", *words)
@@ -186,7 +188,7 @@ class Service:
 
 
 def _quoted(word: str) -> str:
-    """One word of a unit's line, with everything that systemd would replace spelled out."""
+    """Quote a word for a unit's line, with everything escaped that systemd would replace. Problem if it cannot be quoted."""
     if not word.isprintable() or "$" in word:
         raise Problem.usage(f"{word!r} cannot be written to a unit", why="it contains `$` or a hidden character")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

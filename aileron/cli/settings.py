@@ -1,12 +1,12 @@
-"""`config.toml` as its owner changes it: read as text, changed in one place, written whole.
+"""`config.toml` as its owner changes it: read as text, changed in one place, written as a whole.
 
-Runs in commands, without a daemon. What is written is what the daemon will read: the whole new text goes through its own reader
-(config.py) before a byte of the file is touched, so a setting that needs another, or that nobody knows, never gets there.
+Runs in commands, without a daemon. The daemon's own reader (config.py) checks the whole new text before a byte of the file is
+changed, so an unknown setting, or one that needs another, never gets there.
 
 Rules
-- All but what was asked for stays as it is: comments, order, blank lines (tomlkit).
-- What came out is read again, and says the old settings and the change, or it is not written.
-- A file that somebody else changed meanwhile is not overwritten. Commands and the daemon write it one after the other.
+- Everything else stays as it is: comments, order, blank lines (tomlkit).
+- The new text is parsed again. It is written only if it has the old settings and the change, and nothing else.
+- A file that another program changed meanwhile is not overwritten. Commands and the daemon write it one after the other.
 
 Source: docs/reference/configuration.md. Not here: the commands (commands/config.py), what a setting means
 (config.py).
@@ -44,16 +44,16 @@ _WORDS: Final[dict[Kind, Words]] = {
     Kind.STRING: "text",
 }
 ABSENT: Final = None
-"""In a change: the setting is taken out of the file, and is at its default."""
+"""Value in a change that removes the setting from the file, so that its default applies."""
 
 
 def kind_of(key: str) -> Words:
-    """What a value of this setting is, in the words of a command."""
+    """Return what a value of this setting is, in words for a person."""
     return _WORDS[FIELDS[key].kind]
 
 
 def value_of(key: str, word: str) -> Any:
-    """The word as a value of this setting. Problem where it cannot be one; what it may be, the settings' reader says."""
+    """Convert the word to a value of this setting. Problem if it has the wrong form; the settings' reader checks the rest."""
     kind = kind_of(key)
     match kind:
         case "true or false":
@@ -71,12 +71,12 @@ def value_of(key: str, word: str) -> Any:
 
 
 def is_list(key: str) -> bool:
-    """Whether the setting is a list of words."""
+    """Return whether the setting is a list of words."""
     return kind_of(key) == "a list, separated by commas"
 
 
 def entries_of(key: str, words: Sequence[str]) -> list[str]:
-    """The words as entries of this list, each once. Problem where the setting is no list, or where there is no entry."""
+    """Return the words as distinct entries of this list. Problem if the setting is not a list, or there is no entry."""
     if not is_list(key):
         raise Problem.usage(f"{key} is not a list", why=f"it is {kind_of(key)}", fix=f"aileron config set {key} VALUE")
     entries = list(dict.fromkeys(entry for word in words for entry in value_of(key, word)))
@@ -86,8 +86,8 @@ def entries_of(key: str, words: Sequence[str]) -> list[str]:
 
 
 def list_in_force(key: str, text: str, path: Path) -> list[str]:
-    """The entries that this text makes of the setting: as they are written, or the default. AileronError."""
-    read = parse_settings(text, path).values()  # first: a text in the place of a list is not one of its letters
+    """Return the entries that this text gives the setting: those written in it, or the default. AileronError."""
+    read = parse_settings(text, path).values()  # first, because it refuses a text in place of a list
     written = written_settings(text, path)
     return list(written[key] if key in written else read[key])
 
@@ -97,7 +97,7 @@ def _wrong(key: str, word: str, kind: Words) -> Problem:
 
 
 def read_text(path: Path) -> str:
-    """The file's text; empty where there is none. AileronError, Problem."""
+    """Return the file's text; empty if there is no file. AileronError, Problem."""
     try:
         with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
             return files.read(directory, path, MAX_CONFIG_BYTES).decode()
@@ -108,7 +108,7 @@ def read_text(path: Path) -> str:
 
 
 def write_text(path: Path, before: str, text: str) -> Settings:
-    """Put `text` in the place of `before`, whole or not at all; the settings that it makes. AileronError, Problem."""
+    """Replace `before` with `text`, atomically, and return the new settings. AileronError, Problem."""
     settings = parse_settings(text, path)
     if len(text.encode()) > MAX_CONFIG_BYTES:
         raise Problem.usage(f"{path} would be larger than {MAX_CONFIG_BYTES} bytes")
@@ -121,14 +121,14 @@ def write_text(path: Path, before: str, text: str) -> Settings:
 
 
 def changed(text: str, changes: Mapping[str, Any], path: Path) -> str:
-    """`text` with these settings changed and nothing else. AileronError where it is not TOML, Problem where it cannot be."""
+    """Return `text` with only these settings changed. AileronError if it is not TOML, Problem if the change is impossible."""
     from tomlkit.exceptions import TOMLKitError
 
     before = written_settings(text, path)
     wanted = {key: value for key, value in {**before, **changes}.items() if value is not ABSENT}
     try:
         found = _edited(text, changes)
-    except (TOMLKitError, KeyError, TypeError, AttributeError):  # a table that is written as something else
+    except (TOMLKitError, KeyError, TypeError, AttributeError):  # the file has something else in a table's place
         found = ""
     if written_settings(found, path) != wanted:
         raise Problem.usage(f"the layout of {path} does not allow this change", fix="aileron config edit")
@@ -155,7 +155,7 @@ def _edited(text: str, changes: Mapping[str, Any]) -> str:
 
 
 def _put(place: Any, name: str, value: Any) -> None:
-    """A list that is there is edited, not replaced: the entries that stay keep their layout and their comments."""
+    """Edit an existing list instead of replacing it: the entries that stay keep their layout and their comments."""
     there = place.get(name)
     if isinstance(value, list) and isinstance(there, list):
         staying = [entry for entry in there if entry in value]

@@ -1,15 +1,16 @@
-"""Several requests decided by one command: those that are alike approved on one card, any of them denied one after the other.
+"""Several requests decided by one command: similar ones are approved on one card; any are denied one after the other.
 
-Runs in `aileron approve` and `aileron deny` with more than one id; what holds of one (decision_dialogue.py) holds of each.
+Runs in `aileron approve` and `aileron deny` with more than one id; the rules for one (decision_dialogue.py) hold for each.
 
 Rules
-- Approved are exactly those on the card, each by its own digest and signature. What is not alike is refused before anything is
-  asked; what only a preview tells, before the yes.
-- The card is printed whole, also where one request's would be cut: what is cut could hide one among the others.
-- The first approval that is not taken ends it. A denial that comes too late does not: the others are still not to run.
+- Exactly the requests on the card are approved, each by its own digest and signature. Requests that are not alike are refused
+  before the person is asked anything; if only a preview shows the difference, before they approve.
+- The card is printed in full, even where a single request's card would be cut: a cut could hide one request among the others.
+- The first approval that the daemon rejects ends the command. A denial that comes too late does not: the others must still not
+  run.
 - A passphrase is typed once for all of them. A security key is touched for each.
 
-Source: docs/reference/cli.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which are alike, and their card
+Source: docs/reference/cli.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which requests are alike, and their card
 (review/together.py), the options (commands/approval.py).
 """
 
@@ -61,19 +62,19 @@ _WAITING: Final = "pending_approval"
 
 
 class NotAlike(Problem):
-    """These are not approved together; each can be, by itself."""
+    """The requests are not alike, so they cannot be approved together; each can be by itself."""
 
     def __init__(self, why: str, names: Sequence[str]) -> None:
         super().__init__("nothing was approved", exit_code=USAGE, why=why)
         self._names = names
 
     def lines(self) -> list[str]:
-        """With the command for each, in the order in which they were named."""
+        """Return the lines of a problem, and the command for each request, in the order of the command line."""
         return [*super().lines(), *(f"  approve: aileron approve {visible(name)}" for name in self._names)]
 
 
 class _Several:
-    """Questions by their whole ids, in the order in which they were named, and what became of each."""
+    """Questions by their whole ids, in the order of the command line, and what became of each."""
 
     def __init__(self, supervisor: Supervisor, names: Sequence[str], *, reason: str | None, as_json: bool) -> None:
         self._supervisor = supervisor
@@ -95,7 +96,7 @@ class _Several:
 
 
 class ApprovingSeveral(_Several):
-    """Two to ten that are alike: shown as one card, asked about once, each signed, sent and followed to its end."""
+    """Approves two to ten requests that are alike: one card, one prompt, then each is signed, sent and followed to its end."""
 
     def __init__(
         self, supervisor: Supervisor, names: Sequence[str], *, yes: bool, reason: str | None, as_json: bool
@@ -107,7 +108,7 @@ class ApprovingSeveral(_Several):
         self._can_begin = True
 
     def approve(self, wait_s: float) -> int:
-        """0, 75 for a no, or the highest code of those that were sent. Problem where nothing was asked."""
+        """Return 0, 75 for a no, or the highest code of those that were sent. Problem if the person was not asked."""
         code = self._decided()
         if not self._approved and not self._refused:
             return code
@@ -134,7 +135,10 @@ class ApprovingSeveral(_Several):
         return self._send_each(reviews, signer)
 
     def _alike(self, signer: Signer | None) -> tuple[list[Review], Card]:
-        """NotAlike: what can be told without a passphrase before one is asked for, then what the current state of each tells."""
+        """Return the reviews and their card.
+
+        NotAlike: first for what shows without a passphrase, then for what the previews show.
+        """
         reviews = [self._review(name, signer) for name in self._names]
         if (why := why_apart_unread(reviews, _when)) is not None:
             raise NotAlike(why, self._names)
@@ -168,12 +172,12 @@ class ApprovingSeveral(_Several):
 
     @property
     def _left(self) -> list[str]:
-        """Those that were not sent."""
+        """The requests that were not sent."""
         sent = {question.approval_id for question in self._approved} | set(self._refused)
         return [name for name in self._names if name not in sent]
 
     def _followed(self, wait_s: float) -> int:
-        """Wait for all of them together, and say of each what became of it; the highest code."""
+        """Wait for all of them together, and report the outcome of each. Return the highest exit code."""
         until, states = time.monotonic() + wait_s, dict[str, RunState]()
         try:
             for question in self._approved:
@@ -200,7 +204,7 @@ class ApprovingSeveral(_Several):
         }
 
     def _told(self, name: str, state: RunState, wait_s: float) -> int:
-        """A line on standard output, and on standard error why it did not end well; the exit code."""
+        """Print a line on standard output, and on standard error why the run did not end well. Return the exit code."""
         if not self._as_json:
             output.write(_line(name, state))
         if (problem := _problem_of(state)) is not None:
@@ -211,10 +215,10 @@ class ApprovingSeveral(_Several):
 
 
 class DenyingSeveral(_Several):
-    """Each denied, alike or not; without a reason withdrawn where a signature would take a passphrase."""
+    """Denies each request, alike or not. Without a reason it withdraws them if a signature would need a passphrase."""
 
     def deny(self) -> int:
-        """0, or the highest code of those that could not be denied. Problem where nothing was sent."""
+        """Return 0, or the highest code of those that could not be denied. Problem if nothing was sent."""
         if not self._standing.is_signed:
             return self._deny(None)
         if self._reason is None and (self._as_json or not can_ask()):
@@ -236,7 +240,7 @@ class DenyingSeveral(_Several):
         return self._each(lambda name: self._send(reviews.get(name) or self._review(name, signer), "deny", signer))
 
     def _reviews(self, signer: Signer | None) -> dict[str, Review]:
-        """Those that can still be denied."""
+        """Return the reviews of the requests that can still be denied."""
         reviews: dict[str, Review] = {}
         for name in self._names:
             try:
@@ -251,7 +255,7 @@ class DenyingSeveral(_Several):
         return cancel(self._supervisor, question)
 
     def _each(self, refuse: Callable[[str], Settled]) -> int:
-        """Do it to each; one that is over already keeps nothing from the next. Problem for anything else."""
+        """Apply `refuse` to each; one that is already decided does not stop the next. Problem for anything else."""
         code, became = OK, list[dict[str, Any]]()
         for name in self._names:
             try:
@@ -269,20 +273,20 @@ class DenyingSeveral(_Several):
 
 
 def _check_over(problem: Problem) -> None:
-    """Return if it says that nobody can decide this one any more. The Problem itself, for anything else."""
+    """Check that the problem is an earlier decision or an expiry. Raise the problem itself if it is anything else."""
     if not isinstance(problem, AlreadyDecided) and problem.name != "approval_expired":
         raise problem
 
 
 def _is_yes(word: str | None, count: int) -> bool:
-    """One answer to all of them; of what is heaviest the word that each of them would take."""
+    """Ask once for approval of all. If one of them is serious enough to need a word, ask for that word."""
     prompt = f"Type {word} to approve all {count}: " if word else f"Approve all {count}? [y/N] "
     approving = (word,) if word else YES
     return choose(prompt, (*approving, *NO), tries=1) in approving
 
 
 def _first_to_expire(reviews: Sequence[Review]) -> str:
-    """When; what is no moment counts as the first."""
+    """Return the earliest expiry. An invalid time counts as the earliest."""
     return min((review.question.expires_at for review in reviews), key=lambda moment: _order(moment))
 
 
@@ -292,13 +296,13 @@ def _order(moment: str) -> float:
 
 
 def _problem_of(state: RunState) -> Problem | None:
-    """Why it did not end well; None where it did, or is not over."""
+    """Return why the run did not end well. None if it did, or has not ended."""
     is_well = state.status in ("completed", *UNDER_WAY)
     return None if is_well else Problem.of_state(msgspec.to_builtins(state))
 
 
 def _line(name: str, state: RunState) -> str:
-    """Its id, what became of it, and what came back, as JSON: in a pipe with tabs between and the status as the API has it."""
+    """Return a run's id, state and result as one line; in a pipe with tabs between them and the state as the API has it."""
     has_result = state.status == "completed" and state.result is not msgspec.UNSET
     result = [json.dumps(state.result)] if has_result else []  # ASCII: harmless on a terminal
     if output.is_terminal():

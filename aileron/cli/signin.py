@@ -1,13 +1,13 @@
-"""A person signs in for a connector: told where to go, waited for, and taken back with Ctrl-C.
+"""A person's sign-in for a connector: says where to go, waits, and cancels it on Ctrl-C.
 
-Runs in commands; the daemon carries the sign-in out, and no token comes here. What the daemon tells was written by publishers and
-providers: an address is opened only if it can be nothing but one, and is shown with hidden characters spelled out.
+Runs in commands; the daemon carries out the sign-in, and no token comes here. Publishers and providers wrote the daemon's text:
+an address is opened only if it is certainly an address, and is shown with hidden characters spelled out.
 
 Rules
-- A browser is opened only for a person at a terminal, where there is a display or they named one ($BROWSER). The address is shown
-  in any case. Other users of the machine can read it in the list of processes: with it alone nobody gets a token (RFC 7636).
-- Whoever goes away (Ctrl-C, a closed terminal) ends the sign-in at the daemon, so that its name is free again.
-- What is said goes to standard error; with --json one object a line on standard output: the sign-in, then what came of it.
+- A browser is opened only for a person at a terminal, if there is a display or $BROWSER names one. The address is shown in any
+  case. Other users of the machine can read it in the list of processes: the address alone gives nobody a token (RFC 7636).
+- If the person goes away (Ctrl-C, a closed terminal), the sign-in ends at the daemon too, so that its name is free again.
+- Messages go to standard error; with --json standard output gets one object a line: the sign-in, then its result.
 
 Source: docs/reference/bindings.md, docs/reference/sign-in.md. Not here: what a connector wants, and names (bind.py).
 """
@@ -36,17 +36,17 @@ from aileron.model.visible import visible
 __all__ = ["How", "browser", "ended_when_gone", "invite_in_browser", "open_page", "sign_in"]
 
 _TICK_S = 1.0
-"""Between two looks at a terminal, which shows what time is left."""
+"""Seconds between two requests at a terminal, which shows the time left."""
 _WAIT_S = 30.0
-"""Between two looks without one; the daemon answers at once when it is over, and allows 60 s."""
+"""Seconds between two requests without a terminal; the daemon answers at once when the sign-in ends, and allows 60 s."""
 _BEGIN_S = 30.0
-"""A code for a device is asked of the provider first."""
+"""Seconds to start a sign-in: the provider may have to issue a code for a device first."""
 _OPENERS = ("xdg-open", "gio open", "x-www-browser", "firefox", "chromium", "google-chrome")
 _LOCAL = ("http://localhost:", "http://127.0.0.1:")
 
 
 class How(NamedTuple):
-    """What the person said: sign in with a code on another device, or without a browser being opened."""
+    """Options for signing in: with a code on another device, or without opening a browser."""
 
     device: bool = False
     no_browser: bool = False
@@ -54,7 +54,7 @@ class How(NamedTuple):
 
     @property
     def is_said(self) -> bool:
-        """Whether they said anything: then nobody has to be at a terminal."""
+        """True if options say how to sign in: then no terminal is needed."""
         return self.device or self.no_browser
 
 
@@ -68,10 +68,10 @@ def sign_in(
     replace: bool = False,
     username: str | None = None,
 ) -> int:
-    """Sign in for the binding `name` of `connector`, and `finish` with what the daemon answers. The exit code.
+    """Sign in for the binding `name` of `connector`, then call `finish` with the daemon's answer. Return the exit code.
 
-    Problem for what stood in the way. `replace`: the name is bound already. `username`: who logs in with it, if not whom the
-    provider names.
+    Problem for what prevents it. `replace`: the name is bound already. `username`: the user who logs in with it, if that is not
+    the one whom the provider names.
     """
     opener = browser() if not how.is_said and can_ask() else None
     flow: Flow = "device" if how.device else "browser"
@@ -95,7 +95,7 @@ def sign_in(
 
 
 def browser() -> list[str] | None:
-    """The command that shows a page to whoever sits here, without the page; None where there is nothing to show it on."""
+    """Return the command that shows a page to the person here, without the page. None if there is no browser or display."""
     import shlex
     import shutil
 
@@ -120,7 +120,7 @@ def _invite(begun: SignInState, opener: list[str] | None, how: How) -> None:
 
 
 def invite_in_browser(url: str, opener: list[str] | None) -> None:
-    """Say where to sign in on this machine, and open it if there is something to open it with."""
+    """Say where to sign in on this machine, and open the page if there is a browser."""
     if opener is not None and _is_address(url):
         open_page(opener, url)
         output.note("Your browser opens so that you can sign in. If it does not, open this page on this machine:\n")
@@ -133,7 +133,7 @@ def invite_in_browser(url: str, opener: list[str] | None) -> None:
 
 
 def _port_of(url: str) -> int | None:
-    """Where the answer comes back to, on this machine; None for an address that does not say so."""
+    """Return the port on this machine to which the answer comes back. None if the address does not name one."""
     from urllib.parse import parse_qs, urlsplit
 
     with contextlib.suppress(ValueError):
@@ -153,7 +153,7 @@ def _invite_elsewhere(begun: SignInState, code: str) -> None:
 
 
 def open_page(words: list[str], url: str) -> None:
-    """In a session of its own: what is opened outlives this command, and says nothing at this terminal."""
+    """Open a page in a session of its own: the browser outlives this command and writes nothing to this terminal."""
     import subprocess
 
     filled = [url if word == "%s" else word for word in words]
@@ -169,7 +169,7 @@ def open_page(words: list[str], url: str) -> None:
 
 
 def _is_address(url: str) -> bool:
-    """Nothing that a program could take for an option, a file, or two words."""
+    """Return whether the text is certainly one address: no program can take it for an option, a file, or two words."""
     return url.isascii() and url.isprintable() and " " not in url and url.startswith(("https://", *_LOCAL))
 
 
@@ -216,7 +216,7 @@ def _problem_of(ended: SignInState) -> Problem:
 
 @contextlib.contextmanager
 def ended_when_gone() -> Iterator[None]:
-    """A terminal that is closed, and a polite kill, are taken as Ctrl-C is."""
+    """Treat a closed terminal and SIGTERM like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

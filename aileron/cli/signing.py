@@ -1,18 +1,18 @@
 """The approver's signature, in the one command that asked for it.
 
-Runs in the commands of a person, at a terminal, inside `presence.alone`. The passphrase and the key it opens never leave this
-process: the daemon is sent signatures. Neither it nor what answers in its place is trusted with what is signed: each statement is
-made here, about a digest that was computed here.
+Runs in the commands of a person, at a terminal, inside `alone`. The passphrase and the key that it opens never leave this
+process: the daemon gets signatures. Neither the daemon nor a process in its place is trusted with what is signed: each statement
+is made here, about a digest that was computed here.
 
 Rules
 - The passphrase is typed on the terminal itself. There is no option, variable or file for it, and a pipe is not asked.
-- The key is open from the passphrase to the end of the `with`, and only for the one home it is of.
-- Where a security key is plugged in and the home has a passkey that one may hold, Enter alone has that key sign instead: with its
+- The key is open from the passphrase to the end of the `with`, and only for its own home.
+- If a security key is plugged in and the home has a passkey that it may hold, Enter alone lets that key sign instead: with its
   PIN, kept as long as the approver's key would be open, and a touch for each signature (approver/security_key.py).
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
-Source: docs/reference/signed-decisions.md. Not here: the key's file (approver/keyfile.py), who may watch (approver/isolation.py),
-the dialogue (decision_dialogue.py).
+Source: docs/reference/signed-decisions.md. Not here: the key's file (approver/keyfile.py), processes that could watch
+(approver/isolation.py), the dialogue (decision_dialogue.py).
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ _T = TypeVar("_T")
 
 
 class ApproverStatus(NamedTuple):
-    """Who decides for this home, as the daemon says: `none` (nobody signs), `locked` (the vault knows), or `ready`."""
+    """The daemon's answer to who decides in this home: `none` (nobody signs), `locked` (the vault knows), or `ready`."""
 
     status: Literal["none", "locked", "ready"]
     key_id: str | None = None
 
     @property
     def is_signed(self) -> bool:
-        """Decisions count with a signature only."""
+        """True if decisions count only with a signature."""
         return self.status != "none"
 
 
 def approver_status(supervisor: Supervisor) -> ApproverStatus:
-    """Ask who decides. Problem where the daemon says that something is wrong with that."""
+    """Ask the daemon for the approver's status. Problem if the daemon reports a problem with it."""
     from aileron.api.approver import ApproverFacts
 
     found = supervisor.fetch(ApproverFacts, "GET", path_of("v1", "approver"))
@@ -81,7 +81,7 @@ def approver_status(supervisor: Supervisor) -> ApproverStatus:
 
 
 def check_terminal(fix: str) -> None:
-    """Return if there is a person to sign. Problem unauthorized: decisions of this home cannot be made by a script."""
+    """Check that there is a person to sign. Problem(unauthorized): a script cannot make decisions of this home."""
     if not can_ask():
         raise Problem(
             "decisions are signed: run it at a terminal", exit_code=6, name="unauthorized", why=_WHY_TERMINAL, fix=fix
@@ -92,9 +92,9 @@ _WHY_TERMINAL = "the approver's passphrase is typed there, and comes from nowher
 
 
 def alone(work: Callable[[], int]) -> int:
-    """What `work` returns, done where no other process of this user can look in. Problem where that cannot be had.
+    """Return the result of `work`, done where no other process of this user can look in. Problem if that is impossible.
 
-    It returns in another process, which goes on as the command: isolation.py.
+    It returns in another process, which continues the command: isolation.py.
     """
     from aileron.approver import isolation
 
@@ -103,7 +103,7 @@ def alone(work: Callable[[], int]) -> int:
 
 
 def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
-    """The vault's passphrase, typed where the approver's is: on a terminal that nobody else reads. Problem."""
+    """Return the vault's passphrase, typed like the approver's, on a terminal that no other process reads. Problem."""
     from aileron.approver import isolation
 
     with local_work():
@@ -112,10 +112,9 @@ def ask_alone(question: str, *, may_be_empty: bool = False) -> str:
 
 
 def ask_until_right(question: str, use: Callable[[Secret], _T], *, may_be_empty: bool = False) -> _T:
-    """What `use` makes of a passphrase that is typed as for `ask_alone`, asked for again while its Problem is that it is another.
+    """Return the result of `use` with a passphrase typed as for `ask_alone`. Ask again while `use` says that it is wrong.
 
-    Enter alone is an answer where it `may_be_empty`.
-    Problem of `use` for a third such, and for anything else at once.
+    Enter alone is an answer if it `may_be_empty`. The third Problem about a wrong passphrase is raised, and any other at once.
     """
     from aileron.approver import isolation
 
@@ -127,7 +126,7 @@ def ask_until_right(question: str, use: Callable[[Secret], _T], *, may_be_empty:
 
 
 def text_of(passphrase: Secret) -> str:
-    """As JSON has it. Problem for what is not UTF-8."""
+    """Return the passphrase as text for JSON. Problem if it is not UTF-8."""
     try:
         return passphrase.reveal().decode()
     except UnicodeDecodeError:
@@ -135,9 +134,9 @@ def text_of(passphrase: Secret) -> str:
 
 
 class Signer:
-    """The approver at this terminal: by their key, which is opened when it is needed first, or by a security key.
+    """The approver at this terminal, who signs with their key, opened when it is first needed, or with a security key.
 
-    The end of the `with` wipes what was typed. `supervisor` says which passkeys this home has.
+    The end of the `with` wipes what was typed. `supervisor` knows the passkeys of this home.
     """
 
     def __init__(self, supervisor: Supervisor, key_id: str | None) -> None:
@@ -154,7 +153,7 @@ class Signer:
 
     @property
     def is_open(self) -> bool:
-        """The passphrase was typed: a signature takes nothing more from the person. Of a security key each takes a touch."""
+        """True if the passphrase was typed, so that a signature needs no more input. A security key needs a touch for each."""
         from aileron.approver.keyfile import ApproverKey
 
         return isinstance(self._by, ApproverKey)
@@ -166,16 +165,16 @@ class Signer:
             self._by = None
 
     def unlock(self, *, by_passkey: bool = True) -> ApproverKey | SecurityKeys:
-        """Ask for the passphrase, unless it was asked for. Problem for a third wrong one, and for another approver's key.
+        """Ask for the passphrase, unless it was typed already. Problem for a third wrong one, and for another approver's key.
 
-        `by_passkey`: a passkey may sign this, so that a security key is offered where there is one.
+        `by_passkey`: a passkey may sign this, so a security key is offered if one is plugged in.
         """
         if self._by is None:
             self._by = self._asked(self._offered() if by_passkey else ())
         return self._by
 
     def decision(self, decided: UnsignedDecision, kind: str) -> Decision:
-        """It signed, about a question of this kind; by the approver's key with the signed head of the record."""
+        """Sign the decision on a question of this kind; with the approver's key, the record's head as well."""
         from aileron.approver.signing import signed_decision
         from aileron.model.consent import PASSKEY_DECIDES
 
@@ -186,7 +185,7 @@ class Signer:
             )
 
     def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:
-        """Have the preview read, and open it. One that failed comes with its problem, not as an error."""
+        """Have the daemon read the preview, and open it. A failed preview is returned with its problem, not raised."""
         import msgspec
 
         from aileron.api.approvals import SealedPreview
@@ -201,8 +200,8 @@ class Signer:
             return asked.opened(msgspec.convert(answer, SealedPreview))
 
     def _offered(self) -> tuple[PasskeyKey, ...]:
-        """The passkeys that a security key which is plugged in may hold. None where the daemon does not tell: there is the
-        passphrase.
+        """Return the passkeys that a plugged-in security key may hold. Empty if the daemon does not tell:
+        the passphrase still works.
         """
         from aileron.approver import hidraw
 
@@ -249,7 +248,7 @@ class Signer:
 
 
 def _not_opened(failed: AileronError) -> Problem:
-    """With what is left to do, where it was the passphrase."""
+    """Turn the failure into a Problem. If the passphrase was wrong, it says what can still be done."""
     from aileron.model.failure import FailureClass
 
     problem = Problem.of_failure(failed)
@@ -261,7 +260,7 @@ def _not_opened(failed: AileronError) -> Problem:
 
 @contextlib.contextmanager
 def as_shown() -> Iterator[None]:
-    """What is shown is what is signed, or the Problem says which two things differ."""
+    """Guarantee that what is shown is what is signed. Otherwise a Problem says which two things differ."""
     from aileron.model.decision import MismatchError
 
     try:

@@ -1,12 +1,13 @@
-"""What a person at a terminal sees while a run goes on: that it does, for how long, and what its connector says of it.
+"""A line at a person's terminal while a run continues: that it runs, for how long, and what its connector reports.
 
-Runs in commands, on standard error and only where that is a terminal that can go back on its line; in a script there is nothing
-of it. One line, painted over and over by a thread of its own, because whoever waits for the answer is in a system call.
+Runs in commands, on standard error, and only on a terminal that can go back on its line; a script gets no such line. A thread of
+its own repaints the line, because the main thread waits for the answer in a system call.
 
 Rules
-- It is gone before anything else is written: whoever leaves the block, by an answer, a question or Ctrl-C, leaves an empty line.
-- What the connector says is one line, harmless, behind a bar, and cut to the width.
-- In the background of a shell nothing is painted: somebody else has the terminal. A paused terminal keeps nothing waiting.
+- The line is gone before anything else is written: the end of the block, by an answer, a question or Ctrl-C, leaves an empty
+  line.
+- The connector's report is made harmless, put on one line behind a bar, and cut to the width.
+- In a shell's background nothing is painted, because another process has the terminal. A paused terminal blocks nothing.
 
 Source: docs/reference/cli.md, "While it runs". Not here: asking the daemon (run.py, decision_dialogue.py).
 """
@@ -30,24 +31,24 @@ if TYPE_CHECKING:
 __all__ = ["StatusLine", "line_of"]
 
 _FIRST_S = 0.3
-"""What is over by then needs no line that flashes."""
+"""Seconds before the line appears: a run that ends sooner needs no flashing line."""
 _FRAME_S = 0.1
 _END_S = 1.0
-"""A terminal that takes no more (Ctrl-S) must not keep the command."""
+"""Seconds to wait for the painter at the end: a terminal that takes no more (Ctrl-S) must not block the command."""
 _FRAMES = "|/-\\"
 _LEAST_COLUMNS = 10
 _MOST_NAME = 40
-"""Cells of the action's name: beside it there is something to read on 80."""
+"""Maximum number of cells of the action's name, so that a terminal of 80 has room for more beside it."""
 _CLEARED = "\r\x1b[K"  # ECMA-48, EL
 
 
 class StatusLine:
-    """A line for the length of a with block; nothing at all where it is not `wanted` or nobody looks."""
+    """A line for the length of a with block. It does nothing unless it is `wanted` and standard error is a terminal."""
 
     def __init__(self, name: str, *, wanted: bool = True) -> None:
         self.is_shown = wanted and is_terminal("stderr") and os.environ.get("TERM", "dumb") != "dumb"
         self.seen = 0
-        """The number of the last report; the daemon is asked for later ones."""
+        """Number of the last report; the daemon is asked for later ones."""
         self._name = name
         self._report: dict[str, Any] = {}
         self._began = time.monotonic()
@@ -57,11 +58,11 @@ class StatusLine:
 
     @property
     def query(self) -> str:
-        """What is added to a query so that a new report ends the wait; nothing where nobody looks."""
+        """Parameter for a query so that a new report ends the wait; empty if no line is shown."""
         return f"&progress={self.seen}" if self.is_shown else ""
 
     def is_news(self, answer: dict[str, Any]) -> bool:
-        """Whether an answer has a report that was not seen yet; it is shown from now on."""
+        """Return whether an answer has a new report, which is shown from now on."""
         report = answer.get("progress") if self.is_shown else None
         number = report.get("number") if isinstance(report, dict) else None
         if not isinstance(number, int) or number <= self.seen:
@@ -104,7 +105,7 @@ class StatusLine:
 
 
 def line_of(name: str, elapsed_s: float, report: dict[str, Any], columns: int) -> str:
-    """The line behind the two cells of the wheel, cut so that all of it takes `columns` cells at most."""
+    """Return the line after the two cells of the spinner, cut so that all of it takes at most `columns` cells."""
     parts = [_cut(visible(name), _MOST_NAME), _elapsed(elapsed_s)]
     if amount := _amount(report.get("done"), report.get("total")):
         parts.append(amount)
@@ -119,7 +120,7 @@ def _elapsed(seconds: float) -> str:
 
 
 def _amount(done: object, total: object) -> str:
-    """`3 of 10`, in the connector's own unit; of a total that is none, or less than what is done, only what is done."""
+    """Return `3 of 10`, in the connector's own unit; only what is done if the total is invalid or smaller."""
     if not isinstance(done, (int, float)) or isinstance(done, bool):
         return ""
     if isinstance(total, (int, float)) and not isinstance(total, bool) and total > 0 and total >= done:
@@ -136,7 +137,7 @@ def _cut(text: str, cells: int) -> str:
 
 
 def _columns() -> int:
-    """Of the terminal that the line is on, whatever standard output is."""
+    """Return the width of the line's terminal, whatever standard output is; 0 if unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
@@ -144,17 +145,17 @@ def _columns() -> int:
 
 
 def _has_terminal() -> bool:
-    """False for a job in a shell's background."""
+    """Return False for a job in a shell's background."""
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
-    except (OSError, ValueError):  # a terminal that controls nobody has no background
+    except (OSError, ValueError):  # without a controlling terminal there is no background
         return True
 
 
 def _put(text: str) -> bool:
-    """Whether there still is a terminal. One that takes nothing now (Ctrl-S) is left out: it is a frame.
+    """Write a frame and return whether the terminal is still there. A paused terminal (Ctrl-S) misses the frame.
 
-    Past `sys.stderr`, whose lock a thread that is stuck in a write would keep from all others.
+    It bypasses `sys.stderr`, whose lock a thread that is stuck in a write would hold against all others.
     """
     try:
         descriptor = sys.stderr.fileno()

@@ -1,13 +1,13 @@
-"""What commands ask of the daemon, with its failures as `Problem`.
+"""Requests of commands to the daemon, with its failures as `Problem`.
 
-Runs in commands, on top of aileron.client: one request, one answer. A daemon that is not there is started, but for commands that
-only look whether there is one.
+Runs in commands, on top of aileron.client: one request, one answer. If no daemon runs, one is started, except by commands that
+only check whether one runs.
 
 Rules
-- A request that changes something, and whose answer did not come, is `outcome_unknown` with the command that tells whether it
-  was done; never "there is no daemon", which reads as if nothing had been.
-- `vault_locked` is mended once where the passphrase was given beforehand, or a person at this terminal types it: unlock, then the
-  same request again. The daemon said that nothing was done, so nothing is done twice.
+- If a request that changes something gets no answer, that is `outcome_unknown`, with the command that tells whether it was done.
+  It is never "there is no daemon", which reads as if nothing had happened.
+- `vault_locked` is fixed once, if the passphrase was given beforehand or a person at this terminal types it: the vault is
+  unlocked and the same request sent again. The daemon said that nothing was done, so nothing is done twice.
 
 Not here: what the answers mean (run.py, commands/).
 """
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 __all__ = ["ACCEPTED", "Supervisor", "checked", "path_of", "read"]
 
 ACCEPTED: Final = 202
-"""The status of an answer that says that a person is asked first, or that it goes on."""
+"""Status of an answer that says that a person is asked first, or that the work continues."""
 
 _KEY_DERIVATION_S = 30.0
-"""scrypt takes half a second; a machine under load takes more."""
+"""Seconds for unlocking: scrypt takes half a second; a machine under load takes more."""
 _T = TypeVar("_T")
 _NAMED: Final = frozenset({"actions", "bindings", "secrets"})
-"""Routes whose list has the names that people type; a name that is not there is compared with them."""
+"""Routes whose lists have the names that people type; an unknown name is compared with them."""
 _LOOK: Final = "aileron audit list"
-"""What tells whether a request was carried out, where nothing more can be said of it."""
+"""Command that tells whether a request was carried out, if there is no better one."""
 
 
 class AskUnseen(Protocol):
-    """Ask for a passphrase that is typed unseen: at standard input, or on a terminal that nobody else reads."""
+    """A function that asks for a passphrase, typed unseen: at standard input, or on a terminal that no other process reads."""
 
     def __call__(self, question: str, *, may_be_empty: bool = False) -> str: ...
 
 
 class Supervisor:
-    """The daemon of one home, as `operator` or, as for `run` and in a cell, through the socket that agents use."""
+    """The daemon of one home: as `operator`, or (for `run`, and in a cell) through the socket that agents use."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Supervisor:
         home: Path | None = None,
         asks: bool = True,
     ) -> None:
-        """`asks`: a person at this terminal may be asked for the vault's passphrase whenever a request needs it."""
+        """`asks`: a person at this terminal may be asked for the vault's passphrase when a request needs it."""
         self._home = home_path() if home is None else os.fspath(home)
         self._asks = asks
         is_agents = is_in_cell()
@@ -71,13 +71,13 @@ class Supervisor:
 
     @property
     def home(self) -> Path:
-        """The home whose daemon it is."""
-        from pathlib import Path  # 3 ms, and most commands ask for none
+        """Path of the daemon's home."""
+        from pathlib import Path  # 3 ms, and most commands need no Path
 
         return Path(self._home)
 
     def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, look: str = _LOOK) -> Any:
-        """The body of the answer. Problem for a failure, and when there is no daemon."""
+        """Send a request and return the answer's body. Problem for a failure, and if there is no daemon."""
         try:
             return checked(self.send(method, path, body, wait_s=wait_s, look=look)).body
         except Problem as problem:
@@ -94,7 +94,7 @@ class Supervisor:
         wait_s: float = 0.0,
         look: str = _LOOK,
     ) -> _T:
-        """The answer, which is of `kind`. Problem as `ask`, and for an answer that is not (internal_error)."""
+        """Send a request and return its answer as `kind`. Problem as for `ask`, and for any other answer (internal_error)."""
         return read(kind, self.ask(method, path, _as_json(body), wait_s=wait_s, look=look))
 
     def change(
@@ -108,7 +108,7 @@ class Supervisor:
         wait_s: float = 0.0,
         look: str = _LOOK,
     ) -> _T | ConsentAnswer | ConsentsAnswer:
-        """The same, of what a person may have to agree to first: then the question, of the type that the route declares."""
+        """Send a change that may need a consent. Return the answer, or the question, of the type that the route declares."""
         from aileron.api.approvals import ConsentAnswer
 
         answer = self.send(method, path, _as_json(body), wait_s=wait_s, look=look)
@@ -131,9 +131,9 @@ class Supervisor:
         headers: dict[str, str] | None = None,
         look: str | None = _LOOK,
     ) -> Answer:
-        """The answer, whatever it says; the vault is unlocked on the way if it has to be and can be.
+        """Send a request and return the answer, even a failure. Unlocks the vault on the way if it must and can.
 
-        `look` is the command that tells whether it was done, should no answer come; None: nothing can have been.
+        `look` is the command that tells whether it was done, should no answer come; None if nothing can have been done.
         """
         look = None if method == "GET" else look
         answer = self._request(self._client, method, path, body, wait_s, headers, look)
@@ -142,7 +142,10 @@ class Supervisor:
         return answer
 
     def _is_opened(self) -> bool:
-        """Unlock the vault if the passphrase was given or a person can be asked, and return if so. Problem for a wrong one."""
+        """Unlock the vault with the given passphrase, or ask for it. Return whether that was possible.
+
+        Problem for a wrong passphrase.
+        """
         if (passphrase := self._passphrase()) is not None:
             self.unlock(passphrase)
             return True
@@ -152,7 +155,7 @@ class Supervisor:
         return True
 
     def suggest(self, problem: Problem, path: str) -> None:
-        """Add a similar name to a problem that says that nothing has the name in `path`."""
+        """Add a similar name to a problem that says that the name in `path` does not exist."""
         parts = path.partition("?")[0].split("/")
         if problem.name != "not_found" or problem.why is not None or len(parts) < 4 or parts[2] not in _NAMED:
             return
@@ -160,16 +163,17 @@ class Supervisor:
 
         from aileron.cli.near import did_you_mean
 
-        with contextlib.suppress(Problem, TypeError, KeyError):  # of the list; the problem itself is told all the same
+        # Errors of the list; the problem itself is reported all the same
+        with contextlib.suppress(Problem, TypeError, KeyError):
             found = checked(self.send("GET", f"/v1/{parts[2]}")).body
             meant = did_you_mean(unquote(parts[3]), [str(entry["name"]) for entry in found[parts[2]]])
             if meant is not None:
                 problem.why, problem.fix = meant[0], meant[1] or problem.fix
 
     def watch(self, path: str, *, wait_s: float, look: str) -> Any:
-        """What became of something that has begun, waited for. A daemon that goes away meanwhile took it with it.
+        """Wait for the result of something that has begun. If the daemon stops meanwhile, the work stopped with it.
 
-        Problem as `ask`, but `outcome_unknown` with `look` where the daemon does not come back by itself.
+        Problem as for `ask`, but `outcome_unknown` with `look` if the daemon does not come back by itself.
         """
         try:
             return self.ask("GET", path, wait_s=wait_s)
@@ -179,12 +183,12 @@ class Supervisor:
             raise Problem.lost(problem.why or problem.what, look=look) from problem
 
     def maybe_fetch(self, kind: type[_T], path: str) -> _T | None:
-        """The same for a look at a daemon that may not be there: None, and none is started."""
+        """Get `path` and return the answer as `kind`. None if no daemon runs; none is started."""
         answer = self.maybe_look(path)
         return None if answer is None else read(kind, answer.body)
 
     def maybe_look(self, path: str) -> Answer | None:
-        """The answer of a daemon that may not be there, as it came: None, and none is started. Problem for a failure."""
+        """Get `path` and return the answer. None if no daemon runs; none is started. Problem for a failure."""
         self._check_here(self._client)
         try:
             return checked(self._client.ask("GET", path))
@@ -194,7 +198,7 @@ class Supervisor:
             raise _unreachable(error) from error
 
     def end_session(self, session: str, code: int | None) -> None:
-        """Say that it is over. Where no daemon hears it, the next one sees that the session's process is gone."""
+        """Report that the session is over. If no daemon hears it, the next one sees that the session's process is gone."""
         with contextlib.suppress(DaemonUnreachable, OSError, ValueError):
             self._operator.ask("POST", path_of("v1", "sessions", session, "end"), {"exit_code": code})
 
@@ -203,13 +207,13 @@ class Supervisor:
         self._unlock({"passphrase": passphrase})
 
     def unlock_by_keyring(self, key_id: str) -> None:
-        """Unlock the vault with the key of this name in the desktop's keyring. Problem where there is none."""
+        """Unlock the vault with the key of this name in the desktop's keyring. Problem if there is none."""
         from aileron.cli.keyring import fetch
 
         self._unlock({"keyring_key_base64": fetch(key_id)})
 
     def unlock_here(self, state: VaultState, question: str, ask: AskUnseen = ask_unseen) -> None:
-        """Unlock the vault with what a person types, or Enter for the desktop's keyring where it has a key. Problem."""
+        """Unlock the vault with a typed passphrase or code, or on Enter with the desktop's keyring if it has a key. Problem."""
         ways = [question, *(["a recovery code"] if state.recovery_codes else [])]
         ways += ["Enter to use the desktop's keyring"] if state.keyring else []
 
@@ -243,7 +247,7 @@ class Supervisor:
         return state.locked
 
     def open_vault(self, ask: AskUnseen = ask_unseen) -> None:
-        """See that the vault is open before a person types a secret for it; at a terminal, `ask` for its passphrase."""
+        """Make sure that the vault is open before a person types a secret for it. At a terminal, `ask` for its passphrase."""
         if not self.is_vault_locked():
             return
         if (passphrase := self._passphrase()) is not None:
@@ -254,9 +258,9 @@ class Supervisor:
             raise Problem("the vault is locked", exit_code=4, name="vault_locked", fix="aileron vault unlock")
 
     def open_or_create_vault(self) -> None:
-        """The same for what puts a secret into it: at a terminal a person is asked for the passphrase of a new one.
+        """Open the vault before a secret is stored. At a terminal, create it if there is none, with a passphrase from the person.
 
-        A script creates none by the way, even with a passphrase in its environment: whoever mistyped a home would notice late.
+        A script never creates one, even with a passphrase in its environment: a mistyped home would be noticed late.
         """
         from aileron.api.secrets import InitVault, NewVault
 
@@ -287,7 +291,7 @@ class Supervisor:
             raise _unreachable(error) from error
 
     def _check_here(self, client: Client) -> None:
-        """Return if this is asked of the daemon it is meant for. Problem where the environment names one elsewhere."""
+        """Check that this request may go to the local daemon. Problem if the environment names a remote one."""
         if client is self._operator and os.environ.get("AILERON_URL"):
             raise Problem(
                 "this command works only on the machine that the daemon runs on",
@@ -299,18 +303,18 @@ class Supervisor:
 
 
 def _as_json(body: Body | None) -> Any:
-    import msgspec  # `aileron run` does without
+    import msgspec  # `aileron run` does not need it
 
     return None if body is None else msgspec.to_builtins(body)
 
 
 def read(kind: type[_T], body: Any) -> _T:
-    """An answer, or a part of one. Problem where it is none of `kind` (internal_error)."""
+    """Convert an answer, or a part of one, to `kind`. Problem if it does not match (internal_error)."""
     import msgspec
 
     try:
         return msgspec.convert(body, kind)
-    except ValueError as error:  # of msgspec, also for text that is not Unicode where it expects one of some words
+    except ValueError as error:  # msgspec's, also for text that is not Unicode where it expects one of some words
         raise Problem(
             f"the daemon's answer does not match this version: {error}",
             exit_code=1,
@@ -321,7 +325,7 @@ def read(kind: type[_T], body: Any) -> _T:
 
 
 def checked(answer: Answer) -> Answer:
-    """The answer, if it is not a failure. Problem otherwise."""
+    """Return the answer if it is not a failure. Problem otherwise."""
     if answer.is_error:
         raise Problem.of_answer(answer.body)
     return answer

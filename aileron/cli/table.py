@@ -1,6 +1,6 @@
-"""Every command: which there are, in what order, in which module, and which of them work in a cell.
+"""The table of all commands: their order, their modules, and which of them work in a cell.
 
-Runs in commands, before any of their modules is imported: all of them together take three times as long as typer.
+Runs in commands, before any command's module is imported: all of them together take three times as long as typer.
 Not here: what a command does (commands/), how its words are read (parsing.py, typer_app.py).
 """
 
@@ -41,7 +41,7 @@ SECTIONS: Final = {
     "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver", "config"),
     "Inspect": ("audit", "status", "doctor", "daemon", "completion"),
 }
-"""The top-level help: commands by what a person wants to do."""
+"""Sections of the top-level help: commands by what a person wants to do."""
 EXITS: Final = (
     "Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 vault or credential, 5 denied by "
     "a person, 6 refused, 7 service or network error, 8 outcome unknown, 9 integrity check failed, 69 "
@@ -53,11 +53,11 @@ _IN_A_CELL: Final = frozenset(
         "connector new", "connector check-manifest",
     }
 )  # fmt: skip
-"""Commands that an agent in a cell can ask of the daemon, or that need neither it nor the home nor a jail."""
+"""Commands that work in a cell: the daemon answers them for an agent, or they need no daemon, no home and no jail."""
 
 
 class Single:
-    """A command without a verb: the first line of its help, for the list of all, and MODULE.NAME of its function."""
+    """A command without a verb: its summary in the list of commands, and MODULE.NAME of its function."""
 
     __slots__ = ("epilog", "function", "summary")
 
@@ -78,7 +78,7 @@ class Group:
 
     @property
     def verbs(self) -> dict[str, str]:
-        """MODULE.NAME by the word that is typed."""
+        """MODULE.NAME of each verb, by the word that a person types."""
         return {name.partition(".")[2].rstrip("_").replace("_", "-"): name for name in self.functions.split()}
 
 
@@ -146,11 +146,11 @@ COMMANDS: Final[dict[str, Single | Group]] = {
 
 
 _LOOK_FIRST: Final = frozenset({"daemon"})
-"""Modules of commands that look whether a daemon runs, and read nothing of one that does not: they call `import_msgspec`."""
+"""Modules whose commands check whether a daemon runs, and need no msgspec if none does: they call `import_msgspec` themselves."""
 
 
 def imported(function: str) -> Command:
-    """The function of MODULE.NAME."""
+    """Import and return the function of MODULE.NAME."""
     import importlib
 
     module, _, name = function.partition(".")
@@ -161,7 +161,7 @@ def imported(function: str) -> Command:
 
 
 def import_msgspec() -> None:
-    """Import msgspec without typing_extensions, and inspect with it: 6 ms. What it takes from there, `typing` has since 3.11."""
+    """Import msgspec, without typing_extensions and the inspect that it imports: 6 ms. `typing` has all it needs since 3.11."""
     import sys
 
     if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
@@ -174,7 +174,7 @@ def import_msgspec() -> None:
 
 
 def check_in_cell(words: list[str]) -> None:
-    """Return if a command works where it is typed. Problem in a cell, before anything is asked or read there."""
+    """Check that a command works in this place. Problem in a cell, before anything is asked or read there."""
     is_group = isinstance(COMMANDS.get(words[0]), Group)
     if is_group and (len(words) == 1 or words[1].startswith("-")):
         return  # its help

@@ -1,13 +1,13 @@
-"""A new connector's repository: the files in templates/, with its names in the places that are kept for them.
+"""A new connector's repository: the files in templates/, with their placeholders filled in.
 
-Pure, but for reading the files, which are shipped with the program. `templates/common` is every repository's,
-`templates/python` and `templates/c` are one language's, `templates/imported` is for what was made of a document,
-`templates/releasing` is a part of the README. `templates/operations` has what one operation adds to the program, to its
-cases and tests, and its action, for each shape an operation may have: which one, its name says. `%%word%%` is a place; one
-alone on its line that is empty takes the line along.
+Pure, except that it reads the files, which are part of the program. `templates/common` is for every repository,
+`templates/python` and `templates/c` for one language each, `templates/imported` for a connector made from a document, and
+`templates/releasing` has a part of the README. `templates/operations` has what one operation adds to the program, to its cases
+and tests, and its action, for each shape of an operation; its name tells the shape. `%%word%%` is a placeholder; if its value is
+empty and it stands alone on a line, the line is removed.
 
-Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_new.py),
-what a name says (operation_names.py).
+Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_new.py), what a
+name says (operation_names.py).
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ FIRST_OPERATIONS: Final[dict[Language, tuple[str, ...]]] = {
     "python": ("list_things", "add_thing"),
     "c": ("list_things",),
 }
-"""Those of a connector whose author names none."""
+"""Operations of a connector whose author names none."""
 
 _Shape = Literal["list", "get", "add", "change", "delete"]
 _PLACE: Final = re.compile(r"%%([a-z]+)%%")
 _WORKFLOW: Final = ".github/workflows/release.yml"
 _PROGRAMS: Final[dict[Language, str]] = {"python": "connector.py", "c": "connector.c"}
 _TAKEN: Final = frozenset({"hosts", "http", "log", "msgspec", "op", "run", "int", "str", "dict"})
-"""What the program in Python already calls something else."""
+"""Names that the Python program already uses for something else."""
 _MAX_DOES: Final = 100
-"""Characters of what a connector does: a line, and what a person reads before they bind a credential."""
+"""Characters of the description of a connector: a line, which a person reads before they bind a credential."""
 _LISTS: Final = frozenset({"count", "find", "list", "query", "search"})
 _WORDS: Final[dict[Language, dict[str, str]]] = {
     "python": {"make": "", "unit": "$ python -m pytest", "compile": ""},
     "c": {"make": "$ make", "unit": "", "compile": "- run: make"},
 }
-"""What the files that all languages share say of each."""
+"""Values, for each language, of placeholders in the files that all languages share."""
 _PREVIEW: Final = """\
 
 [approval.preview]
@@ -61,7 +61,7 @@ render = {{ "{label}" = "{key}.text" }}"""
 
 
 class _Operation(NamedTuple):
-    """One, by its name: the words of what it is about, in a sentence and in keys; how its requests look."""
+    """An operation, derived from its name: the words for its object in sentences and in keys, and the form of its requests."""
 
     name: str
     shape: _Shape
@@ -78,7 +78,7 @@ class _Operation(NamedTuple):
         return (self.many if "_" in self.name else self.name).replace(" ", "-")
 
     def words(self, preview: _Operation | None) -> dict[str, str]:
-        """What stands in the places of its files. `preview`: an operation that reads the same thing."""
+        """Return the values of the placeholders in its files. `preview`: an operation that reads the same thing."""
         title = words_of(self.name)
         label = "Text" if self.shape == "delete" else "Now"
         return {
@@ -102,7 +102,7 @@ class _Operation(NamedTuple):
 
 
 def check_operation(name: str, language: Language) -> None:
-    """Return if a connector in this language may have such an operation, and an agent an action of its name. ValueError."""
+    """Check that a connector in this language can have such an operation, and an agent an action of that name. ValueError."""
     from aileron.model.names import OP_NAME, RESERVED_TOOLS
 
     if not OP_NAME.fullmatch(name):
@@ -119,10 +119,10 @@ def check_operation(name: str, language: Language) -> None:
 def repository(
     name: Fqn, language: Language, key: PublicKey, key_file: str, *, operations: Sequence[str], host: HostPort
 ) -> dict[str, bytes]:
-    """Every file by its path in the repository `name`; `key_file` is what the private half's file is called.
+    """Return every file of the repository `name`, by its path; `key_file` is the file name of the private key.
 
-    The connector has these operations, at least one, each checked, and asks `host`. A repository elsewhere than on GitHub has no
-    workflow: only GitHub would run it.
+    The connector has these operations, at least one, all checked before, and sends requests to `host`. Only on GitHub does the
+    repository get a workflow, because no other forge would run it.
     """
     every = [_operation(one) for one in operations]
     does = ", ".join(words_of(one.name) for one in every)
@@ -148,7 +148,7 @@ def repository(
 
 
 def _every_words(name: Fqn, language: Language, key: PublicKey, key_file: str) -> dict[str, str]:
-    """What stands in the files of every repository."""
+    """Return the values of the placeholders in the files of every repository."""
     return {
         **_WORDS[language],
         "releasing": _read(f"releasing/{name.scheme}.md"),
@@ -171,9 +171,9 @@ def imported_repository(
     licence: str,
     is_document: bool = True,
 ) -> dict[str, bytes]:
-    """The files that an import made, with those that every repository has.
+    """Return the files that an import made, together with those of every repository.
 
-    `title` is the document's, `licence` what it says of itself; empty: nothing. `is_document` False: made from a server's tools.
+    `title` is the document's; `licence` is what it says, or empty. `is_document` is False for a server's tools.
     """
     actions = sorted({path.split("/")[1] for path in made if path.startswith("actions/")})
     words = {
@@ -191,7 +191,7 @@ def imported_repository(
 
 
 def _suites(title: str, actions: Sequence[str]) -> dict[str, str]:
-    """All actions as things to install: one, or as many as it takes."""
+    """Return all actions as suites to install: one, or as many as needed."""
     from aileron.registry.suite import MAX_ENTRIES
 
     parts = [actions[at : at + MAX_ENTRIES] for at in range(0, len(actions), MAX_ENTRIES)]
@@ -216,7 +216,7 @@ def _operation(name: str) -> _Operation:
 
 
 def _plural(noun: str) -> str:
-    """As it mostly is in English; the author reads it at once."""
+    """Return a noun's plural by the usual English rules; the author sees it at once."""
     if noun.endswith("s"):
         return noun
     return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
@@ -229,7 +229,7 @@ def _singular(noun: str) -> str:
 
 
 def _program(language: Language, every: list[_Operation]) -> dict[str, str]:
-    """The program, its cases and, in Python, the tests of an ordinary process."""
+    """Return the program, its cases and, in Python, its unit tests, which run in an ordinary process."""
     sends = any(one.shape in ("add", "change") for one in every)
     logs = sends or any(one.shape == "delete" for one in every)
     names = [*(["BadInput"] if sends else []), "hosts", "http", *(["log"] if logs else []), "op", "run"]
@@ -249,7 +249,7 @@ def _program(language: Language, every: list[_Operation]) -> dict[str, str]:
 
 
 def _joined(language: Language, kind: str, every: list[_Operation], *, between: int) -> str:
-    """The parts of the operations with so many line ends between, after the head and before the tail that such a file has."""
+    """Join the parts of the operations with `between` line ends, after such a file's head and before its tail, if any."""
     folder = f"operations/{language}"
     parts = [
         _maybe_read(f"{folder}/head.{kind}"),
@@ -269,7 +269,7 @@ def _actions(every: list[_Operation]) -> dict[str, str]:
 
 
 def _reader(operation: _Operation, every: list[_Operation]) -> _Operation | None:
-    """The operation that shows a person what this one is about to change or delete."""
+    """Return the operation that shows a person what this one is about to change or delete, or None."""
     return next((one for one in every if one.shape == "get" and one.path == operation.path), None)
 
 
@@ -282,7 +282,7 @@ def _maybe_read(path: str) -> str:
 
 
 def _below(folder: str) -> dict[str, str]:
-    """The files of one template by their paths."""
+    """Return the files of one template by their paths."""
     found: dict[str, str] = {}
 
     def take(place: Traversable, path: str) -> None:
@@ -302,6 +302,6 @@ def _filled(text: str, words: dict[str, str]) -> str:
     for word, value in words.items():
         if not value:
             text = re.sub(rf"(?m)^[ \t]*%%{word}%%\n", "", text)
-    for _ in range(2):  # a part of the README has places of its own
+    for _ in range(2):  # a part of the README has placeholders of its own
         text = _PLACE.sub(lambda place: words.get(place[1], place[0]), text)
     return text

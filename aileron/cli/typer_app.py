@@ -1,10 +1,10 @@
-"""Commands as typer has them: it reads the words that parsing.py does not, says what is wrong with them, and completes them.
+"""Commands in typer: it reads the words that parsing.py does not, says what is wrong with them, and completes words.
 
-Typer's parameters are made from the declarations of each command's function, and what typer calls returns the call, so that a
-command is carried out in one place, whoever has read its words.
+Typer's parameters are made from the declarations of each command's function. The function that typer calls only returns the call,
+so that a command is performed in one place, whichever parser read its words.
 
 Rules
-- Wrong usage is told in the same three lines as any other failure, with exit code 2.
+- Wrong usage is reported in the same three lines as any other failure, with exit code 2.
 - Only this module knows typer. It takes 20 ms to import, so it is imported last.
 """
 
@@ -42,7 +42,7 @@ from aileron.cli.table import (
 __all__ = ["app", "call_of"]
 
 _SUGGESTED: Final = re.compile(r"(?s)\s*(?:Did you mean .*|\(Possible options: .*\))")
-"""Suggestion that typer or click appends, also for a word that shares only the first letter."""
+"""Suggestion that typer or click appends, even for a word that shares only the first letter."""
 _UNKNOWN: Final = re.compile(r"No such (?P<kind>command|option):? '?(?P<word>[^\s']+)'?")
 _INSTEAD: Final = {"version": "--version", "help": "--help"}
 """Commands of other programs that are options here."""
@@ -53,7 +53,7 @@ _ShownError: Any = _UsageError.__bases__[0]
 
 
 class _Sections(typer.core.TyperGroup):
-    """The top-level help: commands by what a person wants to do, each imported when it is asked for."""
+    """The top-level help: commands by what a person wants to do; each is imported when it is needed."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -69,7 +69,7 @@ class _Sections(typer.core.TyperGroup):
 
 
 class _Commands(Mapping[str, Any]):
-    """Typer's commands, made of what COMMANDS says when they are asked for."""
+    """Typer's commands, made from COMMANDS when they are needed."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
@@ -99,7 +99,7 @@ def _add(around: typer.Typer, name: str, found: Single | Group) -> None:
 
 
 def _returning(command: Command) -> Callable[..., Call]:
-    """A function with typer's parameters, and the help, of a command that returns the call of it."""
+    """Return a function that has typer's parameters and a command's help, and that returns the call of the command."""
 
     def returned(**values: Any) -> Call:
         return Call(command, values)
@@ -154,10 +154,10 @@ def _top(
 
 
 def call_of(words: list[str], *, as_json: bool) -> Call | int:
-    """The call that the words are; or the exit code, where help, a version or what is wrong was written in its place.
+    """Return the call that the words mean, or the exit code if help, the version or an error was written instead.
 
-    A command that is named first is called past the group of all, whose own `--help`, though nobody gave it, typer reads with
-    pydantic: a third of the time that help takes.
+    If a command is named first, it is called without the group of all commands: typer reads the group's own `--help` with
+    pydantic, even if it is not given, which takes a third of the time that help takes.
     """
     try:
         if words and words[0] in COMMANDS and not os.environ.get(COMPLETING):
@@ -173,7 +173,7 @@ def call_of(words: list[str], *, as_json: bool) -> Call | int:
 
 def _all() -> Any:
     command = typer.main.get_command(app)
-    # Typer's own two, which turn completing on: `aileron completion` does, and pydantic is imported to read them.
+    # Remove typer's own two options for completion: `aileron completion` has that, and typer imports pydantic to read them.
     command.params = [parameter for parameter in command.params if "completion" not in str(parameter.name)]
     return command
 
@@ -189,7 +189,7 @@ def _misused(error: Any, as_json: bool) -> int:
 
 
 def _meant(error: Any, what: str) -> tuple[str, str | None] | None:
-    """The nearest word to one that does not exist, and the command with it; of the same kind, and only if it is near."""
+    """Return a question that names the nearest word of the same kind, and the command with it; None if no word is near."""
     from aileron.cli.near import did_you_mean, retyped
 
     unknown = _UNKNOWN.fullmatch(what)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Name", "disable", "enable", "list_", "remove", "show", "text_of", "validate"]
 
 _MAX_BYTES = 1 << 20
-"""1 MiB, four times what an action file may have: the reader says what is too much."""
+"""1 MiB, four times the limit of an action file: the parser reports what is too large."""
 
 _SUSPENDED = "suspended: the server changed this tool"
 
@@ -83,7 +83,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
 
 def _print_inputs(action: ActionDetail) -> None:
-    """Each with what a value has to fit, as a call is held against it."""
+    """Print each input with the rules for its values, as a call is checked against them."""
     if not action.inputs:
         return
     shown = action.input_schema.get("properties") or {}
@@ -95,7 +95,7 @@ def _print_inputs(action: ActionDetail) -> None:
 
 
 def _rule(schema: dict[str, Any]) -> str:
-    """In the keywords that a refusal names: `maximum 9, default 3`."""
+    """Return the rules of an input in the keywords that a refusal names: `maximum 9, default 3`."""
     rule = {key: value for key, value in schema.items() if key not in ("type", "description")}
     return ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in rule.items())
 
@@ -124,7 +124,10 @@ def validate(files: Files) -> None:
 
 
 def _installed_manifests() -> Callable[[ConnectorPin], ConnectorManifest | None]:
-    """Of what is in the store; a placeholder means the one of that name and version, as for `action add`."""
+    """Return a function that finds an installed manifest.
+
+    A placeholder hash means the connector of that name and version, as in `action add`.
+    """
     from aileron.home import Home
     from aileron.model.names import UNBOUND_HASH, Fqn
     from aileron.registry.content import ContentStore
@@ -191,7 +194,7 @@ def _about(entry: ActionEntry) -> str | None:
 
 
 def _source(entry: ActionEntry) -> str | None:
-    """Where its file says that it was published; one that says nothing is of the person's own making. None: it cannot be read."""
+    """Return the source that the action's file names, or "your own" if it names none. None if the file cannot be read."""
     return None if entry.problem else entry.source or "your own"
 
 

@@ -1,4 +1,4 @@
-"""`aileron action new` and `aileron action schema`: for who writes an action file.
+"""`aileron action new` and `aileron action schema`: for authors of action files.
 
 `schema` needs no daemon. `new` asks a running one for a connector's pin, and starts none.
 """
@@ -93,11 +93,11 @@ required = false
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object")
 _MAX_SUMMARY = 80
-"""Characters: a line of a terminal. An action file takes 120."""
+"""Characters of a summary: a line of a terminal. An action file allows 120."""
 _MAX_IN_SUMMARY = 2
-"""Arguments that a summary begins with: those that tell one call from another come first in most operations."""
+"""Arguments in a summary: in most operations those that tell one call from another come first."""
 _MAX_FIXED = 1000
-"""Characters of a value that stands for one to be written: nobody edits a longer one."""
+"""Characters of a placeholder value for a long text: nobody edits a longer one."""
 
 
 def schema(
@@ -178,7 +178,7 @@ def new(
 
 
 def _check_names(name: str, op: str | None) -> None:
-    """Return if both may stand between quotes. Problem otherwise: nothing else is put into the text as it was typed."""
+    """Check that both names can stand between quotes. Problem otherwise: they are the only typed text that enters the file."""
     from aileron.model.names import ACTION_NAME, OP_NAME
 
     if not ACTION_NAME.fullmatch(name):
@@ -193,7 +193,7 @@ def _check_names(name: str, op: str | None) -> None:
 
 
 def _op_named(name: str) -> str:
-    """The operation that an action of this name calls, unless its author says another. Problem where none can have the name."""
+    """Return the operation that an action of this name calls by default. Problem if the name makes no valid operation."""
     from aileron.model.names import OP_NAME
 
     op = words_of(name).replace(" ", "_")
@@ -215,7 +215,7 @@ def _named(connector: str | None) -> tuple[Fqn | None, str | None]:
 
 
 def _installed(name: Fqn | None, version: str | None, op: str) -> ConnectorEntry | None:
-    """The one that is meant, by its name or its operation, where a daemon runs and has just one such; None otherwise."""
+    """Return the connector meant by name or by operation, if a daemon runs and exactly one matches; None otherwise."""
     answer = None if is_in_cell() else Supervisor().maybe_fetch(ConnectorList, "/v1/connectors")
     every = [] if answer is None else answer.connectors
     if name is None:
@@ -226,13 +226,13 @@ def _installed(name: Fqn | None, version: str | None, op: str) -> ConnectorEntry
 
 
 def _operations(pin: ConnectorEntry | None) -> dict[str, Operation]:
-    """Those of a connector, by name; none where they are not recorded."""
+    """Return a connector's operations by name; empty if they are not recorded."""
     operations = UNSET if pin is None else pin.operations
     return {} if operations is UNSET or operations is None else {one.name: one for one in operations}
 
 
 def _operation(pin: ConnectorEntry | None, op: str) -> Operation | None:
-    """The one of that name; None where they are not recorded. Problem: there is none."""
+    """Return the operation of that name; None if operations are not recorded. Problem if there is no such operation."""
     found = _operations(pin)
     if found and op not in found:
         from aileron.cli.near import did_you_mean
@@ -252,10 +252,10 @@ def new_text(
     pin: str | None = None,
     effect: Effect | None = None,
 ) -> str:
-    """A new action file that calls `op`; `operation` is what is recorded of it, `pin` the connector's hash where it is known.
+    """Return a new action file that calls `op`. `operation` is its record, `pin` the connector's hash if it is known.
 
-    The required parameters come first. Nobody is asked only where the author says that `effect` is `read`: a guess from the
-    operation's name is written down and decides nothing. Problem(usage) where no action file can say what the operation needs.
+    The required parameters come first. A run needs no approval only if the author says that `effect` is `read`: a guess from the
+    operation's name is written down but decides nothing. Problem(usage) if no action file can provide what the operation needs.
     """
     from aileron.model.manifest import Operation, Parameter
     from aileron.model.names import INPUT_NAME, UNBOUND_HASH
@@ -289,7 +289,7 @@ def new_text(
 
 
 def _summary(words: str, inputs: list[Parameter]) -> str:
-    """The action's words, then the first arguments that are always there and fit on a line."""
+    """Return the action's words, followed by the first required arguments that fit on a line."""
     shown = [one.name for one in inputs if one.required and not {"array", "object"} & set(one.types)]
     for most in range(_MAX_IN_SUMMARY, 0, -1):
         places = ", ".join(f"{{{name}}}" for name in shown[:most])
@@ -303,7 +303,7 @@ def _effect(effect: Effect | None) -> str:
 
 
 def _input(parameter: Parameter, op: str) -> str:
-    """One `[[inputs]]` for a parameter, with the rules that an input can have, and a description that is true of any."""
+    """Return an `[[inputs]]` entry for a parameter, with the rules that an input supports, and a generic description."""
     kind = next((one for one in _TYPES if one in parameter.types), "string")
     lines = [
         "[[inputs]]",
@@ -318,7 +318,7 @@ def _input(parameter: Parameter, op: str) -> str:
 
 
 def _rules(parameter: Parameter, kind: str) -> Iterator[tuple[str, Any]]:
-    """Those that an input of this type can have. Bounds that nothing fits between are left to the operation to tell."""
+    """Yield the rules that an input of this type supports. Contradictory bounds are left for the operation to report."""
     bounds: dict[str, int | float | None]
     match kind:
         case "string":
@@ -342,9 +342,9 @@ def _rules(parameter: Parameter, kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def _fixed(parameter: Parameter, op: str) -> str:
-    """A line of `[execute.inputs]` where no input can have the argument's name, which it would need: one value for all calls.
+    """Return a line of `[execute.inputs]` with one fixed value, for a parameter whose name no input can have.
 
-    Problem(usage) where none is known that the operation takes.
+    Problem(usage) if no value is known that the operation accepts.
     """
     from aileron.actions.fitting import value_problem
 

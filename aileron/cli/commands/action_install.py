@@ -1,4 +1,4 @@
-"""`aileron action`: commands that install, change and resume actions. action.py has those that look."""
+"""`aileron action`: commands that install, change and resume actions. action.py has the ones that only read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["add", "add_suite", "diff", "resume", "update"]
 
 
 _LOOK_S = 60.0
-"""A forge is asked for a file, and for the newest release perhaps."""
+"""Seconds for a forge to return a file, and perhaps the newest release."""
 
 
 def add(
@@ -67,7 +67,7 @@ def add(
     for one in every:
         try:
             codes.append(_add_one(supervisor, one, force=force, yes=yes, as_json=as_json, tell=told.tell))
-        except Problem as problem:  # one that cannot be installed does not keep the others from it
+        except Problem as problem:  # the others are still installed
             codes.append(problem.exit_code if told.is_known(problem) else report(problem, as_json=as_json))
     if not as_json:
         told.finish(sum(code == OK for code in codes), len(codes))
@@ -75,7 +75,7 @@ def add(
 
 
 class _Together:
-    """Tell once for several actions what they need, or why they cannot be installed."""
+    """Reports once for several actions what they need, or why they cannot be installed."""
 
     def __init__(self) -> None:
         self._needs: dict[str, None] = {}
@@ -90,7 +90,7 @@ class _Together:
         self._needs |= dict.fromkeys(result.needs or [])
 
     def is_known(self, problem: Problem) -> bool:
-        """Return whether one like it was told."""
+        """Return whether a similar problem was reported already."""
         key = (problem.what.partition(":")[2] or problem.what, problem.why)
         known = key in self._problems
         self._problems.add(key)
@@ -120,7 +120,7 @@ def _add_one(
 
 
 def _files_of(path: Path) -> list[str | Path]:
-    """The file, or the action files of a directory, NAME/action.md as in repositories or NAME.md. Problem(usage) if none."""
+    """Return the file, or a directory's action files, NAME/action.md as in repositories or NAME.md. Problem(usage) if none."""
     if not path.is_dir():
         return [path]
     top = path / "actions" if (path / "actions").is_dir() else path
@@ -250,7 +250,7 @@ def _tell_unchanged(job: Fetch, name: str, version: str | None) -> None:
 
 
 def _edited(job: Fetch, name: str) -> str:
-    """Return the text as the person edited it. Problem where marks of a conflict are left in it."""
+    """Return the text as the person edited it. Problem if conflict markers are left in it."""
     if job.conflicts:
         places = "1 conflict" if job.conflicts == 1 else f"{job.conflicts} conflicts"
         output.note(f"{places} between your edits and the publisher's: resolve in the editor")
@@ -264,7 +264,7 @@ def _edited(job: Fetch, name: str) -> str:
 
 
 def print_difference(job: Fetch, stream: str) -> None:
-    """Print each changed line; on a terminal it is marked as not ours, and by more than colour as added or removed."""
+    """Print each changed line. On a terminal it is marked as another party's text, and its kind is marked by more than colour."""
     bar = output.BAR if output.is_terminal(stream) else ""
     if job.unmerged:
         output.note(visible(job.unmerged))
@@ -275,7 +275,7 @@ def print_difference(job: Fetch, stream: str) -> None:
 
 
 def note_unbound(supervisor: Supervisor, job: Fetch) -> None:
-    """Which of the connectors that came need a credential that nobody has bound yet."""
+    """Note which of the fetched connectors need a credential that is not bound yet."""
     needing = {
         subject.name: subject.credential
         for subject in (one.subject for one in job.consents)

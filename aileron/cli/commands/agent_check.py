@@ -1,6 +1,7 @@
-"""What `aileron doctor AGENT` proves, in order, up to the first that fails: configured, started, tools, call.
+"""The checks of `aileron doctor AGENT`, in order, up to the first that fails: configured, started, tools, call.
 
-The session is one of its own, for as long as the command; the daemon is started if there is none, as the agent would start it.
+The checks use a session of their own, which ends with the command. The daemon is started if none runs, as the agent would start
+it.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
 __all__ = ["checks_of"]
 
 _VERSION_S = 60.0
-"""The slowest of them takes two seconds to say its version, on a quiet machine."""
+"""Seconds for an agent to print its version; the slowest takes two, on a quiet machine."""
 _SESSION_S = 300
-"""Longer than all that is asked in it may take."""
+"""Seconds of the session, longer than all of the checks may take."""
 _SHOWN_CHARACTERS = 100
 _RELAY_FIX = "aileron daemon logs"
 
 
 def checks_of(name: str, given: str | None) -> Iterator[Check]:
-    """Each thing that holds; last, where one does not, that one, with what to do."""
+    """Yield each check that passes, and the first that fails, with its fix."""
     agent = agent_of(name)
     try:
         path = program_of(agent, given)
@@ -98,13 +99,13 @@ def _tools(server: Connection) -> str:
 
 
 def _shortened(text: Any) -> str:
-    """What it says, without the facts that follow as JSON."""
+    """Return the text of an answer, cut, without the facts that follow as JSON."""
     words = " ".join(str(text).partition("\n{")[0].split())
     return words if len(words) <= _SHOWN_CHARACTERS else words[: _SHOWN_CHARACTERS - 1] + "…"
 
 
 def _version(path: str) -> str:
-    """What the agent says its version is. Problem where it does not start."""
+    """Return the version that the agent reports. Problem if it does not start."""
     from aileron.launch.start import child_environment
 
     try:

@@ -1,4 +1,4 @@
-"""`aileron approve`, `deny` and `approval`: what waits for a person, and what they decide."""
+"""`aileron approval`: the questions that wait for a person, and decided ones."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _with_preview(supervisor: Supervisor, entry: Question) -> int:
 
 
 def _print_list(rows: dict[str, Row], entries: dict[str, ApprovalEntry]) -> None:
-    """Print the table for a terminal. Name an agent that asks for all of them once, so that the requests have the room."""
+    """Print the table for a terminal. An agent that asks for all of them is named once, so that the requests have more room."""
     asker = common_asker(rows.values()) if len(rows) > 1 else None
     names = output.short_ids(list(rows))
     short = [_short_row(entries[name], row, names[name], has_agent=asker is None) for name, row in rows.items()]
@@ -157,7 +157,7 @@ def _short_row(entry: ApprovalEntry, row: Row, name: str, *, has_agent: bool) ->
 
 
 def _signature(entry: Question) -> str | None:
-    """Of a decided one: whose, as the daemon keeps it; `aileron audit verify` checks it."""
+    """Return the signer of a decided question, as the daemon recorded it; `aileron audit verify` checks it."""
     if not entry.decided_at:
         return None
     return f"by {entry.key_id}" if entry.key_id else "no"

@@ -1,4 +1,4 @@
-"""`aileron approve`, `deny` and those of `approval` that answer a request. approval.py has those that look."""
+"""`aileron approve`, `deny`, and the commands of `approval` that answer a request. approval.py has the ones that only read."""
 
 from __future__ import annotations
 
@@ -151,7 +151,8 @@ def ask(
 
 
 def _tell_done(result: Any) -> None:
-    from aileron.cli.commands.done import tell_done  # of a consent; a run, which is decided more often, has its own end
+    # Only for a consent; a run, which is decided more often, has its own end
+    from aileron.cli.commands.done import tell_done
 
     tell_done(result)
 
@@ -163,7 +164,7 @@ def _waiting(supervisor: Supervisor, approval: str) -> Question:
 
 
 def _named(supervisor: Supervisor, approvals: list[str]) -> list[Question]:
-    """Each that was named, in that order. Problem for one that is named twice: another was meant, and nobody knows which."""
+    """Return the named questions, in that order. Problem if one is named twice, because another was probably meant."""
     questions = [decision_dialogue.find(supervisor, approval) for approval in approvals]
     names = [question.approval_id for question in questions]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
@@ -173,7 +174,7 @@ def _named(supervisor: Supervisor, approvals: list[str]) -> list[Question]:
 
 
 def _edited(args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as a person left them in their editor; asked again while they are not JSON."""
+    """Let the person edit the arguments, again while they are not JSON, and return them."""
     import json
 
     text = json.dumps(args, indent=2, ensure_ascii=True) + "\n"
@@ -196,14 +197,14 @@ def _end(
     *,
     as_json: bool,
 ) -> int:
-    """After the dialogue: what comes of an approved run; the exit code."""
+    """Return the exit code after the dialogue; if it approved a run, that of the run."""
     if code != OK or question.kind != "action":
         return code
     return _outcome(supervisor, question, wait_s if dialogue.can_begin else 0.0, as_json=as_json)
 
 
 def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_json: bool) -> int:
-    """Show what came of an approved run; the exit code. The decision is recorded whatever it is."""
+    """Show the result of an approved run. Return the exit code. The decision is recorded in any case."""
     try:
         with StatusLine(str(question.action), wanted=not as_json) as waiting:
             state = decision_dialogue.follow(supervisor, question.approval_id, wait_s, waiting)

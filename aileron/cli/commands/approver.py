@@ -1,4 +1,4 @@
-"""`aileron approver`: whose signature a decision needs."""
+"""`aileron approver`: the key and the passkeys that sign decisions."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _ROUTE: Final = "/v1/approver"
 _INVENTORY: Final = "/v1/approver/inventory"
 _PASSKEYS: Final = "/v1/passkeys"
 _KEY_DERIVATION_S: Final = 30.0
-"""The daemon derives the vault's key once more; a machine under load takes its time."""
+"""Seconds for the daemon to derive the vault's key once more; a machine under load is slow."""
 _COLUMN: Final = 14
 _NOTHING: Final = object()
 _LAST: Final = {"bindings": 1, "connectors": 2, "actions": 3}
-"""Parts of what is here that stand at the end, in this order."""
+"""Parts of the inventory that stand at the end, in this order."""
 _AFTER_REPLACE: Final = """\
 The current key and all passkeys stop working, and grants made with them end. Everything listed above counts as approved.
 """
@@ -161,7 +161,7 @@ _FIXES: Final[dict[tuple[str, str | None], str]] = {
 
 
 class _Init:
-    """One `approver init`, in the process that nobody looks into."""
+    """A call of `approver init`, in the process that no other process can inspect."""
 
     def __init__(self, supervisor: Supervisor, given: str | None, *, replace: bool) -> None:
         self._supervisor: Final = supervisor
@@ -170,7 +170,7 @@ class _Init:
         self._replace: Final = replace
 
     def perform(self) -> int:
-        """The exit code. Problem."""
+        """Create or replace the key, and return the exit code. Problem."""
         from aileron.approver import keyfile
 
         with local_work(), keyfile.locked(self._file):
@@ -190,12 +190,15 @@ class _Init:
                 return self._exchange(standing, inventory, vault, old)
 
     def _opened_vault(self) -> Secret | None:
-        """See that the vault is open; its passphrase, if it was asked for."""
+        """Unlock the vault if it is locked. Return its passphrase if the person was asked for it, else None."""
         is_locked = self._supervisor.is_vault_locked()
         return self._vault_passphrase("The vault is locked. Its passphrase") if is_locked else None
 
     def _vault_passphrase(self, question: str) -> Secret:
-        """The right one: the daemon tries it. Problem for a third wrong one, or one wrong one that was given beforehand."""
+        """Return the vault's passphrase, checked by the daemon.
+
+        Problem for a third wrong one, or for a wrong one that was given beforehand.
+        """
         from aileron.model.secret import Secret
 
         def tried(passphrase: Secret) -> Secret:
@@ -207,7 +210,7 @@ class _Init:
         return ask_until_right(question, tried)
 
     def _finish_earlier(self, standing: ApproverStatus) -> bool:
-        """Whether an earlier `init` came as far as the vault, and all that was left to do was to put its key in place."""
+        """Finish an earlier `init` that got as far as the vault, by putting its key in place. Return whether there was one."""
         from aileron.approver import keyfile
 
         if standing.key_id is None or keyfile.key_in(keyfile.staged(self._file)) != standing.key_id:
@@ -234,7 +237,7 @@ class _Init:
             )
 
     def _agreed_inventory(self) -> str | None:
-        """Show what is here; its digest, computed from what was shown, if the person agrees."""
+        """Show the inventory. Return its digest, computed from what was shown, if the person approves; else None."""
         from aileron.model.canonical import canonical_json, sha256_digest
         from aileron.model.decision import MismatchError
 
@@ -266,7 +269,7 @@ class _Init:
         return keyfile.open_key(self._file, isolation.ask_passphrase("Passphrase of the approver's current key"))
 
     def _exchange(self, standing: ApproverStatus, inventory: str, vault: Secret, old: ApproverKey | None) -> int:
-        """Make the key, have the vault name it, and put it in its place, in this order: keyfile.py says why."""
+        """Make the key, have the vault name it, and put it in its place, in this order; keyfile.py says why."""
         from aileron.approver import keyfile
 
         new = keyfile.staged(self._file)
@@ -275,7 +278,7 @@ class _Init:
             try:
                 self._supervisor.fetch(ApproverNamed, "POST", _ROUTE, body, wait_s=_KEY_DERIVATION_S)
             except Problem as problem:
-                if problem.exit_code in (UNKNOWN, UNREACHABLE):  # it may have been done: the next `init` looks
+                if problem.exit_code in (UNKNOWN, UNREACHABLE):  # it may have been done: the next `init` finds out
                     problem.fix = "aileron approver init"
                 else:
                     keyfile.remove_staged(self._file)
@@ -311,7 +314,7 @@ def _statement(key: ApproverKey, inventory: str, old: ApproverKey | None, vault:
 
 
 def _new_passphrase(vault: Secret) -> Secret:
-    """One that is not the vault's: whoever learns that one could otherwise decide too. Problem for a third that will not do."""
+    """Ask for a passphrase other than the vault's, which would otherwise be enough to decide. Problem for a third bad one."""
     from aileron.approver import isolation, keyfile
     from aileron.model.failure import AileronError
 
@@ -336,9 +339,9 @@ def _new_passphrase(vault: Secret) -> Secret:
 
 
 def _show(inventory: Any) -> None:
-    """Everything that is in it, known to this version or not: whoever agrees has to see all that is agreed to.
+    """Show the whole inventory, even parts that this version does not know: the person must see all that they approve.
 
-    What acts stands last, where a small terminal shows it. Settings that say what they always say are counted.
+    Actions, connectors and bindings stand last, where a small terminal shows them. Settings with default values are only counted.
     """
     parts = inventory if isinstance(inventory, dict) else {"inventory": inventory}
     output.note("installed and configured now:\n")
@@ -373,7 +376,7 @@ def _settings_lines(settings: dict[str, Any]) -> list[str]:
 
 
 def _binding_lines(entry: Any) -> list[str]:
-    """In words, where this version knows all that is said of it; else as `_lines`, which leaves nothing out."""
+    """Return a binding in words if this version knows all its facts; otherwise as `_lines`, which leaves nothing out."""
     try:
         known = msgspec.convert({**entry, "kind": "binding"}, BindingConsent)
     except (TypeError, msgspec.ValidationError):
@@ -385,7 +388,7 @@ def _binding_lines(entry: Any) -> list[str]:
 
 
 def _lines(entry: Any) -> list[str]:
-    """`NAME VERSION; gated: yes; reaches: a.example:443`, and below it its digest, which says itself what it is."""
+    """Return `NAME VERSION; gated: yes; reaches: a.example:443`, and below it the digests, which need no label."""
     if not isinstance(entry, dict):
         return [_shown(entry)]
     named = [str(entry[key]) for key in ("name", "version") if key in entry]
@@ -397,7 +400,7 @@ def _lines(entry: Any) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    """Not made harmless yet: that is done once, where it is printed."""
+    """Return a value as text that is not harmless yet: it is made harmless where it is printed."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return ", ".join(value) or "nothing"
     if value is None:
@@ -406,7 +409,7 @@ def _shown(value: Any) -> str:
 
 
 class _KeyFile(msgspec.Struct):
-    """The approver's key on disk, of `--json` too."""
+    """The approver's key on disk, also for `--json`."""
 
     path: str
     status: str
@@ -414,7 +417,7 @@ class _KeyFile(msgspec.Struct):
 
 
 def _file_status(path: Path, named: str | None) -> _KeyFile:
-    """What is at `path`, and whether it is the key that the vault names; unverified, as everything without a passphrase."""
+    """Return what is at `path`, and whether it is the key that the vault names; unverified, since that needs the passphrase."""
     from aileron.approver import keyfile
     from aileron.model.failure import AileronError, FailureClass
 

@@ -1,6 +1,6 @@
-"""`aileron audit`: what happened.
+"""`aileron audit`: the events of the audit trail.
 
-Not here: `verify`, which asks no daemon (audit_verify.py).
+Not here: `verify`, which needs no daemon (audit_verify.py).
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from aileron.model.visible import as_fact, visible_json
 __all__ = ["export", "list_", "show", "tail"]
 
 _PAGE = 1000
-"""Events in one answer, the most there can be."""
+"""Events in one answer, at most."""
 _FOLLOW_S = 0.5
-"""Between two looks for what is new: soon enough for a person, and a look takes a millisecond."""
+"""Seconds between two requests for new events: quick enough for a person, and a request takes a millisecond."""
 _PATIENCE = 20
-"""Looks in a row that may fail while the daemon is busy, ten seconds; half of them while it is about to be gone."""
+"""Failures in a row until `tail` gives up: ten seconds of a busy daemon. One failure to reach it counts as ten,
+because it may be stopping."""
 _FAILS = {"busy": 1, "internal_error": 1, "daemon_unreachable": _PATIENCE // 2}
 _DURATION = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -72,7 +73,7 @@ _TOLD = {
     "tunnel.closed": ("host", "reason", "bytes_up", "bytes_down", "ms"),
     "tunnel.refused": ("reason", "destination", "count"),
 }
-"""What a line of the list tells of each type; of the others, everything. `audit show` has the rest."""
+"""Facts that a line of the list shows, by event type; other types show all facts. `audit show` has the rest."""
 _NAMED = frozenset({"bytes_down", "bytes_up", "may_hide", "ms", "scrubbed", "size", "count", "use", "of", "replaces"})
 """Facts that mean nothing without their name."""
 
@@ -95,7 +96,7 @@ _Until = Annotated[str | None, Option("--until", metavar="TIME", help="Show even
 
 
 class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is asked of the record, in the daemon's words (api/audit.py, AUDIT_FILTERS)."""
+    """A query of the audit trail, in the daemon's terms (api/audit.py, AUDIT_FILTERS)."""
 
     run: str | None = None
     action: str | None = None
@@ -113,11 +114,11 @@ class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def address(self) -> str:
-        """The route, with this as its query."""
+        """The route with this query."""
         return f"/v1/audit?{urlencode(msgspec.to_builtins(self))}"
 
     def held(self) -> _Query:
-        """The same for several pages: "two hours ago" is one moment from here on."""
+        """Return the query for several pages, with relative times fixed: "two hours ago" is one moment from here on."""
         return replace(self, since=_moment(self.since), until=_moment(self.until))
 
 
@@ -254,13 +255,13 @@ def show(
 
 
 def _outcome(supervisor: Supervisor, run: str) -> dict[str, Any]:
-    """Its result or its failure, under the name that it has in the answer."""
+    """Return the run's result or failure, under its name in the answer."""
     state = msgspec.to_builtins(supervisor.fetch(RunState, "GET", path_of("v1", "runs", run)))
     return {name: state[name] for name in ("result", "error") if name in state}
 
 
 def _fact(value: Any) -> Any:
-    """Words of a list on one line, names of an object on one each."""
+    """Return the words of a list on one line, and the names of an object on a line each."""
     if isinstance(value, dict):
         return [f"{name} {output.as_text(_fact(entry))}" for name, entry in value.items()] or "none"
     if isinstance(value, list):
@@ -272,7 +273,7 @@ def _fact(value: Any) -> Any:
 
 
 class _Event:
-    """One event in the form `facts`; what those are, its type says (docs/reference/audit-events.md)."""
+    """An event in the form `facts`; its type determines its facts (docs/reference/audit-events.md)."""
 
     def __init__(self, said: dict[str, Any]) -> None:
         self.seq, self.at, self.kind, self.run = said["seq"], said["at"], said["type"], said.get("run")
@@ -280,7 +281,7 @@ class _Event:
 
     @property
     def title(self) -> str:
-        """Above its facts."""
+        """The line above its facts."""
         seq, kind = output.as_text(self.seq), output.as_text(self.kind)
         if not output.is_terminal():
             return f"{seq}\t{output.as_text(self.at)}\t{kind}"
@@ -289,21 +290,21 @@ class _Event:
 
     @property
     def told(self) -> str:
-        """What a person wants to know of it first."""
+        """The facts that a person wants to see first."""
         names = _TOLD.get(str(self.kind)) or self.facts
         told = [(name, output.as_text(self.facts[name])) for name in names if name in self.facts]
         return "  ".join(f"{name} {text}" if name in _NAMED else text for name, text in told)
 
 
 class _Printer:
-    """Events as they come: one line each. For a person under the id of their run; in a pipe with every fact by its name."""
+    """Prints events as they come, one line each: for a person below the id of their run, in a pipe with every fact's name."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._day, self._run = "", None
 
     def show(self, events: list[dict[str, Any]]) -> None:
-        """The next ones. Each line is out when this returns."""
+        """Print the next events. Every line is written when this returns."""
         for said in events:
             if self._as_json:
                 output.write(json.dumps(said))
@@ -341,7 +342,7 @@ def _asked(
     since: str | None,
     until: str | None,
 ) -> _Query:
-    """The conditions that the commands have in common; a run or a session by its id, or the end of it."""
+    """Return the query for the conditions that all commands share; runs and sessions are named by an id or its end."""
     supervisor = Supervisor()
     return _Query(
         run=None if run is None else run_meant(supervisor, run),
@@ -356,7 +357,7 @@ def _asked(
 
 
 def _moment(text: str | None) -> str | None:
-    """How long ago as the time it was; anything else as it is, for the daemon to read."""
+    """Convert a duration to the time that long ago; anything else stays as it is, for the daemon to parse."""
     if text is None or (match := _DURATION.fullmatch(text)) is None:
         return text
     ago = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
@@ -371,12 +372,12 @@ def _page(supervisor: Supervisor, asked: _Query) -> list[dict[str, Any]]:
 
 
 def _newest(supervisor: Supervisor) -> int:
-    (newest,) = _page(supervisor, _Query(limit=1))  # a ledger has a row at least, the first
+    (newest,) = _page(supervisor, _Query(limit=1))  # a ledger always has its first row
     return int(newest["seq"])
 
 
 def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[list[dict[str, Any]]]:
-    """Everything up to the row that is the newest now: numbers do not change, so pages neither overlap nor leave gaps."""
+    """Yield the pages up to the row that is the newest now. Row numbers never change, so pages neither overlap nor leave gaps."""
     whole = replace(asked, form=form, order="oldest", limit=_PAGE, before=_newest(supervisor) + 1)
     last = 0
     while page := _page(supervisor, replace(whole, after=last)):
@@ -385,7 +386,7 @@ def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[lis
 
 
 def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown: bool) -> Iterator[tuple[bytes, int]]:
-    """Each page as it is written, and its rows. On a terminal with what it would obey spelled out, and the JSON the same."""
+    """Yield each page as bytes, and its row count. For a terminal, control characters are spelled out; JSON keeps its meaning."""
     from aileron.cli.export import line, table
 
     if style is _Format.CSV:
@@ -396,7 +397,7 @@ def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown:
 
 
 def _follow(supervisor: Supervisor, asked: _Query, last: int, printer: _Printer) -> None:
-    """Look for what is new until the reader goes away or the daemon does. By row number: nothing is missed or doubled."""
+    """Print new events until the reader or the daemon goes away. It asks by row number, so that none is missed or repeated."""
     failed = 0
     while output.is_read(_FOLLOW_S):
         while True:

@@ -1,6 +1,6 @@
-"""`aileron audit verify`: the ledger's file, read here and with no daemon.
+"""`aileron audit verify`: reads the ledger's file here, without a daemon.
 
-Who checks a record should not have to trust what wrote it. Not here: what is checked (audit/verify.py).
+A record should be checked without trusting the program that wrote it. Not here: what is checked (audit/verify.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def verify(
 
     home = Home.from_environment()
     path = file or home.ledger
-    if not os.path.isfile(path):  # and not Path.is_file, which raises where a directory above may not be searched
+    if not os.path.isfile(path):  # not Path.is_file, which raises if a directory above cannot be searched
         raise Problem.missing(f"no ledger at {path}")
     known_head = _head(head)
     with local_work():
@@ -68,7 +68,7 @@ def verify(
 
 
 def _found(report: Report) -> list[tuple[str, Any]]:
-    """Return the facts that the verification found, as far as it came."""
+    """Return the facts that the verification found, as far as it got."""
     counts = msgspec.structs.asdict(report.decisions)
     decisions = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
     facts = [("rows", report.rows), ("head", report.head), ("decisions", decisions)]

@@ -1,4 +1,4 @@
-"""`aileron binding`: commands that bind, change and revoke. binding.py has those that look."""
+"""`aileron binding`: commands that bind, change and revoke. binding.py has the ones that only read."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def rebind(
 
 
 def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | None) -> None:
-    """Return unless it is a sign-in, and what is wanted is the provider's to give. Problem."""
+    """Check that no new sign-in is needed: a sign-in takes no `source`, and only its provider grants scopes. Problem."""
     if source is not None and shown.grant:
         raise Problem.usage(
             f"{shown.name} is a sign-in, whose tokens are kept in the vault",
@@ -174,7 +174,7 @@ def _check_changed_here(shown: BindingDetail, secret: str | None, source: str | 
 
 
 def _bound_anew(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
-    """The secret first, where it is kept elsewhere and is to stay so; then the binding, if more of it changes; the exit code."""
+    """Change a secret kept elsewhere first, if it stays there; then the binding, if more changes. Return the exit code."""
     if given.source is not None or (shown.elsewhere and given.secret is None):
         rest = given._replace(source=None, token=None, yes=False, how=How())
         is_all = not shown.suspended and rest == BindOptions(shown.name)
@@ -223,7 +223,7 @@ def revoke(name: Name, passphrase_file: PassphraseFile = None, as_json: AsJson =
 
 
 _PROVIDER_S = 15.0
-"""For the provider to take it back: the daemon gives it 10 s."""
+"""Seconds for the provider to revoke a sign-in; the daemon allows 10 s."""
 
 
 def _at_provider(said: str | None) -> str:
@@ -255,7 +255,7 @@ def _weaker(form: Literal["md5", "cleartext", "scram"] | None) -> PasswordForm |
 
 
 def _warn(details: LoginDetails) -> None:
-    """Print the warning for the password form that the user allows."""
+    """Print a warning about the weaker password form, if the user allows one."""
     if details.password_words is not None:
         output.note(f"password: {details.password_words}")
 
@@ -264,6 +264,6 @@ def _checked(host_key: str | None) -> str | None:
     if host_key is None:
         return None
     try:
-        return check_host_key(" ".join(host_key.split()[:2]))  # a comment may follow, as in a file of OpenSSH's
+        return check_host_key(" ".join(host_key.split()[:2]))  # a comment may follow, as in OpenSSH's files
     except ValueError as error:
         raise Problem.usage(f"--host-key: {error}") from None

@@ -1,7 +1,7 @@
-"""The options of `aileron launch` that are about a cell, spelled once, and what they say together with the settings.
+"""The options of `aileron launch` about cells, declared once, and their combination with the settings.
 
-Runs in commands. Nothing is decided here: what an option shows is sights.py's to say, what a host is host_pattern.py's. A wrong
-one ends the command before anything is started.
+Runs in commands. It decides nothing: sights.py defines what an option shows, and host_pattern.py what a host is. An invalid
+option ends the command before anything starts.
 
 Source: docs/reference/cli.md, docs/reference/configuration.md#launch. Not here: carrying it out (launch_cell.py).
 """
@@ -80,7 +80,7 @@ Explain = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellWishes:
-    """What the options say."""
+    """The options about a cell."""
 
     read_only: bool = False
     allow_read: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class CellWishes:
     overlay: bool = False
 
     def check(self, *, is_in_cell: bool) -> None:
-        """Problem for what is wrong by itself, and for an option of a cell where there is none: it would protect nothing."""
+        """Check the options. Problem for an invalid one, and for a cell's option without a cell, which would protect nothing."""
         given = [f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(self) if getattr(self, field.name)]
         if given and not is_in_cell:
             raise Problem.usage(f"{given[0]} requires --jail: without a cell it has no effect", fix="add --jail")
@@ -103,7 +103,7 @@ class CellWishes:
         _ = self.hosts(None), self.published()
 
     def hosts(self, settings: LaunchedCell | None) -> list[str]:
-        """What can be reached, each once, presets spelled out. Problem for what is no host."""
+        """Return the reachable hosts, each once, with presets expanded. Problem for an invalid host."""
         from aileron.model.host_pattern import parse_host_patterns
         from aileron.model.host_presets import HOST_PRESETS, resolved_hosts
 
@@ -121,7 +121,7 @@ class CellWishes:
             raise Problem.usage(f"--allow-host: {error}", fix="--allow-host NAME[:PORT], *.NAME or a preset") from None
 
     def published(self) -> tuple[Publish, ...]:
-        """Ports of the cell. Problem for what is none."""
+        """Return the ports of the cell to publish. Problem for an invalid one."""
         from aileron.cell.publish import parse_publish
 
         try:
@@ -130,7 +130,7 @@ class CellWishes:
             raise Problem.usage(f"--publish: {error}", fix="--publish PORT or --publish HOSTPORT:PORT") from None
 
     def options(self, settings: LaunchedCell | None) -> CellOptions:
-        """For what it sees: the settings that are in force, and the options on top."""
+        """Return what the cell shows and its limits: the settings in force, with the options added."""
         from aileron.launch.sights import CellLimits, CellOptions
 
         read, write, environment = list[str](), list[str](), list[str]()

@@ -1,6 +1,6 @@
-"""What `aileron doctor` found of one thing, and what to do about it.
+"""A result of `aileron doctor`, and its fix.
 
-Source: docs/reference/cli.md. Not here: looking (doctor.py, agent_check.py).
+Source: docs/reference/cli.md. Not here: the checks themselves (doctor.py, agent_check.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["ByHand", "Check"]
 
 
 class ByHand(enum.Enum):
-    """Why a cure is the person's, and none that `doctor --fix` carries out."""
+    """Reasons for leaving a fix to the person instead of `doctor --fix`."""
 
     ADMINISTRATOR = "it needs an administrator of this machine"
     WIDENS = "it would allow more than now"
@@ -24,9 +24,10 @@ class ByHand(enum.Enum):
 
 
 class Check(NamedTuple):
-    """One thing that was looked at. `note` is neither good nor bad.
+    """The result of one check. `note` is neither good nor bad.
 
-    `fix` is for a person to type. `cure` says whether `doctor --fix` carries it out: what it is not told to be safe, it leaves.
+    `fix` is for a person to type. `cure` is what `doctor --fix` applies, or why it does not: it leaves alone whatever is not
+    known to be safe.
     """
 
     name: str
@@ -36,6 +37,6 @@ class Check(NamedTuple):
     cure: Narrow | ByHand = ByHand.YOURS
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; `fixable` is whether `--fix` carries the fix out."""
+        """Return the check for programs; `fixable` is true if `--fix` applies the fix."""
         told = {"name": self.name, "state": self.state, "found": self.found, "fix": self.fix}
         return {**told, "fixable": isinstance(self.cure, Narrow)}

@@ -1,4 +1,4 @@
-"""`aileron completion`: the shells' scripts, and for typer what completes words: of settings, and of what the daemon knows."""
+"""`aileron completion`: the shells' scripts, and typer's functions that complete settings and what the daemon knows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _aileron_completion() {
 
 compdef _aileron_completion aileron
 """
-"""Typer's script, but for the mark, and for no space behind `KEY=`."""
+"""Typer's script, plus the mark, and without a space after `KEY=`."""
 
 
 def completion(
@@ -61,7 +61,7 @@ def completion(
 
     Example: source <(aileron completion bash)
     """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it is there, unannounced
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it exists, but is not exported
 
     if shell not in _SHELLS:
         raise Problem.usage(f"{shell!r} is not {', '.join(_SHELLS)}", fix="aileron completion bash")
@@ -73,13 +73,16 @@ def completion(
 
 
 def _bash(script: str) -> str:
-    """Typer's script, with files only where a word may be one."""
+    """Return typer's script for bash, changed so that it offers files only where a word can be one."""
     asked = script.replace("$( env ", f"$( env {completing.KNOWS_MARK}=1 ")
     return asked.replace("    return 0\n", f"{_ON_MARK}    return 0\n")
 
 
 def _fish(script: str) -> str:
-    """Typer's script, with files only where a word may be one: fish offers them where there is nothing else."""
+    """Return typer's script for fish, changed so that it offers files only where a word can be one.
+
+    fish itself offers files if there is nothing else.
+    """
     asked = script.replace("(env ", f"(env {completing.KNOWS_MARK}=1 ").replace(
         '"env ', f'"env {completing.KNOWS_MARK}=1 '
     )
@@ -89,61 +92,61 @@ def _fish(script: str) -> str:
 
 
 def action_names(incomplete: str) -> list[str]:
-    """The names of actions."""
+    """Return the names of actions."""
     return completing.words_of("action", incomplete)
 
 
 def approval_ids(incomplete: str) -> list[str]:
-    """The ids of what waits."""
+    """Return the ids of waiting approvals."""
     return completing.words_of("approval", incomplete)
 
 
 def run_ids(incomplete: str) -> list[str]:
-    """The ids of the latest runs."""
+    """Return the ids of the latest runs."""
     return completing.words_of("run", incomplete)
 
 
 def connector_names(incomplete: str) -> list[str]:
-    """The full names of what is installed."""
+    """Return the full names of installed connectors."""
     return completing.words_of("connector", incomplete)
 
 
 def binding_names(incomplete: str) -> list[str]:
-    """The names of bindings."""
+    """Return the names of bindings."""
     return completing.words_of("binding", incomplete)
 
 
 def secret_names(incomplete: str) -> list[str]:
-    """The names of secrets."""
+    """Return the names of secrets."""
     return completing.words_of("secret", incomplete)
 
 
 def session_ids(incomplete: str) -> list[str]:
-    """The ids of sessions."""
+    """Return the ids of sessions."""
     return completing.words_of("session", incomplete)
 
 
 def grant_ids(incomplete: str) -> list[str]:
-    """The ids of grants."""
+    """Return the ids of grants."""
     return completing.words_of("grant", incomplete)
 
 
 def setting_names(incomplete: str) -> list[str]:
-    """The names of all settings."""
+    """Return the names of all settings."""
     from aileron.config import SETTINGS
 
     return [key for key in SETTINGS if key.startswith(incomplete)]
 
 
 def list_names(incomplete: str) -> list[str]:
-    """The names of the settings that are lists."""
+    """Return the names of the settings that are lists."""
     from aileron.cli.settings import is_list
 
     return [key for key in setting_names(incomplete) if is_list(key)]
 
 
 def list_entries(ctx: Any, incomplete: str) -> list[str]:
-    """What is in the list that is named; nothing where the file cannot be read."""
+    """Return the entries of the named list that are not given yet; none if the file cannot be read."""
     from aileron.cli.settings import is_list, list_in_force, read_text
     from aileron.config import SETTINGS
     from aileron.home import Home
@@ -162,6 +165,6 @@ def list_entries(ctx: Any, incomplete: str) -> list[str]:
 
 
 def input_words(ctx: Any, incomplete: str) -> list[str]:
-    """`KEY=` for each input of the action that is named, but for those that have a value already."""
+    """Return `KEY=` for each input of the named action that has no value yet."""
     given = ctx.params.get("arguments") or []
     return completing.input_words(str(ctx.params.get("name")), given, incomplete)

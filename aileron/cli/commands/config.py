@@ -1,6 +1,6 @@
-"""`aileron config`: the settings, as they are written and as they are in force.
+"""`aileron config`: the settings as they are written, and as they are in force.
 
-No daemon is needed, and none is started: one that runs is asked what it has read, and what waits for a person.
+It needs no daemon and starts none. If a daemon runs, it says what it has read, and what waits for a person.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _tell_changed(path: Path, before: str, text: str, keys: list[str], *now: str
 
 
 def _tell_dropped(before: str, changes: dict[str, Any], path: Path) -> None:
-    """Which entries a new list no longer has: somebody who meant to add one sees that the others are gone."""
+    """Note which entries a new list no longer has, so that a person who meant to add one sees that the others are gone."""
     from aileron.config import written_settings
 
     written = written_settings(before, path)
@@ -176,7 +176,7 @@ def _tell_dropped(before: str, changes: dict[str, Any], path: Path) -> None:
 
 
 def _undo(key: str, gone: list[str]) -> str:
-    """The command that adds them again, as a shell takes it; none for entries that a command line cannot say."""
+    """Return the command that adds them again, quoted for a shell; empty for entries that a command line cannot express."""
     from aileron.cli.settings import value_of
 
     if any(value_of(key, entry) != [entry] or visible(entry) != entry or entry.startswith("-") for entry in gone):
@@ -230,7 +230,7 @@ def _different(before: str, text: str, path: Path) -> list[str]:
     now = written_settings(text, path)
     try:
         then = written_settings(before, path)
-    except AileronError:  # it was broken, and is mended
+    except AileronError:  # the old text was broken
         return list(now)
     return [key for key in {**then, **now} if then.get(key) != now.get(key)]
 
@@ -262,7 +262,7 @@ def _changes(key: str, value: str | None, also: list[str]) -> dict[str, Any]:
 
 
 class _Setting(msgspec.Struct):
-    """One setting, of `--json` too. `origin` is `file` or `default`."""
+    """A setting, also for `--json`. `origin` is `file` or `default`."""
 
     key: str
     value: Any
@@ -284,7 +284,7 @@ def _entries(path: Path, keys: tuple[str, ...]) -> list[_Setting]:
 
 
 _MAX_NAMED = 3
-"""Settings that are named; of more it is said how many."""
+"""Maximum number of settings that a note names; more are only counted."""
 _WAITING = {
     "consent": "not in effect, needs your approval: aileron approval list",
     "restart": "takes effect when the daemon restarts: aileron daemon restart",
@@ -293,7 +293,7 @@ _WAITING = {
 
 
 class _Running(NamedTuple):
-    """What a running daemon has read; nothing waits where none runs."""
+    """The settings that a running daemon has read; without a daemon nothing waits."""
 
     unagreed: frozenset[str] = frozenset()
     at_start: frozenset[str] = frozenset()
@@ -316,7 +316,7 @@ class _Running(NamedTuple):
 
 
 def _maybe_status() -> Status | None:
-    """What a running daemon says of itself; None where none does: a setting can be mended without one."""
+    """Return a running daemon's status. None if none runs or it fails: a setting can be fixed without one."""
     from aileron.api.daemon import Status
 
     try:
@@ -326,7 +326,7 @@ def _maybe_status() -> Status | None:
 
 
 def _tell_what_is_needed(keys: list[str]) -> None:
-    """Whether they are in force, or what it takes. A daemon that runs reads the file when it is asked."""
+    """Note whether the settings are in effect, or what that needs. A running daemon reads the file when it is asked."""
     from aileron.config import CONSENTED
 
     if _maybe_status() is None:

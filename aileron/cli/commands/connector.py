@@ -1,4 +1,4 @@
-"""`aileron connector`: the programs that know one service each.
+"""`aileron connector`: the programs that each know one service.
 
 `build` runs here, on the author's files, without a daemon; the rest asks it.
 """
@@ -25,7 +25,7 @@ from aileron.model.visible import visible
 __all__ = ["called", "list_", "remove", "show"]
 
 _LEAST_DIGITS = 6
-"""Of a hash on the command line: fewer are a slip of the finger."""
+"""Digits of a hash on the command line, at least: fewer are a typing mistake."""
 
 Which = Annotated[
     str,
@@ -116,7 +116,7 @@ def _remove_unused(supervisor: Supervisor, *, yes: bool) -> None:
 
 
 def _only(supervisor: Supervisor, wanted: str) -> ConnectorEntry:
-    """The one installed connector that `wanted` means."""
+    """Return the one installed connector that `wanted` names. Problem for none, and for several."""
     installed = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
     found = [entry for entry in installed if _is_meant(wanted, entry)]
     if len(found) == 1:
@@ -140,5 +140,5 @@ def _is_meant(wanted: str, entry: ConnectorEntry) -> bool:
 
 
 def called(entry: ConnectorEntry) -> str:
-    """Name a connector for people: by its hash if it has no name."""
+    """Return a connector's name and version for people, or its hash if it has no name."""
     return f"{entry.name}@{entry.version}" if entry.name else entry.hash

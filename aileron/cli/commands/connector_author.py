@@ -1,7 +1,7 @@
-"""`aileron connector test`, `sign`, `release`, `check-manifest`: what an author does before others install it.
+"""`aileron connector test`, `sign`, `release`, `check-manifest`: what an author does before other people install a connector.
 
-All of it runs here, on the author's files, without daemon or network. `test` alone runs anything of the files, in a jail, and
-reads a home: which authority issued the certificate of a local server.
+All of it runs here, on the author's files, without daemon or network. Only `test` executes any of the files, in a jail, and reads
+a home: for the authority that issued the certificate of a local server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _USES = {
     "progress": "report progress",
     "audit": "write facts to the audit trail, marked as its own",
 }
-"""Each host function as a person reads it."""
+"""Descriptions of host functions for people."""
 
 Key = Annotated[
     Path | None,
@@ -225,7 +225,7 @@ def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | Non
 
 
 def _settings_for(server: LocalUpstream | None) -> Settings | None:
-    """Those of the home, where a certificate is verified: `egress.ca_file`. AileronError(invalid_request)."""
+    """Return the home's settings, for `egress.ca_file`, if a certificate must be verified. AileronError(invalid_request)."""
     from aileron.config import load_settings
     from aileron.home import Home
 
@@ -243,7 +243,7 @@ def _failed(failure: Failure, op: str) -> Problem:
             details={
                 **failure.details,
                 "step": op,
-            },  # which says that a connector may have written it: no fix is read out of it
+            },  # a step means that a connector may have written it: no fix is taken from it
         )
     )
 
@@ -298,7 +298,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _text_of(path: Path) -> str:
-    """Of a small file of the author's own."""
+    """Return the text of a small file of the author's own."""
     from aileron.model.document import MAX_DOCUMENT_BYTES
 
     try:
@@ -344,7 +344,7 @@ def _tell_signed(done: Release, *, is_published: bool) -> None:
 
 
 def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str, Any]]:
-    """What the connector would be allowed, in words; None for what does not apply."""
+    """Return what the connector would be allowed, in words; a value is None if it does not apply."""
     from aileron.registry.placeholders import UNRELEASED
 
     limits, need = manifest.limits, manifest.credential
@@ -371,7 +371,7 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
 
 
 def _sent(manifest: ConnectorManifest) -> tuple[tuple[str, Any], ...]:
-    """Where a credential goes. A source whose logins have no host yet has none that could be told."""
+    """Return where a credential goes. In a source, the hosts of logins may be missing until it is built."""
     from aileron.registry.placeholders import UNBOUND_BUILD
 
     need = manifest.credential

@@ -1,4 +1,4 @@
-"""`aileron connector`: commands that build, install and check connectors. connector.py has those that look."""
+"""`aileron connector`: commands that build, install and check connectors. connector.py has the ones that only read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["build", "check", "install", "verify"]
 
 
 _CHECK_S = 60.0
-"""Every forge is asked, or every byte hashed."""
+"""Seconds for a request that asks every forge, or hashes every byte."""
 _MISMATCH = 9
 
 
@@ -114,7 +114,7 @@ def install(
     try:
         code = _install(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
     except Problem as problem:
-        if "installed" in problem.details:  # that version, with other bytes
+        if "installed" in problem.details:  # the same version with other bytes is installed
             problem.fix = shlex.join(["aileron", "connector", "install", target, "--replace"])
         raise
     raise Exit(code)
@@ -126,7 +126,7 @@ def _install(
     if is_published(target):
         return _install_published(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
     path = Path(target)
-    if not os.path.exists(path):  # and not Path.exists, which raises where a directory above may not be searched
+    if not os.path.exists(path):  # not Path.exists, which raises if a directory above cannot be searched
         raise Problem.missing(f"no such file or directory: {path}")
     if pin is not None:
         raise Problem.usage(
@@ -216,7 +216,7 @@ def verify(as_json: AsJson = False) -> None:
 
 
 def _write_whole(file: Path, data: bytes) -> None:
-    """All of it or nothing: an archive cut short would be installed as something else."""
+    """Write the file atomically: a truncated archive would be installed as something else."""
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         try:

@@ -1,7 +1,7 @@
 """`aileron connector new`: a connector's repository, from a template, an OpenAPI document or an MCP server.
 
-Runs here, without a daemon. What an import makes, and tells, is connector_import.py's; here are the options, the key, and
-writing the files.
+Runs here, without a daemon. connector_import.py imports and reports the result; this module has the options, the key, and the
+writing of files.
 
 Source: docs/how-to/publish-a-connector.md, docs/how-to/import-an-api.md, docs/reference/cli.md.
 """
@@ -32,7 +32,7 @@ __all__ = ["new"]
 
 
 class Lang(enum.StrEnum):
-    """What a new connector is written in."""
+    """Programming languages of a new connector."""
 
     PYTHON = "python"
     C = "c"
@@ -211,7 +211,7 @@ def new(
 
 
 class _Template(NamedTuple):
-    """What a connector without a document is made with."""
+    """The choices for a connector without a document."""
 
     operations: Sequence[str]
     lang: Lang
@@ -219,7 +219,7 @@ class _Template(NamedTuple):
 
     @classmethod
     def of(cls, operations: Sequence[str], lang: Lang, host: str | None) -> Self:
-        """From what was said. Problem(usage)."""
+        """Return the choices from the options. Problem(usage)."""
         from aileron.cli.template import FIRST_OPERATIONS
 
         chosen = operations or FIRST_OPERATIONS[lang.value]
@@ -248,7 +248,7 @@ def _files(
 
 
 def _check_options(wanted: Wanted, operations: Sequence[str], lang: Lang, *, is_update: bool) -> None:
-    """Return if they are for what is made: a template, an import of a document, or one of an MCP server. Problem(usage)."""
+    """Check that the options fit what is made: a template, a document's import, or an MCP server's. Problem(usage)."""
     of_servers = {
         "--trust-read-only": wanted.trust_read_only,
         "--auth-server": wanted.auth_server,
@@ -267,7 +267,7 @@ def _check_options(wanted: Wanted, operations: Sequence[str], lang: Lang, *, is_
 
 
 def _repository_name(text: str) -> Fqn:
-    """A whole repository's: what is made has the key and the workflow at its top."""
+    """Parse the name of a whole repository, because the key and the workflow go to its top. Problem otherwise."""
     from aileron.model.names import Fqn
 
     if "://" not in text:
@@ -307,7 +307,7 @@ def _host(text: str) -> HostPort:
 
 
 def _check_place(directory: Path, key_file: Path, name: str, *, is_imported: bool) -> None:
-    """Return if the directory can be made, and the key's file is not in it."""
+    """Check that the directory can be created, and that the key's file is not inside it. Problem otherwise."""
     if os.path.lexists(directory):
         again = "; --update, if it was made from an older document" if is_imported else ""
         raise Problem.usage(f"{directory} already exists", fix=f"aileron connector new {name} DIR{again}")
@@ -320,7 +320,7 @@ def _check_place(directory: Path, key_file: Path, name: str, *, is_imported: boo
 
 @contextlib.contextmanager
 def _new_key(file: Path, *, may_exist: bool) -> Iterator[tuple[SigningKey, bool]]:
-    """The key of `_key_for`; a new one is removed if what it is for fails."""
+    """Yield the key of `_key_for`; a new key file is removed if the block fails."""
     key, is_new = _key_for(file, may_exist=may_exist)
     try:
         yield key, is_new
@@ -331,7 +331,7 @@ def _new_key(file: Path, *, may_exist: bool) -> Iterator[tuple[SigningKey, bool]
 
 
 def _key_for(file: Path, *, may_exist: bool) -> tuple[SigningKey, bool]:
-    """The key in a file that was named and is there, or a new one in a new file; and whether it is new."""
+    """Return the key from an existing file that was named, or a new one in a new file, and whether it is new."""
     from aileron.registry.signatures import SigningKey
 
     if may_exist and os.path.lexists(file):
@@ -344,7 +344,7 @@ def _key_for(file: Path, *, may_exist: bool) -> tuple[SigningKey, bool]:
 
 
 def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
-    """All of it or nothing."""
+    """Write the whole tree or nothing."""
     import secrets
     import shutil
 

@@ -1,4 +1,4 @@
-"""`aileron daemon`: the supervisor. It starts with the first command that needs it; these are for when that is not enough."""
+"""`aileron daemon`: the supervisor. The first command that needs it starts it; these commands are for everything beyond that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["install", "logs", "restart", "start", "status", "stop", "uninstall"]
 
 _STOP_S = 30.0
-"""Five seconds for answers under way, thirty at most to write down outcomes on a slow disk; then something is stuck."""
+"""Seconds: five for responses in progress, thirty at most to record outcomes on a slow disk; after that, something is stuck."""
 _TAIL_BYTES = 1 << 20
 _FOLLOW_S = 0.3
 _LOOK_AGAIN_S = 0.1
@@ -42,7 +42,7 @@ def start() -> None:
         client.start()
     except (DaemonUnreachable, OSError) as error:
         raise Problem.unreachable(str(error)) from None
-    # Asked for its status, it would build the rooms, for which nobody waits yet.
+    # A request for its status would make it build the rooms, which no client needs yet.
     pid = client.announced_pid() or _status(supervisor).pid
     output.note(f"started, pid {pid}")
 
@@ -56,7 +56,8 @@ def stop() -> None:
     ended: int | None = None
     try:
         running = _maybe_status(supervisor)
-    except Problem as problem:  # it runs, and cannot say how: with a vault's file that is damaged, for instance
+    # It runs, but cannot report its status, for instance because the vault's file is damaged
+    except Problem as problem:
         if problem.exit_code == UNREACHABLE:
             raise
     else:
@@ -177,7 +178,7 @@ def uninstall() -> None:
 
 
 def facts_of(running: Status) -> list[tuple[str, str]]:
-    """What `status` says about a running daemon."""
+    """Return what `status` says about a running daemon."""
     return [
         ("daemon", f"running, pid {running.pid}"),
         ("version", running.version),
@@ -188,7 +189,7 @@ def facts_of(running: Status) -> list[tuple[str, str]]:
 
 
 def not_running() -> Problem:
-    """Exit 69."""
+    """Return the problem for a daemon that is not running: exit code 69."""
     return Problem(
         "no daemon is running",
         exit_code=UNREACHABLE,
@@ -203,13 +204,13 @@ def _status(supervisor: Supervisor) -> Status:
 
 
 def _maybe_status(supervisor: Supervisor) -> Status | None:
-    """The status of a daemon that may not run."""
+    """Return the daemon's status; None if none runs."""
     answer = supervisor.maybe_look("/v1/status")
     return None if answer is None else read(_type_of_status(), answer.body)
 
 
 def _type_of_status() -> type[Status]:
-    """Imported for a daemon that runs: whoever starts one waits for half as much without."""
+    """Import the type only once a daemon runs: without it, a start takes half as long."""
     import_msgspec()
     from aileron.api.daemon import Status
 
@@ -217,7 +218,7 @@ def _type_of_status() -> type[Status]:
 
 
 def _wait_started(supervisor: Supervisor) -> Status:
-    """What it says of itself, once the service has it ready. Problem where that takes too long."""
+    """Wait until the service's daemon answers and return its status. Problem if that takes too long."""
     until = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < until:
         if (running := _maybe_status(supervisor)) is not None:
@@ -230,14 +231,14 @@ def _wait_started(supervisor: Supervisor) -> Status:
 
 
 def _watch(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process has ended; None if it has. pidfd_open(2)."""
+    """Return a descriptor that becomes readable when the process ends; None if it has ended. pidfd_open(2)."""
     with contextlib.suppress(ProcessLookupError):
         return os.pidfd_open(pid)
     return None
 
 
 def _follow(log: Any, path: Path) -> None:
-    """Print what is added, and go on with the new file when the old one is put away."""
+    """Print what is added to the log, and continue with the new file when the log is rotated."""
     unfinished = b""
     while True:
         data = log.read(1 << 16)

@@ -1,4 +1,4 @@
-"""`aileron demo-server`: a small service on this machine, to try a first connector and action on."""
+"""`aileron demo-server`: a small service on this machine, for a first connector and action."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _introduce(address: str, key: str) -> None:
-    """What a person needs to use it, at once: a newcomer has read nothing yet."""
+    """Print at once what a person needs to use the server: a newcomer has read nothing yet."""
     output.print_facts([("address", f"http://{address}"), ("API key", key)])
     if address not in _allowed():
         output.note(
@@ -55,7 +55,7 @@ def _introduce(address: str, key: str) -> None:
 
 
 def _allowed() -> set[str]:
-    """What config.toml of this home already lets Aileron reach without TLS; nothing where it cannot be read."""
+    """Return the hosts that this home's config.toml lets Aileron reach without TLS; empty if it cannot be read."""
     from aileron.cli.settings import read_text
     from aileron.config import parse_settings
     from aileron.home import Home
@@ -64,7 +64,7 @@ def _allowed() -> set[str]:
     path = Home.from_environment().config
     try:
         return set(map(str, parse_settings(read_text(path), path).egress_private_plain))
-    except (AileronError, Problem):  # `config add` says what is wrong with it
+    except (AileronError, Problem):  # `config add` reports what is wrong with it
         return set()
 
 

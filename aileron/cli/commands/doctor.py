@@ -1,6 +1,6 @@
-"""`aileron doctor`: how things stand on this machine, and what to do where they do not.
+"""`aileron doctor`: the state of this machine, and fixes for what is wrong.
 
-It starts no daemon: looking changes nothing. `doctor AGENT` does, as the agent would (agent_check.py).
+It starts no daemon, because a check changes nothing. `doctor AGENT` does, as the agent would (agent_check.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["doctor"]
 
 _MAX_SOCKET_PATH = 107  # sun_path, unix(7)
 _LEAST_FREE_BYTES = 100 << 20
-"""100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
+"""100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB per run."""
 
 _MEMORY = {
     "cgroup-v2": ("limited by a control group (v2) for each compiled connector with all its processes", None),
@@ -99,7 +99,7 @@ def doctor(
 
 
 _FOR_LOGINS = {"asyncssh": "ssh", "scramp": "SCRAM"}
-"""Packages without which some logins do not work, and which."""
+"""Packages that some logins need, and those logins."""
 
 
 def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
@@ -116,7 +116,7 @@ def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
 
 
 class _CarriedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one cure, for `--json`."""
+    """The result of one fix, for `--json`."""
 
     name: str
     fix: str | None
@@ -125,7 +125,7 @@ class _CarriedOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _carried_out(check: Check, *, yes: bool) -> _CarriedOut:
-    """One cure, once the person said so; what became of it, for programs, and a line of it for people."""
+    """Apply a fix after the person confirms it. Print a line about it, and return the result for programs."""
     assert isinstance(check.cure, Narrow)
     command = visible(str(check.fix))
     told = _CarriedOut(name=check.name, fix=check.fix)
@@ -162,12 +162,12 @@ def _sandbox_mode(home: Path) -> SandboxMode:
 
     try:
         return load_settings(home / "config.toml").sandbox_mode
-    except AileronError:  # `_settings` says what is wrong with it
+    except AileronError:  # `_settings` reports what is wrong with it
         return Settings().sandbox_mode
 
 
 def _weaker(home: Path) -> Iterator[Check]:
-    """Where there is no jail: whether the mode that a person may choose would give one."""
+    """Yield a check if this machine, which has no jail, could use the weaker mode that a person can choose."""
     from aileron_sandbox.support import examine
 
     if examine("landlock").available:
@@ -205,7 +205,7 @@ def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
 
 
 def _cells() -> Check:
-    """Whether agents can start in cells: one is made."""
+    """Check whether agents can start in cells, by making one."""
     from aileron_sandbox.cell.support import examine_cell
 
     found = examine_cell()
@@ -235,7 +235,7 @@ def _home(home: Path) -> Iterator[Check]:
 
 
 def _owned(home: Path, found: os.stat_result) -> Iterator[Check]:
-    """The home, and what of it others may use: the daemon refuses each."""
+    """Check the home, and what others can use or write in it: the daemon refuses each."""
     if not stat.S_ISDIR(found.st_mode):
         yield Check("home", "bad", f"{home} is not a directory", "set AILERON_HOME to a directory of your own")
         return
@@ -314,7 +314,7 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
 
 
 def _decisions(running: Status) -> Check:
-    """Whether decisions are signed, as the daemon knows."""
+    """Check whether decisions are signed, as the daemon knows."""
     words = signed_by(running)
     match running.approver.status:
         case "none":
@@ -339,7 +339,7 @@ def _vault(found: VaultState) -> Check:
 
 
 def _print(checks: list[Check], *, explained: bool = False) -> None:
-    """All of them; `explained` says of each bad one why it is left to the person."""
+    """Print all checks; if `explained`, with the reason why a failed one is left to the person."""
     if not output.is_terminal():
         output.print_table((), [(check.state, check.name, check.found, check.fix or "") for check in checks], empty="")
         return

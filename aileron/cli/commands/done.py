@@ -1,4 +1,4 @@
-"""What a change says when it is done: printed by the command that asked for it, or by the one that approved it."""
+"""Reports of finished changes: printed by the command that asked for the change, or by the one that approved it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from aileron.cli.supervisor import read
 from aileron.model.login import LoginTarget
 from aileron.model.visible import visible
 
-if TYPE_CHECKING:  # whoever runs another command does not wait for it
+if TYPE_CHECKING:  # other commands need not wait for this import
     from aileron.registry.build import Built
 
 __all__ = ["print_connector", "result_of", "tell_done", "tell_packed"]
 
 _MAX_NAMED = 8
-"""Files that are named of those that were left out for one reason: two lines of a terminal."""
+"""Maximum number of files that are named for one reason for leaving them out: two lines of a terminal."""
 _RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
     "connector": InstalledConnector,
     "connector_update": InstalledConnector,
@@ -39,11 +39,11 @@ _RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
     "tool_change": ToolAccepted,
     "host": AllowedHost,
 }
-"""What comes of a yes, by the kind of the consent; of an action's file, and of what came together, its fields say it."""
+"""Types of results, by the kind of the consent. An action file, and things installed together, are recognized by their fields."""
 
 
 def result_of(kind: str, result: Any) -> Any:
-    """What came of an approval, as the route that asked would have answered; JSON of a kind that this version does not know."""
+    """Return an approval's result in the form of the route that asked; plain JSON if this version does not know the kind."""
     fields = result if isinstance(result, dict) else {}
     if "connectors" in fields:
         return read(InstalledTogether, result)
@@ -53,7 +53,7 @@ def result_of(kind: str, result: Any) -> Any:
 
 
 def tell_done(result: Any) -> None:
-    """Name on standard output, the rest on standard error; `result` is what the route answers."""
+    """Print the name of `result`, the route's answer, on standard output, and the rest on standard error."""
     match result:
         case InstalledTogether():
             _tell_installed(result)
@@ -97,7 +97,7 @@ def tell_done(result: Any) -> None:
 
 
 def print_connector(entry: ConnectorEntry) -> None:
-    """One connector: what it may reach, use and spend."""
+    """Print a connector: what it can reach and use, and its limits."""
     limits = {} if entry.limits is UNSET else msgspec.to_builtins(entry.limits)
     output.print_facts(
         [
@@ -115,7 +115,7 @@ def print_connector(entry: ConnectorEntry) -> None:
 
 
 def _way(wanted: CredentialWanted) -> tuple[tuple[str, Any], ...]:
-    """How it is sent, or where it logs in and what it may execute there; the daemon has checked it."""
+    """Return how the credential is sent, or where it logs in and what it can execute there; the daemon has checked it."""
     return (
         ("sent as", wanted.sent_as or None),
         ("logs in at", [LoginTarget.parse(login).words for login in wanted.logins or ()] or None),
@@ -124,7 +124,7 @@ def _way(wanted: CredentialWanted) -> tuple[tuple[str, Any], ...]:
 
 
 def _what_it_uses(binding: BindingEntry) -> str:
-    """Whose account of a sign-in; else which secret."""
+    """Return the account of a sign-in, or the secret of any other binding."""
     if binding.kind == "oauth2" and (binding.account or binding.expires_at):
         return f"acts as {visible(binding.account or 'whoever signed in')}"
     return f"uses the secret {visible(binding.secret)}"
@@ -140,7 +140,7 @@ def _tell_action(added: AddedAction) -> None:
 
 
 def _tell_installed(done: InstalledTogether) -> None:
-    """What came from a forge: connectors on one line each, where an action came with them."""
+    """Report what a forge delivered: connectors that came with an action get one line each."""
     if done.action is None and len(done.connectors) == 1:
         _tell_connector(done.connectors[0])
         return
@@ -161,7 +161,7 @@ def _tell_connector(installed: InstalledConnector) -> None:
 
 
 def tell_packed(built: Built) -> None:
-    """On standard error: the files that are no Python, since they are published too, and those that are missing, by reason."""
+    """Print on standard error the files that are not Python, because they are published too, and files left out, by reason."""
     if built.data:
         output.note(f"data files included: {_named(built.data)}")
     reasons = sorted({one.reason for one in built.left_out})

@@ -1,4 +1,4 @@
-"""`aileron grant`: runs of one action that a person need not be asked about, within limits they signed."""
+"""`aileron grant`: runs of one action that need no approval, within limits that the approver signed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["add", "list_", "revoke"]
 
 _LONGEST = "90d"
-"""A quarter: longer than that nobody remembers what they agreed to. The daemon has the last word."""
+"""A quarter of a year: nobody remembers longer what they approved. The daemon has the last word."""
 _LEAST_PART = 4
 _HELP = "aileron grant add --help"
 
@@ -121,7 +121,7 @@ def revoke(
 
 
 def _constraint(action: str, inputs: Sequence[ActionInput], operator: Operator, text: str) -> Constraint:
-    """`ARG=VALUE` as a condition; the value is read by the type which the action declares for the argument."""
+    """Parse `ARG=VALUE` into a condition. The value gets the type that the action declares for the argument."""
     from aileron.cli.arguments import typed
 
     flag = f"--{operator.replace('_', '-')}"
@@ -150,7 +150,7 @@ def _each(flag: str, text: str) -> list[str]:
 
 
 def _meant(supervisor: Supervisor, wanted: str) -> str:
-    """The one grant whose id this is, or ends with this."""
+    """Return the one grant whose id is `wanted` or ends with it. Problem for none, and for several."""
     names = [entry.id for entry in supervisor.fetch(GrantList, "GET", "/v1/grants").grants]
     if wanted in names:
         return wanted

@@ -1,6 +1,6 @@
-"""`aileron hub`: what is published on the Hub, and a Hub made.
+"""`aileron hub`: search the Hub, or build one.
 
-`build` runs here, on files, without a daemon; the rest asks the daemon, which alone goes out.
+`build` runs here, on files, without a daemon. The other commands ask the daemon, which alone uses the network.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from aileron.model.visible import visible
 __all__ = ["build", "search", "show"]
 
 _ASK_S = 180.0
-"""For a Hub that is slow: an index of 8 MiB over a poor line takes two minutes and a half."""
+"""Seconds for a slow Hub: an index of 8 MiB over a poor connection takes two and a half minutes."""
 _SHOWN_VERSIONS = 10
 
 
 class KindWanted(enum.StrEnum):
-    """What `--kind` takes."""
+    """Values of `--kind`."""
 
     CONNECTOR = "connector"
     ACTION = "action"
@@ -139,7 +139,7 @@ def _tell_wrong(problems: Sequence[dict[str, str]]) -> None:
 
 
 def _signed(signature: HubSignature) -> str:
-    """By which key; whether at all, where a person looks through a list."""
+    """Return the key that signed; on a terminal only whether an entry is signed, because a person scans the list."""
     if signature.status != "signed":
         return "UNSIGNED"
     return "signed" if output.is_terminal() else str(signature.key)
@@ -150,7 +150,7 @@ def _does(entry: HubEntry) -> str:
 
 
 def _versions(versions: Sequence[HubVersion]) -> list[str]:
-    """The newest first; the rest are counted."""
+    """Return the newest versions first, and a count of the rest."""
     shown = [f"{one.version}{'' if one.signed_by else '  UNSIGNED'}" for one in reversed(versions[-_SHOWN_VERSIONS:])]
     return shown + ([f"and {len(versions) - _SHOWN_VERSIONS} older"] if len(versions) > _SHOWN_VERSIONS else [])
 
@@ -160,7 +160,7 @@ def _credential(credential: HubCredential | None) -> str:
 
 
 def _signature(found: HubDetail) -> list[str]:
-    """By whom, and what that is worth here."""
+    """Return the signing key, and how far it is trusted here."""
     if found.signature.status == "unsigned":
         return ["UNSIGNED: the publisher is not verified"]
     lines = [str(found.signature.key)]

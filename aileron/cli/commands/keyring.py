@@ -1,4 +1,4 @@
-"""`aileron keyring`: whose signatures count."""
+"""`aileron keyring`: the publisher keys that are trusted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aileron.model.visible import visible
 __all__ = ["list_", "revoke", "trust"]
 
 _LOOK_S = 60.0
-"""For a forge that is slow."""
+"""Seconds for a slow forge."""
 
 Authority = Annotated[
     str, Argument(metavar="AUTHORITY", help="Publisher: SCHEME://OWNER, or SCHEME://OWNER/REPOSITORY.")
@@ -90,7 +90,7 @@ def revoke(
 
 
 def _show(found: PublishedKey) -> None:
-    """What the repository says; whether it is so, only the person can find out."""
+    """Show the key that the repository publishes. Only the person can find out whether it is genuine."""
     output.print_facts(
         [
             ("publisher", found.authority),
@@ -103,7 +103,7 @@ def _show(found: PublishedKey) -> None:
 
 
 def _check_wanted(authority: str, key: Path | None) -> None:
-    """Return if the person says yes. Problem where they do not, or cannot be asked."""
+    """Ask the person to confirm. Problem if they do not, or cannot be asked."""
     again = f"aileron keyring trust {authority}{'' if key is None else f' --key {key}'} --yes"
     if not can_ask():
         raise Problem.usage("a person must confirm, and there is no terminal", fix=again)

@@ -1,10 +1,10 @@
-"""`aileron launch`: an agent with a session of its own, and everything it needs to reach the actions.
+"""`aileron launch`: starts an agent with its own session, and with everything it needs to reach the actions.
 
-In order: where the agent is, what the daemon says about the gateway, the vault opened where the gateway needs it, the session,
-the agent, and the end of the session with the agent's exit code. The session carries this process: if it is killed, the daemon
-ends it.
+In order: find the agent, ask the daemon about the gateway, open the vault if the gateway needs it, open the session, run the
+agent, and end the session with the agent's exit code. The session is bound to this process: if it is killed, the daemon ends the
+session.
 
-Standard output is the agent's alone; what there is to say stands on standard error before it begins.
+Standard output belongs to the agent; notes go to standard error before it starts.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ __all__ = [
 
 LOCKED = "the vault is locked: the gateway refuses model requests until you unlock it"
 _SHOWN_PATH = "/inject/<name of the session>"
-_SHOWN_TOKEN = "<session token>"  # noqa: S105 - stands where one would
+_SHOWN_TOKEN = "<session token>"  # noqa: S105 - a placeholder
 
 
 def agent_names(incomplete: str) -> list[str]:
-    """The agents there are, for completion."""
+    """Return the names of the supported agents, for completion."""
     from aileron.launch.agents import AGENTS
 
     return [name for name in AGENTS if name.startswith(incomplete)]
 
 
 def agent_of(name: str) -> Agent:
-    """The agent of that name. Problem, with the names there are."""
+    """Return the agent of that name. Problem, with the supported names."""
     from aileron.launch.agents import AGENTS
 
     if name not in AGENTS:
@@ -178,7 +178,7 @@ def launch(
 
 
 def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wishes: CellWishes) -> bool:
-    """By the option, else by the setting; Problem where options of a cell are given and there is none."""
+    """Return whether to use a cell, by the option or else by the setting. Problem for a cell's options without a cell."""
     if jail is None:
         from aileron.cli.cells import ask_about_cells
         from aileron.cli.commands.launch_cell import are_cells_possible
@@ -189,7 +189,7 @@ def _is_in_cell(supervisor: Supervisor, running: Status, jail: bool | None, wish
 
 
 def program_of(agent: Agent, given: str | None) -> str:
-    """The agent's program, `given` or the one in PATH. Problem, with the command that installs it."""
+    """Return the path of the agent's program, `given` or the one in PATH. Problem, with the command that installs it."""
     from aileron.launch import programs
     from aileron.model.failure import AileronError
 
@@ -201,14 +201,14 @@ def program_of(agent: Agent, given: str | None) -> str:
 
 
 def gateway_of(running: Status) -> Gateway:
-    """What `status` says about the way to the models' APIs."""
+    """Return what `status` says about the gateway to the models' APIs."""
     from aileron.launch.agent import Gateway
 
     return Gateway(running.web, frozenset(name for name, upstream in running.gateway.items() if upstream.has_key))
 
 
 def selectors(given: list[str] | None, *, help_of: str) -> list[str]:
-    """What `--only` says, each once. Problem for what is no selector."""
+    """Return the selectors of `--only`, each once. Problem for an invalid one."""
     from aileron.model.selecting import parse_selectors
 
     try:
@@ -218,7 +218,7 @@ def selectors(given: list[str] | None, *, help_of: str) -> list[str]:
 
 
 def _open_vault(supervisor: Supervisor, running: Status, *, is_given: bool, is_needed: bool) -> None:
-    """Unlock the vault where the passphrase was given, or the gateway needs it and somebody can be asked."""
+    """Unlock the vault if the passphrase was given, or if the gateway needs it and a person can be asked."""
     if not is_vault_locked(running):
         return
     if is_given or (is_needed and can_ask()):
@@ -228,17 +228,17 @@ def _open_vault(supervisor: Supervisor, running: Status, *, is_given: bool, is_n
 
 
 def is_vault_locked(running: Status) -> bool:
-    """Whether there is a vault, and it is locked, by what `status` says."""
+    """Return whether `status` reports a vault that is locked."""
     return running.vault.exists and running.vault.locked
 
 
 def is_vault_needed(supervisor: Supervisor, gateway: Gateway) -> bool:
-    """Whether the gateway refuses the model while there is a vault and it is locked."""
+    """Return whether the gateway refuses requests to the model while the vault exists and is locked."""
     return bool(gateway.kept) or _is_vault_required(supervisor.home)
 
 
 def _is_vault_required(home: Path) -> bool:
-    """Whether the gateway waits for the vault where no key is in it; what is wrong with the file, the daemon has said."""
+    """Return whether the gateway needs the vault even without a key in it. The daemon reports errors in the file."""
     from aileron.config import Settings, load_settings
     from aileron.model.failure import AileronError
 
@@ -249,10 +249,10 @@ def _is_vault_required(home: Path) -> bool:
 
 
 def _forget_passphrase() -> None:
-    """Begin again without it, where the vault's passphrase was a variable of this process.
+    """Execute this command again without the vault's passphrase, if that was a variable of this process.
 
-    Taking it out of the environment does not take it out of /proc/PID/environ, which every process of the user can read, the
-    agent above all, and this process is there for as long as the agent is. The vault is open by now, or needs nobody.
+    Removing it from the environment does not remove it from /proc/PID/environ. Every process of the user can read that, the agent
+    above all, and this process lives as long as the agent. The vault is open by now, or not needed.
     """
     if passphrase_from(None)() is not None:
         sys.stdout.flush()
@@ -263,7 +263,7 @@ def _forget_passphrase() -> None:
 def asked_of(
     supervisor: Supervisor, agent: Agent, gateway: Gateway | None, words: tuple[str, ...], token: str
 ) -> LaunchRequest:
-    """What the agent's module is asked: this environment, its files, this installation."""
+    """Return the request to the agent's module: this environment, its files, this installation."""
     from aileron.launch.agent import LaunchRequest
     from aileron.launch.programs import read_files, server_of
 
@@ -272,7 +272,7 @@ def asked_of(
 
 
 def folder() -> str:
-    """The folder the agent works in, as text. Problem where there is none any more."""
+    """Return the folder that the agent works in, as text. Problem if it no longer exists."""
     try:
         return os.fsencode(os.getcwd()).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -289,7 +289,7 @@ def _in_session(
     *,
     inject: bool,
 ) -> int:
-    """The agent, with a session around it; its exit code."""
+    """Run the agent with a session around it, and return its exit code."""
     body = OpenSession(agent=agent.name, folder=folder(), pid=os.getpid(), only=only, inject=inject)
     session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
     code: int | None = None
@@ -310,7 +310,7 @@ def _in_session(
 
 
 def _check_injected(agent: Agent, path: str, setup: Setup) -> None:
-    """Return if the agent's requests will go where tools are added, by an address that only its environment has. Problem."""
+    """Check that the agent's requests will go where tools are added, by an address that only its environment has. Problem."""
     if any(path in word for word in setup.arguments):
         raise Problem.usage(
             f"--inject does not work with {agent.name}: its address would be an argument, which every user of this machine "
@@ -338,7 +338,7 @@ def _variables(asked: LaunchRequest, setup: Setup) -> dict[str, str]:
 
 
 def _show(path: str, asked: LaunchRequest, agent: Agent, is_without_daemon: bool, as_json: bool) -> None:
-    """What `--dry-run` says."""
+    """Print what `--dry-run` shows."""
     with local_work():
         setup = agent.setup(asked)
     variables = _variables(asked, setup)

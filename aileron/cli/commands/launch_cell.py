@@ -1,9 +1,9 @@
-"""`aileron launch --jail`: the agent in a cell, with a session that is known by this process; and `--explain`.
+"""`aileron launch --jail`: the agent in a cell, with a session that is recognized by this process; and `--explain`.
 
-Runs in the command, which stays outside. It puts together what others own: what the agent sees (aileron/launch), the session (the
-daemon), the cell and its doors (aileron/cell).
+Runs in the command, which stays outside the cell. It combines what other rooms own: what the agent sees (aileron/launch), the
+session (the daemon), the cell and its doors (aileron/cell).
 
-Not here: the options themselves (cell_options.py), whether a cell is wanted where none was said (cli/cells.py).
+Not here: the options themselves (cell_options.py), the choice of a cell without an option (cli/cells.py).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["CellStart", "are_cells_possible", "explain", "in_cell"]
 
 _DEFAULT_PORT = 8721
-"""Stands in what is explained where no daemon runs that would have one."""
+"""Port that `--explain` shows if no daemon runs that would have one."""
 
 
 class CellStart(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch. `running` is the daemon's word, or None where none runs; `gateway` is None where it is not to be used."""
+    """The facts of a launch. `running` is the daemon's status, or None without a daemon; `gateway` is None if it is unused."""
 
     agent: Agent
     program: str
@@ -51,31 +51,31 @@ class CellStart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> list[str]:
-        """What can be reached without a question."""
+        """Hosts that can be reached without a question."""
         return self.wishes.hosts(None if self.running is None else self.running.launch.cell)
 
     @property
     def is_asking(self) -> bool:
-        """Whether a person is asked about other hosts."""
+        """True if a person is asked about other hosts."""
         return self.running is not None and self.running.launch.cell.ask_hosts
 
     @property
     def port(self) -> int:
-        """Of the gateway and of the daemon, on loopback in the cell as it is outside."""
+        """Port of the gateway and of the daemon, on loopback, in the cell as outside."""
         return _DEFAULT_PORT if self.running is None else urlsplit(self.running.web).port or _DEFAULT_PORT
 
 
 def are_cells_possible() -> bool:
-    """Whether this machine can make one. It tries."""
+    """Return whether this machine can make a cell, by trying."""
     from aileron_sandbox.cell.support import examine_cell
 
     return examine_cell().available
 
 
 def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
-    """The agent in a cell, with a session around it; its exit code.
+    """Run the agent in a cell with a session around it, and return its exit code.
 
-    What would be refused is refused before there is a session.
+    Refusals come before the session is opened.
     """
     with cell_ahead.taken() or _started() as stub:
         sights = _sights(supervisor, start, stub)
@@ -93,7 +93,7 @@ def in_cell(supervisor: Supervisor, start: CellStart, only: list[str]) -> int:
 
 
 class _Session:
-    """The session of one launch: opened when its cell is under way, and ended in any case."""
+    """The session of a launch: opened when its cell is under way, and ended in any case."""
 
     def __init__(self, supervisor: Supervisor, start: CellStart, only: list[str]) -> None:
         self._supervisor = supervisor
@@ -102,7 +102,7 @@ class _Session:
         self._id: str | None = None
 
     def open(self) -> LaunchSession:
-        """Problem, where the daemon does not have it."""
+        """Open the session and return it. Problem if the daemon refuses."""
         from aileron.launch.in_cell import LaunchSession
 
         start = self._start
@@ -119,13 +119,13 @@ class _Session:
         return LaunchSession(opened.id, opened.token)
 
     def end(self, code: int | None) -> None:
-        """With the agent's exit code, if it had one."""
+        """End the session with the agent's exit code, if there is one."""
         if self._id is not None:
             self._supervisor.end_session(self._id, code)
 
 
 def _started() -> Stub:
-    """The process that will be the cell: it gets ready while it is found out what the agent sees. Problem."""
+    """Start the process of the cell, which gets ready while the agent's view is computed. Problem."""
     from aileron_sandbox.unavailable import JailUnavailable
 
     try:
@@ -137,7 +137,7 @@ def _started() -> Stub:
 
 
 def _check_injected(start: CellStart, sights: Sights) -> None:
-    """Return if the agent's requests will go where tools are added. The connection says whose they are. Problem."""
+    """Check that the agent's requests will go where tools are added. The connection identifies the session. Problem."""
     from aileron.launch.agent import is_not_through
 
     around = [note for note in sights.notes if is_not_through(note)]
@@ -181,7 +181,7 @@ def _unavailable(what: str, fix: str) -> Problem:
 
 
 def _sights(supervisor: Supervisor, start: CellStart, stub: Stub | None = None) -> Sights:
-    """What the agent sees. Problem where it cannot be as it was asked for."""
+    """Return what the agent sees. Problem if that is not possible as requested."""
     from aileron.cell.changes import earlier_roots
     from aileron.home import Home
     from aileron.launch.agent import LaunchRequest

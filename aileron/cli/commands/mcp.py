@@ -1,4 +1,4 @@
-"""`aileron mcp config`: what to paste into an agent's own configuration."""
+"""`aileron mcp config`: the text to paste into an agent's own configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several commands have, spelled once."""
+"""Options that several commands share, declared once."""
 
 from __future__ import annotations
 

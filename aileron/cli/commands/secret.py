@@ -1,4 +1,4 @@
-"""`aileron secret`: passwords and tokens in the vault. Values go in, and never come out here."""
+"""`aileron secret`: passwords and tokens in the vault. Values go in, and no command shows them."""
 
 from __future__ import annotations
 

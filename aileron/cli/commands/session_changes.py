@@ -1,6 +1,6 @@
-"""`aileron sessions changes`, `apply` and `discard`: what an agent in a cell changed. No daemon is needed; all is in the home.
+"""`aileron sessions changes`, `apply` and `discard`: what an agent in a cell changed. They read the home and need no daemon.
 
-Names of files are an agent's text: each is made harmless before it is shown.
+An agent chose the names of files: each is made harmless before it is shown.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["apply", "changes", "discard", "kept_of"]
 
 _MAX_ROWS = 200
-"""Rows on a terminal: some screens. A pipe and --json get all that is listed."""
+"""Maximum number of rows on a terminal: some screens. A pipe and --json get everything that is listed."""
 _MAX_ASKED = 30
-"""Rows before a question: it has to stand on the same screen."""
+"""Maximum number of rows before a question, which must stand on the same screen."""
 _MAX_TREES = 5
 _LARGE_GIB = 1
-"""Changes that are larger in all are not applied unseen: a project has less, and an agent makes more in a second."""
+"""GiB of changes up to which `--yes` applies them unseen: a project has less, and an agent makes more in a second."""
 
 OneSession = Annotated[
     str | None,
@@ -111,7 +111,7 @@ def discard(session: TheSession, paths: Paths = None, yes: SkipQuestion = False,
 
 
 def _chosen(session: str, paths: list[str] | None) -> tuple[Kept, list[str]]:
-    """The session, and the paths below its project. Typed relative to the current folder, if that is in the project."""
+    """Return the session, and the paths below its project. Paths are relative to the current folder if that is in the project."""
     with local_work():
         kept = kept_of(session)
         folder = _folder_of(kept)
@@ -135,7 +135,7 @@ def _folder_of(kept: Kept) -> str:
 
 
 def _is_agreed(kept: Kept, paths: list[str], verb: str, *, yes: bool, is_large_agreed: bool) -> bool:
-    """Whether there is something, and the person wants it. Problem where nobody can be asked."""
+    """Return whether there are changes and the person confirms. Problem if no person can be asked."""
     from aileron.cell.apply import pending
     from aileron.cell.sizes import size_of
 
@@ -174,7 +174,7 @@ def _changes(number: int) -> str:
 
 
 def _show_waiting(waiting: list[Difference]) -> None:
-    """List changes on standard error: those that can run code or steer an agent later, then by size; packages as counts."""
+    """List changes on standard error: first those that can run code or steer an agent later, then by size; packages as counts."""
     from aileron.cell.changes import of_packages
     from aileron.cell.executes import rank, spoken, tree_in
     from aileron.cell.sizes import size_of
@@ -217,7 +217,7 @@ def _tell(kept: Kept, done: Done, what: str, *, as_json: bool) -> None:
 
 
 def kept_of(wanted: str | None) -> Kept:
-    """What is kept of the session that is meant. Problem where there is none, or more than one."""
+    """Return what is kept of the named session's cell. Problem for none, and for several."""
     from aileron.cell.changes import start_of
     from aileron.cell.kept import kept_cells
     from aileron.home import Home

@@ -1,4 +1,4 @@
-"""`aileron sessions`: agents at work, and tokens for those that are elsewhere."""
+"""`aileron sessions`: agents at work, and tokens for agents elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["end", "list_", "new", "show"]
 
 _LONGEST = "7d"
 _LISTED_HOSTS = 2
-"""Of a cell, in the list: the folder stands on the same line."""
+"""Maximum number of hosts of a cell in the list, where the folder is on the same line."""
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -130,24 +130,24 @@ def end(
 
 
 def _url(supervisor: Supervisor) -> str | None:
-    """Where agents elsewhere find the daemon, if they do."""
+    """Return the URL of the daemon for agents elsewhere, or None."""
     from aileron.api.daemon import Status
 
     return supervisor.fetch(Status, "GET", "/v1/status").listen or None
 
 
 def _status(entry: Session) -> str:
-    """`ended, 0` where the agent's exit code is known."""
+    """Return the status, with the agent's exit code if it is known: `ended, 0`."""
     return entry.status + ("" if entry.exit_code is None else f", {entry.exit_code}")
 
 
 def _agent(entry: Session) -> str:
-    """`claude, in a cell` where it is in one."""
+    """Return the agent, and whether it is in a cell: `claude, in a cell`."""
     return entry.agent + ("" if entry.cell is None else ", in a cell")
 
 
 def _place(entry: Session) -> tuple[str, ...]:
-    """The folder, and before it that it is a cell and which hosts that reaches; in a pipe a field behind it says this."""
+    """Return the folder. A cell and its hosts stand before it; in a pipe they are a field after it."""
     if entry.cell is None:
         return (entry.folder,)
     hosts = entry.cell.hosts[:_LISTED_HOSTS]
@@ -157,20 +157,20 @@ def _place(entry: Session) -> tuple[str, ...]:
 
 
 def _limit(entry: Session) -> str:
-    """What it can use, where that is not everything: by its own selection, and by its folder's while it is open."""
+    """Return what limits the session: its own selection, and its folder's while it is open. Empty if nothing does."""
     of_folder = entry.folder_only if entry.status == "open" else []
     return " and ".join(", ".join(one) for one in (entry.only, of_folder) if one)
 
 
 def _cell(entry: Session) -> list[tuple[str, str | list[str]]]:
-    """What a cell's agent can reach; nothing for every other."""
+    """Return what a cell's agent can reach; empty for other sessions."""
     if entry.cell is None:
         return []
     return [("hosts", entry.cell.hosts or "none"), ("other hosts", "you are asked" if entry.cell.ask else "refused")]
 
 
 def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
-    """Where a cell's agent connected, one host a line; nothing for every other."""
+    """Return where a cell's agent connected, one host a line; empty for other sessions."""
     if found is None:
         return []
     reached = [_reached(one) for one in found.reached] + _more(found.reached_more)
@@ -183,7 +183,7 @@ def _connections(found: CellConnections | None) -> list[tuple[str, list[str]]]:
 
 
 def _reached(one: HostReached) -> str:
-    """`pypi.org:443: 3 connections, 12.0 KiB up, 3.4 MiB down`."""
+    """Return `pypi.org:443: 3 connections, 12.0 KiB up, 3.4 MiB down`."""
     open_ = f", {one.not_ended} without an end" if one.not_ended else ""
     many = "1 connection" if one.connections == 1 else f"{one.connections} connections"
     return f"{one.host}: {many}{open_}, {_size(one.bytes_up)} up, {_size(one.bytes_down)} down"
@@ -194,7 +194,7 @@ def _more(count: int) -> list[str]:
 
 
 def _size(count: int) -> str:
-    """In the largest unit that leaves something before the point."""
+    """Return a size in the largest unit in which it is at least 1."""
     size, units = float(count), ["KiB", "MiB", "GiB", "TiB"]
     if count < 1024:
         return f"{count} B"

@@ -1,4 +1,4 @@
-"""`aileron status`: what is running, and what waits. It starts no daemon: looking changes nothing."""
+"""`aileron status`: what is running, and what waits. It starts no daemon: a look changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aileron.client import is_in_cell
 __all__ = ["kept_back", "signed_by", "state_of", "status"]
 
 _MOST_WAITING = 3
-"""Requests that `status` names; `approval list` has all."""
+"""Maximum number of requests that `status` names; `approval list` has all."""
 
 
 def status(as_json: AsJson = False) -> None:
@@ -39,7 +39,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def state_of(status: VaultState) -> str:
-    """Say in words how the vault is."""
+    """Return the state of the vault in words."""
     if not status.exists:
         return "none"
     if status.problem:
@@ -48,7 +48,7 @@ def state_of(status: VaultState) -> str:
 
 
 def signed_by(running: Status) -> str:
-    """Say whether decisions are signed, and by whom, as far as the daemon knows."""
+    """Return whether decisions are signed, and by whom, as far as the daemon knows."""
     found = running.approver
     match found.status:
         case "none":
@@ -64,7 +64,7 @@ def signed_by(running: Status) -> str:
 
 
 def kept_back(running: Status) -> str | None:
-    """Say which keys of config.toml are not in force, and why; None if all are."""
+    """Return which keys of config.toml are not in force, and why; None if all are."""
     if running.settings_problem:
         return f"config.toml is not in effect: {running.settings_problem}"
     found = [
@@ -79,7 +79,7 @@ def kept_back(running: Status) -> str | None:
 
 
 def _waiting(supervisor: Supervisor, running: Status) -> list[str]:
-    """How much is waiting for approval, and the first of it, as lists say it."""
+    """Return how many requests wait for approval, and the first of them as lists show them."""
     if not running.pending or is_in_cell():
         return [f"{running.pending} for approval"]
     from aileron.api.approvals import ApprovalList

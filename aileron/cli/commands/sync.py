@@ -1,4 +1,4 @@
-"""`aileron sync`: what the action files are pinned to is installed, and what they need a credential for is bound."""
+"""`aileron sync`: installs the connectors that action files are pinned to; with --bind-all, also binds their credentials."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sync(
 
 
 def _unbound(supervisor: Supervisor) -> list[str]:
-    """The connectors that an action uses, that want a credential, and that none is bound for."""
+    """Return the connectors that an action uses and that need a credential but have none bound."""
     actions = supervisor.fetch(ActionList, "GET", "/v1/actions").actions
     used = {one.rpartition("@")[0] for action in actions for one in action.connectors or []}
     connectors = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
@@ -70,7 +70,7 @@ def _unbound(supervisor: Supervisor) -> list[str]:
 
 
 def _bound(supervisor: Supervisor, connector: str, *, yes: bool) -> int:
-    """Bind it here; one that cannot be does not keep the others from it."""
+    """Bind a connector's credential here. A failure does not stop the others."""
     output.note(f"\n{visible(connector)}")
     try:
         return bind(supervisor, bind_request_of(supervisor, connector), BindOptions(yes=yes))

@@ -1,4 +1,4 @@
-"""`aileron vault`: the encrypted file that secrets are in."""
+"""`aileron vault`: the encrypted file that holds the secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["backup", "init", "lock", "restore", "rotate", "status", "unlock"]
 _STATUS = "/v1/vault/status"
 _KEY_DERIVATION_S = 30.0
 _COPY_S = 60.0
-"""For 16 MiB to a slow stick."""
+"""Seconds to copy 16 MiB to a slow USB stick."""
 _WAYS = "use AILERON_VAULT_PASSPHRASE, --passphrase-file, or a terminal"
 _NEW_WAYS = "use AILERON_NEW_VAULT_PASSPHRASE, --new-passphrase-file, or a terminal"
 _T = TypeVar("_T")
@@ -48,7 +48,8 @@ def init(
     """Create the vault and unlock it."""
     supervisor = Supervisor()
     is_typed = passphrase_from(passphrase_file)() is None and can_ask()
-    if is_typed and supervisor.fetch(VaultState, "GET", _STATUS).exists:  # nobody types one twice for nothing
+    # Before the person types a passphrase twice for nothing
+    if is_typed and supervisor.fetch(VaultState, "GET", _STATUS).exists:
         raise Problem("the vault already exists", exit_code=USAGE, name="invalid_request", fix="aileron vault unlock")
     if keyring:
         _check_keyring()
@@ -68,7 +69,7 @@ def unlock(
 ) -> None:
     """Unlock the vault until you lock it or the daemon stops."""
     supervisor = Supervisor()
-    found = _status(supervisor)  # or there is none, and nobody types a passphrase for it
+    found = _status(supervisor)  # raises if there is no vault, before a passphrase is typed
     if keyring:
         if not found.keyring:
             raise Problem(
@@ -132,7 +133,7 @@ def rotate(
 
     def rotate_with(passphrase: str) -> NewVault:
         nonlocal new
-        if new is None:  # and not again after a slip in the old one
+        if new is None:  # do not ask again after a typo in the old one
             new = _typed_new_passphrase()
         body = RotateVault(passphrase=passphrase, new_passphrase=new, recovery_codes=recovery_codes)
         return _with_new_key(supervisor, "/v1/vault/rotate", body, keyring=keyring)
@@ -193,7 +194,7 @@ def restore(
 
 
 def _status(supervisor: Supervisor) -> VaultState:
-    supervisor.is_vault_locked()  # Problem where there is none
+    supervisor.is_vault_locked()  # Problem if there is no vault
     return supervisor.vault_state()
 
 
@@ -217,7 +218,7 @@ def _locks(seconds: int, at: str | UnsetType | None) -> str:
 
 
 def _with_new_key(supervisor: Supervisor, path: str, body: InitVault | RotateVault, *, keyring: bool) -> NewVault:
-    """Ask for a new key, and have the keyring keep it too. What was put there for a key that did not come is taken out again."""
+    """Have the daemon set up new keys, with `keyring` one in the keyring too, which is removed if the daemon refuses it."""
     kept = None
     if keyring:
         from aileron.cli.keyring import keep_new
@@ -227,7 +228,7 @@ def _with_new_key(supervisor: Supervisor, path: str, body: InitVault | RotateVau
     try:
         found = supervisor.fetch(NewVault, "POST", path, body, wait_s=_KEY_DERIVATION_S)
     except Problem as problem:
-        if problem.name not in ("daemon_unreachable", "outcome_unknown"):  # else it may have been done
+        if problem.name not in ("daemon_unreachable", "outcome_unknown"):  # otherwise the key may be in use
             _forget_key(None if kept is None else kept.id)
         raise
     if kept is not None:
@@ -260,7 +261,7 @@ def _show_codes(codes: list[str]) -> None:
 
 
 def _with_passphrase(command: str, question: str, file: str | None, use: Callable[[str], _T]) -> _T:
-    """Return the result of `use` with the passphrase; a person can type a wrong one again."""
+    """Return the result of `use` with the passphrase; a person can retype a wrong one."""
     if passphrase_from(file)() is None and can_ask():
         return until_right(lambda: ask_unseen(question), use)
     return use(_passphrase(command, question, file, twice=False))

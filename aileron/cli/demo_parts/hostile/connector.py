@@ -1,6 +1,6 @@
-"""A connector that tries what a hostile one would, and reports how far it came. `aileron demo` runs it.
+"""A connector that tries what a hostile one would, and reports how far it got. `aileron demo` runs it.
 
-Every op returns what it got: an errno for what was refused, the loot for what was not. The demo checks the outside as well.
+Every operation returns what it got: an errno for what was refused, the loot for what was not. The demo also checks from outside.
 """
 
 import errno
@@ -30,7 +30,7 @@ def undeclared_host(url: str) -> dict[str, Any]:
 
 @op
 def raw_socket(host: str, port: int) -> dict[str, Any]:
-    """Go round the supervisor."""
+    """Open a connection without the supervisor."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
             connection.connect((host, port))
