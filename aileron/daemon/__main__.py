@@ -1,7 +1,7 @@
-"""What `client.start` executes: `python -m aileron.daemon HOME READY_FD`.
+"""The program that `client.start` executes: `python -m aileron.daemon HOME READY_FD`.
 
-Says `ready` on READY_FD and closes it, or says why there is no daemon and exits 1. Without READY_FD it stays in the
-foreground and says so on standard error.
+Writes `ready` to READY_FD and closes it, or writes why the daemon cannot start and exits 1. Without READY_FD it stays in the
+foreground and writes this to standard error.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """0 after a clean stop or when a daemon already runs, 1 when none could be started."""
-    gc.disable()  # until the rooms are built: what is imported is no garbage, and to look for some is a tenth of a start
+    """Run the daemon. Return 0 after a clean stop or if a daemon already runs, 1 if none could be started."""
+    gc.disable()  # until the rooms are built: imports make no garbage, and searching for it takes a tenth of a start
     from aileron.daemon.begin import begin
 
-    atexit.register(gc.freeze)  # no last search for cycles: whoever stops it waits for its end
+    atexit.register(gc.freeze)  # no last search for cycles: the command that stops the daemon waits for its end
     home = Home(Path(arguments[0]).absolute())
     ready_fd = int(arguments[1]) if len(arguments) > 1 else None
 
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         if ready_fd is None:
             sys.stderr.write(word + "\n")
         else:
-            with contextlib.suppress(BrokenPipeError):  # whoever asked has gone meanwhile; others may come
+            with contextlib.suppress(BrokenPipeError):  # the client that started it has gone; others may come
                 os.write(ready_fd, line)
             os.close(ready_fd)
 

@@ -1,10 +1,10 @@
-"""Do first what takes longest, and then be the daemon: hold the home, harden, and start the template beside the rest.
+"""Start the daemon with the slowest step first: hold the home, harden, and start the template beside the rest.
 
-Runs in the daemon, in its main thread. An interpreter of its own is executed as soon as the home is this process's: it imports
-what the template needs, on another processor, while this one reads the settings; is told what to be; and prepares the jails'
-root while this one imports the rooms. It is waited for when what it says goes on record (supervise.py).
+Runs in the daemon, in its main thread. As soon as this process holds the home, it executes a separate interpreter: that one
+imports what the template needs, on another processor, while this process reads the settings. It is then told its role, and
+prepares the jails' root while this process imports the rooms. supervise.py waits for it before it records the jail's layers.
 
-Order: lock → not dumpable → log → the template's process → settings → what it is to be → everything else.
+Order: lock → not dumpable → log → the template's process → settings → the template's role → everything else.
 
 Not here: what the template does (aileron_sandbox/template), the rooms (supervise.py).
 """
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 __all__ = ["begin"]
 
 _DESCRIPTORS: Final = 16384
-"""64 runs have a dozen each; the rest is for callers that wait. A jail has a limit of its own."""
+"""Limit on open descriptors: 64 runs have a dozen each; the rest is for callers that wait. A jail has a limit of its own."""
 _LOG_BYTES, _LOG_FILES = 5 << 20, 3
 _REPEAT_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
 
 def begin(home: Home, tell: Callable[[str], None]) -> int:
-    """Be the daemon of `home` until stopped. `tell` is called once: `ready`, or why not. The exit status."""
+    """Be the daemon of `home` until stopped. Call `tell` once, with `ready` or why not. Return the exit status."""
     keep_to_one_installation()
     told = False
 
@@ -63,7 +63,7 @@ def begin(home: Home, tell: Callable[[str], None]) -> int:
             _log_to(home.logs / "daemon.log")
             _be_the_daemon(home, tell_once)
     except AlreadyRunning:
-        tell_once("ready")  # somebody else was faster; whoever asked can go on
+        tell_once("ready")  # another process was faster; the client that started this one can go on
     except (AileronError, JailUnavailable, OSError) as error:
         _log.error("stopped: %s", error)
         tell_once(str(error))
@@ -76,12 +76,12 @@ def begin(home: Home, tell: Callable[[str], None]) -> int:
 
 
 def _be_the_daemon(home: Home, tell: Callable[[str], None]) -> None:
-    """Each import comes when it is needed: the template's process waits for none but those at the top of this module."""
+    """Run the daemon. Each import comes when needed: the template's process waits only for those at the top of this module."""
     with contextlib.ExitStack() as undo:
         process = _maybe_executed()
         if process is not None:
             undo.callback(process.end)
-        # Before it is read: what changes meanwhile is looked at again.
+        # Taken before the file is read: a change in between is then noticed at the next check.
         stamp = files.stamp(home.config, follow_symlinks=True)
         wanted, settings = _settings(home)
         runtime, starting = _told(settings, process)
@@ -97,17 +97,17 @@ def _be_the_daemon(home: Home, tell: Callable[[str], None]) -> None:
 
 
 def _maybe_executed() -> Begun | None:
-    """The template's process; None where there is none to be had now: then it is tried again, and that says why not."""
+    """Execute the template's process. Return None if that fails now: a later try reports why."""
     with contextlib.suppress(OSError):
         return Begun.execute(interpreter())
     return None
 
 
 def _settings(home: Home) -> tuple[Settings, Settings]:
-    """What config.toml says, and what is in force: where a person decides about some, these as they agreed to them last.
+    """Return the settings of config.toml, and those in force: the ones that need consent are as a person approved them last.
 
-    Before the vault is open nobody can tell whether the copy of what was agreed to is theirs: that is looked at whenever
-    something is about to run (decisions/agreements.py).
+    Before the vault is open, nobody can tell whether the copy of the approved settings is genuine: that is checked whenever a run
+    is about to start (decisions/agreements.py).
     """
     from aileron.config import load_settings
     from aileron.daemon.decisions.agreed_settings import AgreedSettings
@@ -118,7 +118,7 @@ def _settings(home: Home) -> tuple[Settings, Settings]:
 
 
 def _told(settings: Settings, process: Begun | None) -> tuple[PythonRuntime, Starting]:
-    """The template, which is told what to be. JailUnavailable."""
+    """Begin the template and give it its runtime and mode. Return the runtime and the starting template. JailUnavailable."""
     from aileron.daemon.runtime import connector_runtime
     from aileron_sandbox.jail import Template
 
@@ -137,9 +137,9 @@ def _harden() -> None:
 
 
 class _Seldom(logging.Filter):
-    """That no connection can be accepted is said once in ten seconds.
+    """A log filter that passes the message "no connection can be accepted" only once in ten seconds.
 
-    Without a free descriptor asyncio stops accepting for a second, and says so a hundred times each second: all else that
+    Without a free descriptor asyncio stops accepting for a second, and logs it a hundred times each second: everything else that
     the log's few files hold would be gone within minutes.
     """
 
@@ -148,7 +148,7 @@ class _Seldom(logging.Filter):
         self._next = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this one is written."""
+        """Return whether the record is written."""
         if "out of system resource" not in str(record.msg):
             return True
         now = time.monotonic()
@@ -159,7 +159,7 @@ class _Seldom(logging.Filter):
 
 
 def _log_to(path: Path) -> None:
-    """The daemon's log, and standard error with it: the template's last words come that way."""
+    """Write the log to a file, and redirect standard error to it: the template's last words arrive there."""
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     formatter.converter = time.gmtime

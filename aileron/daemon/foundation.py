@@ -1,4 +1,4 @@
-"""What every room of the daemon stands on: the files of its home, the record, the vault, and the settings it starts with.
+"""The base that every room of the daemon needs: the files of its home, the record, the vault, and the settings at its start.
 
 Runs in the daemon; built first (supervise.py). Nothing here knows a room.
 """
@@ -24,9 +24,9 @@ __all__ = ["Foundation"]
 
 
 class Foundation(msgspec.Struct, frozen=True, kw_only=True):
-    """One for each daemon. `settings` are in force when it starts, `wanted` is what config.toml says, `review` is where the pages
-    are served; `note_bound` is told that some credential is another than before; `changing` is held while anything of this home
-    is changed.
+    """The shared objects of one daemon. `settings` are in force when it starts, `wanted` are those of config.toml. `review` is
+    the base URL of the pages; `note_bound` is called when a credential has changed; `changing` is held while anything of this
+    home is changed.
     """
 
     home: Home

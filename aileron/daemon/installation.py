@@ -1,14 +1,14 @@
 """Notice that Aileron was installed again while the daemon runs: no process has modules of two versions.
 
-Runs in the daemon, which imports most of itself after it is ready (supervise.py). From then on, whatever is about to be imported
-is looked at first: if a package that is in use has been replaced since, the import is refused, and whoever needed it is told to
-restart the daemon. What was imported before goes on.
+Runs in the daemon, which imports most of itself after it is ready (supervise.py). From then on, each import
+is checked first: if a package that is in use has been replaced since, the import is refused, and the caller is told to
+restart the daemon. Modules that were imported before keep working.
 
 Rules
-- A package is known by the file of its `__init__.py`: who installs replaces all files of a package, and that one with them. An
+- A package is known by the file of its `__init__.py`: an installation replaces all files of a package, and that one with them. An
   inode's change time is not compared: installing the same files elsewhere by hard links changes it.
-- A package of others is looked at for its own modules, and ours for ours.
-- Nothing here is for an attacker: whoever can write there is the user.
+- Each package, ours or another's, is checked for its own modules only.
+- This is no defense against an attacker: only the user can write there.
 
 Source: importlib.abc.MetaPathFinder of Python's documentation; docs/adr/0072-rooms-imported-when-first-used.md.
 """
@@ -30,12 +30,12 @@ _log = logging.getLogger(__name__)
 
 
 def keep_to_one_installation() -> None:
-    """Refuse from now on to import what is of another installation than what runs: AileronError(internal_error)."""
+    """Refuse all later imports from an installation other than the running one: AileronError(internal_error)."""
     sys.meta_path.insert(0, _OneInstallation())
 
 
 class _OneInstallation:
-    """A finder that finds nothing itself: it looks, and the finders after it find. The base class takes 15 ms to import."""
+    """A finder that only checks, and leaves finding to the finders after it. The base class takes 15 ms to import."""
 
     def __init__(self) -> None:
         roots = {name for name in sys.modules if "." not in name} - sys.stdlib_module_names
@@ -44,7 +44,7 @@ class _OneInstallation:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """AileronError(internal_error) if it would be of another installation; else None."""
+        """Return None. Raise AileronError(internal_error) if the module would come from another installation."""
         root = fullname.partition(".")[0]
         if root in sys.modules and root not in sys.stdlib_module_names:
             self._check(root)
@@ -63,7 +63,7 @@ class _OneInstallation:
 
 
 def _stamp(root: str) -> tuple[int, int, int, int] | None:
-    """Other whenever the package was replaced; None for one without a file, or whose file is gone."""
+    """Return a stamp that changes when the package is replaced; None for a package without a file, or whose file is gone."""
     path = getattr(sys.modules[root], "__file__", None)
     if path is None:
         return None

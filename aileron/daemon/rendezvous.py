@@ -1,10 +1,10 @@
-"""Where clients and the one daemon of a home find each other: the lock, the sockets, `daemon.json`.
+"""The place where clients find the one daemon of a home: the lock, the sockets, `daemon.json`.
 
 Rules
-- Whoever holds the lock on `run/daemon.lock` is the daemon. The kernel gives it back when the process ends, however it ends,
-  so a stale socket file never means a running daemon.
+- The process that holds the lock on `run/daemon.lock` is the daemon. The kernel releases the lock when the process ends,
+  however it ends, so a stale socket file never means a running daemon.
 - The directory is 0700 and the sockets 0600: on Linux connecting to a socket needs write permission on it, unix(7).
-- The scope of a caller is the socket it came in on.
+- The scope of a caller is the socket it connected to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["AlreadyRunning", "HomeListeners", "hold", "listen_in", "refuse_all"]
 
 _BACKLOG: Final = 128
 _REQUEST_BYTES: Final = 65536
-"""A request that is refused is read no further: no command sends more."""
+"""Bytes read of a refused request: no command sends more."""
 _BUG: Final = "the daemon cannot begin to work, and stops: this is a bug in aileron; see `aileron daemon logs`"
 
 
@@ -49,7 +49,7 @@ class AlreadyRunning(Exception):
 
 @contextlib.contextmanager
 def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
-    """Be the daemon of this home for the length of the block. AlreadyRunning if another is."""
+    """Hold this home's lock for the length of the block, as its daemon. AlreadyRunning if another process holds it."""
     for directory in (home.path, home.run, home.logs):
         _make(directory)
         with open_directory(directory, OTHERS_MAY_USE):
@@ -76,14 +76,14 @@ def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
 def _make(directory: Path) -> None:
     try:
         make_directory(directory)
-    except (AileronError, FileNotFoundError) as error:  # the latter in /proc, which has what it has
+    except (AileronError, FileNotFoundError) as error:  # FileNotFoundError in /proc, where nothing can be created
         why = error.failure.message if isinstance(error, AileronError) else f"{directory} cannot be created"
         message = f"{why}: set AILERON_HOME to a directory of your own"
         raise AileronError(FailureClass.INVALID_REQUEST, message) from error
 
 
 def listen_in(home: Home) -> HomeListeners:
-    """Listen at every socket of a home, 0600. Only for the holder of the lock: what was there is stale."""
+    """Listen on every socket of a home, 0600. Only for the holder of the lock, which makes an older socket file stale."""
     return HomeListeners(
         operator=_listen(home.operator_socket),
         agent=_listen(home.agent_socket),
@@ -110,7 +110,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def refuse_all(listeners: HomeListeners, error: Exception) -> None:
-    """Tell whoever waits at a socket of the home that nothing can be answered, and why, without an HTTP server."""
+    """Answer every client that waits at a socket of the home with the error, without an HTTP server."""
     failure = (
         error.failure if isinstance(error, AileronError) else AileronError(FailureClass.INTERNAL_ERROR, _BUG).failure
     )
@@ -118,7 +118,7 @@ def refuse_all(listeners: HomeListeners, error: Exception) -> None:
     head = f"HTTP/1.1 {failure.failure_class.http_status} Refused\r\nContent-Type: application/json\r\n"
     answer = f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
     for listener in listeners:
-        with listener, contextlib.suppress(OSError):  # until nobody waits there
+        with listener, contextlib.suppress(OSError):  # until no client waits there
             while True:
                 connection, _ = listener.accept()
                 if listener in (listeners.operator, listeners.agent, listeners.cell):
@@ -127,7 +127,7 @@ def refuse_all(listeners: HomeListeners, error: Exception) -> None:
 
 
 def _answer(connection: socket.socket, answer: bytes) -> None:
-    """Whatever was asked, which is taken as far as it has come: it is on its way or small, and nothing is waited for."""
+    """Send the answer to any request. Read only what has arrived: a request is on its way or small, so nothing is waited for."""
     connection.setblocking(False)
     with contextlib.suppress(OSError):
         connection.recv(_REQUEST_BYTES)

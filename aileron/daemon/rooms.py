@@ -1,10 +1,10 @@
-"""Builds every room, once, in the order of what it needs, and serves with them until told to stop.
+"""Builds every room, once, in the order of their needs, and serves with them until told to stop.
 
-The only module that knows every room of the house. Runs in the daemon, from its first connection on, or BUILD_AFTER_S after it
-is ready (supervise.py): what is imported here is no part of its start.
+The only module that knows every room. Runs in the daemon, from its first connection on, or BUILD_AFTER_S after it
+is ready (supervise.py): imports here do not delay its start.
 
-Order: sessions → what an interrupted installation left → rooms → what runs beside them → whoever asks. Stop: no new connections,
-five seconds for answers under way, runs cut short become `unknown`, jails killed.
+Order: sessions → the rest of an interrupted installation → rooms → background tasks → servers. Stop: no new connections,
+five seconds for answers in progress, interrupted runs become `unknown`, jails killed.
 
 Source: docs/adr/0072-rooms-imported-when-first-used.md. Not here: the process, its lock, log, ledger and sockets (supervise.py).
 """
@@ -70,7 +70,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Values that the start of the daemon made, and that the rooms are built of.
 
     `started_at` is in seconds since the epoch, and `read` the stamp of config.toml as it was read. `elsewhere` is what
-    `daemon.listen` asks for: a listening socket, and the names it is asked for by.
+    `daemon.listen` asks for: a listening socket, and the host names that clients may use for it.
     """
 
     home: Home
@@ -89,7 +89,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rooms:
-    """All of them. One use: `build`, then `serve`."""
+    """All rooms of the daemon. One use: `build`, then `serve`."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -101,7 +101,7 @@ class Rooms:
         self._adopted = 0
 
     async def build(self) -> None:
-        """Each in the order of what it needs. Nothing is answered yet."""
+        """Build the rooms, each after those that it needs. No request is answered yet."""
         start, base = self._start, self._foundation()
         known, board, runs = KnownCallers(), Board(), anyio.create_task_group()
         sessions = Sessions(base.audit, base.ledger, known)
@@ -193,7 +193,7 @@ class Rooms:
         self._note_vault = secrets.vaults.note_change
 
     async def serve(self) -> None:
-        """What runs beside the rooms, and whoever asks, until told to stop."""
+        """Run the background tasks and the servers until told to stop."""
         async with anyio.create_task_group() as background:
             for task in self._tasks:
                 background.start_soon(task)
@@ -256,7 +256,7 @@ class Rooms:
         )
 
     def _answering(self, http: Http, tunnels: Tunnels, known: KnownCallers) -> Sequence[_Task]:
-        """The servers on every socket; each serves until told to stop."""
+        """Return the servers of every socket; each serves until told to stop."""
         start, sockets = self._start, self._start.sockets
         doors = {"loopback": TcpService(start.loopback, http.loopback)}
         if start.elsewhere is not None:
@@ -277,29 +277,29 @@ class Rooms:
     async def _until_stop(
         self, work: Callable[[socket.socket], Coroutine[Any, Any, None]], listener: socket.socket
     ) -> None:
-        """Connections that last as long as an agent does are ended first."""
+        """Serve connections that last as long as their agent until told to stop, then cancel them before the rest ends."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work, listener)
             await self._start.stopping.wait()
             tasks.cancel_scope.cancel()
 
     def _note_bound(self) -> None:
-        """Some credential is another than before."""
+        """Count that a credential has changed."""
         self._bound += 1
 
     def _note_adopted(self, settings: Settings) -> None:
-        """Other settings are in force than before."""
+        """Count that other settings are in force, and keep those of MCP."""
         self._adopted += 1
         self._mcp = settings.mcp
 
     def _what_spares_depend_on(self) -> object:
-        """What is other whenever nothing that was started ahead may be used any more: once the vault was locked, other settings
-        are in force, or an action is installed, updated, removed, enabled or disabled.
+        """Return a value that changes whenever connectors that were started ahead become unusable: once the vault was locked,
+        other settings are in force, or an action is installed, updated, removed, enabled or disabled.
         """
         changed = files.stamp(self._home.actions), files.stamp(self._home.action_state)
         return self._vault.times_locked, self._adopted, changed
 
     def _what_agents_see(self) -> Callable[[], object]:
-        """What is other whenever the tools may be."""
+        """Return a function whose result changes whenever the tools may have changed."""
         files = action_files(self._home.actions, self._home.action_state)
         return lambda: (files(), self._bound, self._mcp)

@@ -1,16 +1,16 @@
 """Runs that outlive their callers: a client that goes away never cancels a started run.
 
 Runs in the daemon. Each invocation, and each run that a person approved, is a task of the daemon's own task group; a caller
-waits for it, at most as long as it asked for, and gets the run id when that is over first.
+waits for it, at most as long as it asked, and gets the run id if that time ends first.
 
 Rules
-- At most MAX_RUNS are under way, and of each party as many as its share is (model/shares.py). One more invocation is told `busy`.
-- An approved run that finds no place waits for one, and begins when one ends: the parties in turn, and of each the one that waits
-  longest, so that nobody waits for all that another has approved.
-- An approved run is begun by its approval. One that could not begin then (the vault was locked, the daemon ended in between)
-  is begun when the vault is unlocked or when somebody asks for it, never by the daemon's start alone.
-- One that is held, so that it can still be cancelled, begins by itself when its time has come.
-- Beginning one twice is harmless: the second finds it under way, or the decision used.
+- At most MAX_RUNS are in progress, and for each party at most its share (model/shares.py). One more invocation is told `busy`.
+- An approved run that finds no place waits for one, and begins when one ends: parties take turns, and of each party the run
+  that has waited longest begins, so that no party waits for everything that another has approved.
+- An approved run is begun by its approval. A run that could not begin then (the vault was locked, the daemon ended in between)
+  is begun when the vault is unlocked or when a caller asks for it, never by the daemon's start alone.
+- A run that is held, so that it can still be cancelled, begins by itself when its time has come.
+- Beginning a run twice is harmless: the second attempt finds it in progress, or the decision used.
 
 Not here: what is legal when (audit/log.py), what a run does (runs/spine.py).
 """
@@ -39,12 +39,12 @@ from aileron.runs.spine import Spine
 __all__ = ["MAX_RUNS", "Runner"]
 
 MAX_RUNS: Final = 64
-"""Under way at once: as many jails as a template may have."""
+"""Runs in progress at once: as many jails as a template may have."""
 _PLACES: Final = Places(MAX_RUNS)
 _BEGIN_S: Final = 10.0
-"""To hear whether an approved run has begun: a look at its files and one commit on a slow disk."""
+"""Seconds to learn whether an approved run has begun: a check of its files and one commit on a slow disk."""
 _LOOK_S: Final = 30.0
-"""Between two looks at the wall clock, at most."""
+"""Most seconds between two checks of the wall clock."""
 _WAITS: Final = (
     "its session has no place for one more run now: it begins when one has finished, each session in its turn"
 )
@@ -52,12 +52,12 @@ _log = logging.getLogger(__name__)
 
 
 class _Entry:
-    """One task, as those see it who wait for it."""
+    """The state of one task, shared with the callers that wait for it."""
 
     def __init__(self) -> None:
         self.run_id: str | None = None
         self.is_wanted = True
-        """Nobody took the call back; asked before the record, and never after it."""
+        """True unless the caller withdrew the call; read before the record is made, and never after it."""
         self.recorded = anyio.Event()
         self.done = anyio.Event()
         self.answer: Outcome | Pending | Running | None = None
@@ -76,18 +76,17 @@ class Runner:
         self._tasks = tasks
         self._watch = watch
         self._under_way: Counter[str] = Counter()
-        """How many, by party."""
+        """Number of runs in progress, by party."""
         self._resuming: dict[str, _Entry] = {}
         self._held: set[str] = set()
-        """Approved, and may still be cancelled: each has a task that sleeps. At most as many as there may be questions."""
+        """Approved runs that can still be cancelled: each has a task that sleeps. At most as many as there may be questions."""
         self._without_room = Turns()
-        """Approved, and waiting for a place: at most as many as there may be questions."""
+        """Approved runs that wait for a place: at most as many as there may be questions."""
 
     async def submit(self, invocation: Invocation, wait_s: float) -> Outcome | Pending | Running:
-        """Begin; wait until it ends, or waits for a person, or `wait_s` is over. AileronError busy where its party has no
-        place.
+        """Begin a run; wait until it ends, waits for a person, or `wait_s` is over. AileronError busy if its party has no place.
 
-        A caller that is cancelled takes the call back, if it is not on record yet; what is goes on.
+        A caller that is cancelled withdraws the call if it is not on record yet; a recorded run goes on.
         """
         party = party_of(invocation.scope, invocation.session, invocation.party)
         why_not = _PLACES.why_not(party, self._under_way)
@@ -100,22 +99,22 @@ class Runner:
         try:
             with anyio.move_on_after(wait_s):
                 await entry.done.wait()
-            await entry.recorded.wait()  # never long: it is one commit away
+            await entry.recorded.wait()  # short: it is one commit away
         except anyio.get_cancelled_exc_class():
             entry.is_wanted = False
             raise
         answer = _answer_of(entry)
-        if isinstance(answer, Running) and entry.answer is not None:  # asked for before, with the same key
+        if isinstance(answer, Running) and entry.answer is not None:  # requested before, with the same key
             return await self._follow(answer, until - time.monotonic())
         return answer
 
     async def dry_run(self, invocation: Invocation) -> dict[str, Any]:
-        """The plan of an invocation with its digest; nothing runs and nothing is recorded."""
+        """Return the plan of an invocation with its digest; nothing runs and nothing is recorded."""
         plan = await anyio.to_thread.run_sync(self._spine.resolve, invocation)
         return {**plan.to_json(), "digest": plan.digest}
 
     async def resume(self, approval_id: str) -> AileronError | None:
-        """See that an approved run begins; why it has not, where it cannot yet, or there is nothing to begin."""
+        """Make an approved run begin. Return why it has not begun, if it cannot yet or there is nothing to begin."""
         try:
             entry = await self._begun(approval_id)
         except AileronError as error:
@@ -127,29 +126,29 @@ class Runner:
         return entry.error
 
     def begin(self, approval_id: str) -> None:
-        """The same without waiting."""
+        """Make an approved run begin, without waiting for it."""
         self._tasks.start_soon(self._begin, approval_id)
 
     async def begin_approved(self) -> None:
-        """Begin every run that was approved and has not begun: what they waited for may be there now."""
+        """Begin every approved run that has not begun: the reason for its waiting may be gone now."""
         for approval_id in await self._spine.approved():
             await self._begin(approval_id)
 
     async def _begin(self, approval_id: str) -> None:
-        with contextlib.suppress(AileronError):  # a ledger that cannot be read: when somebody asks for it, then
+        with contextlib.suppress(AileronError):  # a ledger that cannot be read: it begins when a caller asks for it
             await self._begun(approval_id)
 
     async def _begun(self, approval_id: str) -> _Entry | None:
-        """The task of an approved run; None where it waits for a place. AileronError where the record has no such run."""
+        """Return the task of an approved run; None while it waits for a place. AileronError if the record has no such run."""
         if approval_id not in self._resuming and approval_id not in self._without_room:
             party = await self._spine.party(approval_id)
-            if approval_id not in self._resuming:  # somebody else was faster
+            if approval_id not in self._resuming:  # another caller was faster
                 self._without_room.add(party, approval_id)
                 self._begin_in_turn()
         return self._resuming.get(approval_id)
 
     def _begin_in_turn(self) -> None:
-        """Begin what waits for a place, as far as there are any."""
+        """Begin runs that wait for a place while there are free places."""
         while found := self._without_room.next(lambda party: _PLACES.why_not(party, self._under_way) is None):
             self._resume(*found)
 
@@ -190,7 +189,7 @@ class Runner:
             self._hold(approval_id, error.until)
         except AileronError as error:  # the ledger said no: nothing was done
             entry.error = error
-        except Exception:  # noqa: BLE001 - the end of a task: whoever waits must hear of it
+        except Exception:  # noqa: BLE001 - the end of a task: the callers that wait must be told
             _log.exception("a run ended unexpectedly")
             message = "this is a bug in aileron: please report it with the details in `aileron daemon logs`"
             entry.error = AileronError(FailureClass.INTERNAL_ERROR, message)

@@ -1,6 +1,7 @@
 """The files and modules that a Python connector finds in its jail.
 
-Runs in the daemon, once. Not here: the jail (aileron_sandbox), what `aileron connector test` shows (aileron/trial/bench.py).
+Runs in the daemon, once. Not here: the jail (aileron_sandbox), the environment of `aileron connector test`
+(aileron/trial/bench.py).
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ _PRELOAD: Final = (
     "xml.etree.ElementTree",
     "zipimport",
 )
-"""What connectors commonly import: done once in the template instead of in every jail. Never `random`: its state would be
-the same in all of them."""
+"""Modules that connectors commonly import: imported once in the template instead of in every jail. Never `random`: its state
+would be the same in all of them.
+"""
 _REHEARSAL: Final = "from aileron_connector.rehearsal import rehearse\nrehearse()\n"
 
 
 def connector_runtime() -> PythonRuntime:
-    """The interpreter that runs this, with what connectors may import. JailUnavailable, AileronError."""
+    """Return this interpreter as the connectors' runtime, with the modules that they may use. JailUnavailable, AileronError."""
     sandbox = Path(aileron_sandbox.__file__).resolve().parent
     return PythonRuntime.of_this_interpreter(
         packages={
@@ -62,7 +64,7 @@ def connector_runtime() -> PythonRuntime:
 
 
 def _folder(package: str) -> Path:
-    """Where a package lies, without importing it: what is made for jails has no business in the daemon."""
+    """Return the folder of a package without importing it: packages for jails do not belong in the daemon."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise AileronError(

@@ -1,16 +1,16 @@
-"""The daemon's process: what it is before anybody asks it anything, and how it starts and stops.
+"""The daemon's process: its state before the first request, and how it starts and stops.
 
-It runs as one process per user and home, holds the vault's key while unlocked, and is not dumpable: another process of the user
-cannot attach and read it (prctl(2), PR_SET_DUMPABLE).
+The daemon is one process per user and home, holds the vault's key while unlocked, and is not dumpable: another process of the
+user cannot attach and read it (prctl(2), PR_SET_DUMPABLE).
 
-Order: what begin.py does → ports → ledger → template → recovery (what ran when the last daemon ended is `unknown`) → sockets →
-`ready` → the rooms, with the first connection (rooms.py). Each module that is imported here is in front of whoever starts the
+Order: begin.py → ports → ledger → template → recovery (runs that the last daemon left unfinished become `unknown`) → sockets →
+`ready` → the rooms, with the first connection (rooms.py). Each module that is imported here delays the start of the
 daemon.
 
 Rules
-- What can keep a daemon from starting is found before `ready`: settings, ports, certificates, the jail, the ledger.
-- If the rooms cannot be built after it, whoever waits is told why, and the daemon ends.
-- What is imported after it is of the installation that was started, or is refused (installation.py).
+- Everything that can keep a daemon from starting is found before `ready`: settings, ports, certificates, the jail, the ledger.
+- If the rooms cannot be built after `ready`, every waiting client is told why, and the daemon ends.
+- Imports after `ready` come from the installation that was started, or are refused (installation.py).
 
 Source: docs/adr/0072-rooms-imported-when-first-used.md. Not here: the rooms (rooms.py).
 """
@@ -47,8 +47,9 @@ if TYPE_CHECKING:
 __all__ = ["supervise"]
 
 BUILD_AFTER_S: Final = 5.0
-"""After `ready` the rooms are built though nobody connects: sessions end, and settings are looked at, whether anybody asks or
-not. Whoever started the daemon has connected long before."""
+"""Seconds after `ready` until the rooms are built even if no client connects: sessions must end, and settings must be checked,
+without any request. The client that started the daemon has connected long before.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -60,15 +61,15 @@ def supervise(
     jails: Jails,
     tell: Callable[[str], None],
 ) -> None:
-    """Serve until stopped; `tell` is called with `ready`. AileronError, JailUnavailable or OSError where that is not possible.
+    """Serve until stopped; call `tell` with `ready`. AileronError, JailUnavailable or OSError if that is not possible.
 
-    `wanted` is what config.toml says, which has the stamp `read`, and `settings` what is in force of it.
+    `wanted` are the settings of config.toml, which has the stamp `read`, and `settings` those in force.
     """
     anyio.run(_Daemon(home, wanted, settings, read, jails).run, tell)
 
 
 class _Daemon:
-    """The process, from its settings to its stop. One use."""
+    """The daemon's process, from its settings to its stop. One use."""
 
     def __init__(
         self, home: Home, wanted: Settings, settings: Settings, read: files.Stamp | None, jails: Jails
@@ -93,7 +94,7 @@ class _Daemon:
             sockets = listen_in(self._home)
             failed = await self._serve(audit, ledger, anyio.Event(), sockets, tell)
         if failed is not None:
-            refuse_all(sockets, failed)  # at the very end: whoever comes after it can start another daemon
+            refuse_all(sockets, failed)  # at the very end: a later client can start another daemon
             raise failed
         _log.info("stopped")
 
@@ -105,7 +106,7 @@ class _Daemon:
         sockets: HomeListeners,
         tell: Callable[[str], None],
     ) -> Exception | None:
-        """Be ready, and leave the rest to the rooms as soon as there is somebody to answer. Why they could not be built."""
+        """Report ready, build the rooms once there is a client, and serve. Return why the rooms could not be built, or None."""
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
             await background.start(_stop_on_signal, stopping)
@@ -115,11 +116,11 @@ class _Daemon:
             try:
                 await _somebody(stopping, [*sockets, *self._loopback, *self._listening_elsewhere()])
                 rooms = None if stopping.is_set() else await self._built(audit, ledger, stopping, sockets)
-            except Exception as error:  # noqa: BLE001 - told to whoever waits, and raised
+            except Exception as error:  # noqa: BLE001 - told to every waiting client, and raised
                 _log.error("nothing can be answered: %s", error)
                 background.cancel_scope.cancel()
                 return error
-            gc.freeze()  # all that was imported stays, and is not looked at again: 0.1 s each time
+            gc.freeze()  # imported modules stay, and are not searched again: 0.1 s each time
             gc.enable()
             if rooms is not None:
                 await rooms.serve()
@@ -128,7 +129,7 @@ class _Daemon:
         return None
 
     async def _built(self, audit: Audit, ledger: Ledger, stopping: anyio.Event, sockets: HomeListeners) -> Rooms:
-        """Every room, which is imported only now: a hundred modules of ours, and the HTTP server."""
+        """Build every room, imported only now: a hundred modules of ours, and the HTTP server."""
         from aileron.daemon.rooms import Rooms, Start
 
         rooms = Rooms(
@@ -178,8 +179,8 @@ async def _stop_on_signal(stopping: anyio.Event, *, task_status: TaskStatus[None
 
 
 def _elsewhere(settings: Settings) -> tuple[socket.socket, list[str]] | None:
-    """What `daemon.listen` asks for: a listening socket, and the names it is asked for by. What it shows is read by ingress;
-    that it can be shown is found out here, before anything is served.
+    """Return the listening socket and host names that `daemon.listen` asks for. Ingress reads the certificate itself; this checks
+    that it can be used before anything is served.
     """
     address, pem, key = settings.daemon_listen, settings.daemon_certificate_pem, settings.daemon_certificate_key
     if address is None or pem is None or key is None:

@@ -1,4 +1,4 @@
-"""What is installed and bound, when, and where a person decides, as every room tells it. No I/O but the clock.
+"""Facts about what is installed, bound and in force, in the form that every room displays. No I/O but the clock.
 
 Source: docs/reference/http-api.md. Not here: where the values come from (packages/, secrets/, decisions/).
 """
@@ -40,14 +40,14 @@ __all__ = [
 
 
 def listed_facts(entry: Listed, suspended: Sequence[str] = ()) -> ActionEntry:
-    """One file of the directory, a broken one with its problem."""
+    """Return the facts of one file in the actions directory; a broken file is listed with its problem."""
     if entry.action is None:
         return ActionEntry(name=entry.name, enabled=entry.enabled, problem=entry.problem)
     return action_facts(entry.action, entry.enabled, suspended)
 
 
 def action_facts(action: ActionFile, enabled: bool, suspended: Sequence[str] = ()) -> ActionEntry:
-    """What a list of actions says of one. `suspended`: those of its operations whose tool a server changed."""
+    """Return one row of a list of actions. `suspended`: those of its operations whose tool a server changed."""
     return ActionEntry(
         name=action.name,
         version=action.version,
@@ -67,7 +67,7 @@ def action_facts(action: ActionFile, enabled: bool, suspended: Sequence[str] = (
 
 
 def connector_facts(pin: ConnectorPin, manifest: ConnectorManifest) -> ConnectorEntry:
-    """One installed connector: what it is, and what it may reach and use."""
+    """Return the facts of one installed connector: its identity, and what it may reach and use."""
     return ConnectorEntry(
         name=pin.name,
         version=pin.version,
@@ -81,7 +81,7 @@ def connector_facts(pin: ConnectorPin, manifest: ConnectorManifest) -> Connector
 
 
 def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
-    """What it wants a credential for; of a sign-in also where, and what the provider is asked for."""
+    """Return the credential that a connector needs; for a sign-in also its provider and scopes."""
     need, provider = manifest.credential, manifest.oauth2
     if need is None:
         return None
@@ -115,8 +115,8 @@ def binding_facts(
     is_suspended: bool = False,
     certificate: ClientCertificate | None = None,
 ) -> BindingEntry:
-    """One binding; the name of its secret, never a value. `kept_at`: where the value is, if not in the vault. `certificate` None:
-    there is none, or it cannot be seen: the vault is locked, or has not fetched it yet.
+    """Return the facts of one binding with the name of its secret, never a value. `kept_at` is where the value is, unless the
+    vault has it. `certificate` is None if there is none, or it is unknown: the vault is locked, or has not fetched it yet.
     """
     grant = binding.grant
     expires_at = _moment(None if grant is None else grant.expires_ms)
@@ -137,8 +137,8 @@ def binding_facts(
 
 
 def _state(binding: Binding, certificate: ClientCertificate | None, *, is_suspended: bool) -> BindingState:
-    """`failed`, `expired`: only a person who signs in again, or stores a new certificate, mends it. `suspended`: its connector
-    asks for more by now. `unknown`: it is a certificate, which nobody can look at now.
+    """Return the state of a binding. `failed`, `expired`: a person must sign in again, or store a new certificate. `suspended`:
+    its connector now asks for more. `unknown`: it is a certificate that cannot be read now.
     """
     grant = binding.grant
     if certificate is not None and certificate.ends_at < time.time():
@@ -157,7 +157,7 @@ def _moment(ms: int | None) -> str | None:
 
 
 def gateway_facts(settings: GatewaySettings) -> dict[str, GatewayUpstream]:
-    """Where the models' APIs are, and whether the daemon adds the key."""
+    """Return the URLs of the models' APIs, and whether the daemon adds the key."""
     return {
         name: GatewayUpstream(url=upstream.url, has_key=upstream.secret is not None)
         for name, upstream in (("anthropic", settings.anthropic), ("openai", settings.openai))
@@ -165,7 +165,7 @@ def gateway_facts(settings: GatewaySettings) -> dict[str, GatewayUpstream]:
 
 
 def launch_facts(settings: LaunchSettings, problem: str | None) -> LaunchInForce:
-    """How agents are started, and why that may be less than a person agreed to."""
+    """Return how agents are started; `problem` says why that may be less than a person approved."""
     cell = settings.cell
     return LaunchInForce(
         jail=settings.jail,
@@ -186,12 +186,12 @@ def launch_facts(settings: LaunchSettings, problem: str | None) -> LaunchInForce
 
 
 def review_url(review: str, approval_id: str) -> str:
-    """The page of one question; `review` is where the pages are served, without a slash at its end."""
+    """Return the URL of one question's page; `review` is the base URL of the pages, without a slash at its end."""
     return f"{review}/approvals/{approval_id}"
 
 
 def where_to_decide(review: str, approval_id: str) -> str:
-    """The part of a sentence that says where a person decides: no control, only the ways to a surface of theirs."""
+    """Return the part of a sentence that says where a person decides: it gives no control, only the ways to their surfaces."""
     return (
         f"at {review_url(review, approval_id)} (`aileron open approval {approval_id}` opens it), "
         f"or in a terminal with `aileron approve {approval_id}`"

@@ -1,7 +1,7 @@
-"""What waits for a person, and what they agreed to.
+"""Questions that wait for a person, and the changes that the person approved.
 
-approver.py who decides · enrollment.py how they come to · service.py a decision is checked and followed · consents.py changes
-that wait for one · agreements.py what was agreed to · settings.py the settings in force · passkeys.py · previews.py what is
-there now, for who signs · approval_queue.py what waits, shown and taken back · standing_grants.py · after_unlock.py what waited
-for the vault · expiry.py questions and undo windows end in time · build.py all of it, once
+approver.py the approver's state · enrollment.py naming the approver · service.py checks and follows decisions · consents.py
+changes that wait for a decision · agreements.py compares files with consents · settings.py the settings in force · passkeys.py
+· previews.py the current state, for the approver · approval_queue.py shows and withdraws questions · standing_grants.py ·
+after_unlock.py work that waited for the vault · expiry.py questions and undo windows end in time · build.py builds all
 """

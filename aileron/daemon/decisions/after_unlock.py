@@ -1,6 +1,7 @@
-"""What waited for an open vault, done when it is: put on record, asked, carried out, begun.
+"""Completes the work that waited for an open vault: records, questions, approved changes, approved runs.
 
-Runs in the daemon, after each unlock (secrets/vault.py). What one step cannot do yet is said to whoever runs something.
+Runs in the daemon, after each unlock (secrets/vault.py). If a step cannot be done yet, the next caller that runs something is
+told.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ __all__ = ["AfterUnlock"]
 
 
 class AfterUnlock:
-    """One for each daemon. `begin_approved` begins the runs that were approved; `changing` is held for all that is before."""
+    """Completes the work that waited for an open vault. One per daemon. `begin_approved` begins the approved runs; `changing`
+    is held for all steps before that.
+    """
 
     def __init__(
         self,
@@ -40,9 +43,9 @@ class AfterUnlock:
         self._changing = changing
 
     async def catch_up(self) -> None:
-        """Make the changes that were agreed to and could not be made, ask what is to be asked, begin what was approved."""
+        """Make approved changes that could not be made, ask the questions that are due, and begin approved runs."""
         async with self._changing:
-            with contextlib.suppress(AileronError):  # an older vault: whoever runs something is told
+            with contextlib.suppress(AileronError):  # an older vault: the next caller that runs something is told
                 await self._enrollment.catch_up()
                 await self._passkeys.catch_up()
                 await self._consents.ask_about_settings()

@@ -1,7 +1,7 @@
-"""The copy of the settings that a person agreed to last, in a file of the home.
+"""The copy of the settings that a person approved last, in a file of the home.
 
-Runs in the daemon, which reads it before the vault is open: anybody of the same user could have written it. Whoever is about to
-run something compares the digest of the settings in force with the vault's word (agreements.py).
+Runs in the daemon, which reads it before the vault is open: any process of the same user could have written it. Code that is
+about to run something compares the digest of the settings in force with the digest in the vault (agreements.py).
 
 Source: docs/reference/consents.md. Not here: which settings a person decides about (aileron/config.py).
 """
@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 
 
 class AgreedSettings:
-    """The copy of the settings agreed to last, in a file; unverified until the vault is open."""
+    """The copy of the settings that were approved last, in a file; unverified until the vault is open."""
 
     def __init__(self, directory: Path) -> None:
         self._path: Final = directory / "settings.json"
 
     def maybe_read(self) -> Settings | None:
-        """The settings that were agreed to, by this file; None where it is not there or not whole."""
+        """Return the approved settings according to this file; None if it is missing or damaged."""
         try:
             with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
                 data = files.read(directory, self._path, 2 * MAX_TEXT_BYTES)
@@ -44,7 +44,7 @@ class AgreedSettings:
             return None
 
     def write(self, values: dict[str, Any]) -> None:
-        """Keep them, durably."""
+        """Store the settings durably."""
         files.make_directory(self._path.parent)
         with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
             files.replace(directory, self._path, msgspec.json.encode(values, order="sorted"))

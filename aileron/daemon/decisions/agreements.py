@@ -1,12 +1,12 @@
-"""What a person agreed to, against what lies in the home now: action files and settings that anybody of the same user can write.
+"""Compares what a person approved with the action files and settings of the home, which any process of the same user can write.
 
-Runs in the daemon. The vault names the digest that was agreed to; the texts lie in `agreed/`. A file that is not as agreed, or
-narrower, does not run: `missing` says what would have to be agreed to, and the spine asks.
+Runs in the daemon. The vault has the approved digest; the texts lie in `agreed/`. A file that is neither as approved nor
+narrower does not run: `missing` returns the consent that it needs, and the spine asks.
 
 Rules
 - Without an approver nothing is compared, and everything is as its files say.
-- Settings are decided before the vault is open, from a copy of what was agreed to last that anybody could have written too. So
-  the digest of those in force is compared with the vault's word whenever something is about to run.
+- Settings are decided before the vault is open, from a copy of the last approved ones, which any process of the user could have
+  written too. So the digest of those in force is compared with the digest in the vault whenever something is about to run.
 
 Source: docs/reference/consents.md. Not here: which difference widens (actions/widening.py), asking (consents.py).
 """
@@ -37,12 +37,12 @@ _log = logging.getLogger(__name__)
 
 
 def settings_digest(values: dict[str, Any]) -> str:
-    """What the vault holds of settings that were agreed to, also before there were all of those there are now."""
+    """Return the digest that the vault stores for approved settings. It is stable when a later version adds settings."""
     return sha256_digest(canonical_json(agreed_form(values)))
 
 
 class Agreements:
-    """One for each daemon. `in_force` are the settings it runs with, `wanted` those of config.toml."""
+    """Compares files and settings with consents. One per daemon. `in_force` are the running settings, `wanted` config.toml's."""
 
     def __init__(
         self,
@@ -59,16 +59,14 @@ class Agreements:
         self.take_up(in_force=in_force, wanted=wanted)
 
     def take_up(self, *, in_force: Settings, wanted: Settings) -> None:
-        """The settings are these from now on."""
+        """Use these settings from now on."""
         self._in_force = in_force.consented()
         self._in_force_digest = settings_digest(self._in_force)  # once: it is compared before every run
         self._wanted = wanted.consented()
         self._wanted_digest = settings_digest(self._wanted)
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
-        """What has to be agreed to before this file runs; None where nothing has. Reads files. AileronError vault_locked,
-        hash_mismatch.
-        """
+        """Return the consent that this file needs to run, or None. Reads files. AileronError vault_locked, hash_mismatch."""
         consents = self._approver.consents()
         if consents is None:
             return None
@@ -82,7 +80,7 @@ class Agreements:
         return consent_of(before, action, manifests=self._manifest, install=False, replace=False)
 
     def is_as_agreed(self, action: ActionFile) -> bool:
-        """Whether its file is word by word what the person agreed to, or nobody signs. Reads no file."""
+        """Return whether the file is word for word as approved, or the home has no approver. Reads no file."""
         try:
             consents = self._approver.consents()
         except AileronError:
@@ -98,8 +96,9 @@ class Agreements:
         before: ActionFile | None = None,
         coming: Mapping[ConnectorPin, ConnectorManifest] = MappingProxyType({}),
     ) -> ActionFileConsent:
-        """What a person is asked before this file may run. `coming`: what is installed with it; `before` is what lies there: what
-        it is compared with where nobody signs, and too where somebody does, since edits of theirs that narrow it would be lost.
+        """Return the consent that this file needs before it may run. `coming`: connectors that are installed with it. `before`
+        is the file in place now. Without an approver, the new file is compared with that. With an approver, it is compared with
+        the approved file, and then with `before` too, since narrowing edits of the person would be lost.
         """
         here = before
         consents = self._approver.consents()
@@ -122,12 +121,12 @@ class Agreements:
         action: ActionFile,
         coming: Mapping[ConnectorPin, ConnectorManifest] = MappingProxyType({}),
     ) -> None:
-        """Return if nobody but the person had the action's connectors installed. AileronError consent_required, not_found."""
+        """Check that the person approved each installed connector of the action. AileronError consent_required, not_found."""
         for needed in action.connectors:
             pin = ConnectorPin(str(needed.name), needed.version, needed.hash)
             if pin in coming or consents.is_connector_agreed(pin.hash):
                 continue
-            self._manifest(pin)  # which says it where there is none
+            self._manifest(pin)  # raises not_found if there is none
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
                 f"the connector {pin} ({pin.hash}) is stored but was never approved: install and approve it "
@@ -136,7 +135,7 @@ class Agreements:
             )
 
     def check_settings(self) -> None:
-        """Return if the settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
+        """Check that the settings in force are the approved ones. AileronError consent_required, vault_locked, hash_mismatch."""
         if not self._are_agreed():
             if self._is_wanted_agreed():
                 raise AileronError(
@@ -158,7 +157,7 @@ class Agreements:
         return consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == self._in_force_digest
 
     def _is_wanted_agreed(self) -> bool:
-        """Whether config.toml says what was agreed to, as far as can be known now."""
+        """Return whether config.toml has the approved settings, as far as can be known now."""
         try:
             consents = self._approver.consents()
         except AileronError:
@@ -166,7 +165,7 @@ class Agreements:
         return consents is None or consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == self._wanted_digest
 
     def why_not_in_force(self, destination: str) -> str | None:
-        """Why an exception for this host:port that config.toml has is not one yet; None where that is not so."""
+        """Return why an exception for this host:port in config.toml is not in force; None if it is in force or not there."""
         for key in ("egress.private", "egress.private_plain"):
             if destination in self._wanted[key] and destination not in self._in_force[key]:
                 return (
@@ -177,16 +176,16 @@ class Agreements:
 
     @property
     def settings_waiting(self) -> list[str]:
-        """The settings whose value in config.toml is not in force, because nobody agreed to it."""
+        """Names of the settings whose value in config.toml is not in force because it was not approved."""
         if self._is_wanted_agreed():
             return []
         return [key for key, value in self._wanted.items() if self._in_force.get(key) != value]
 
     def settings_consent(self) -> SettingsConsent | None:
-        """What a person is asked so that config.toml takes effect; None where it does, and where nobody signs.
+        """Return the consent that config.toml needs to take effect; None if it is in force, or if the home has no approver.
 
-        Where those in force are not as agreed, the copy of what was agreed to was written by somebody else, or is gone: then all
-        of the file is asked about. AileronError vault_locked, hash_mismatch.
+        If the settings in force are not the approved ones, another process wrote the copy of the approved ones, or it is gone:
+        then all settings of the file are asked about. AileronError vault_locked, hash_mismatch.
         """
         if self._approver.consents() is None:
             return None
@@ -196,15 +195,15 @@ class Agreements:
         return SettingsConsent(before=self._in_force if are_agreed else {}, after=self._wanted)
 
     def settings_naming(self, secret: str) -> list[str]:
-        """The settings in force that send this secret somewhere, or sign with it."""
+        """Return the names of the settings in force that send this secret somewhere, or sign with it."""
         return [key for key in NAMING_A_SECRET if self._in_force[key] == secret]
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """The settings that a person agrees to, as they are now."""
+        """Settings in force that need consent."""
         return self._in_force
 
     def _agreed_file(self, digest: str | None) -> ActionFile | None:
-        """The action file of this digest; None for none, and where its text is gone."""
+        """Return the action file with this digest; None without a digest, or if its text is gone."""
         text = None if digest is None else self._texts.maybe_get(digest)
         return None if text is None else parse_action(text, file="the file agreed to")

@@ -1,12 +1,12 @@
-"""Which hosts an agent in a cell was asked about, and which of these its session can reach because a person approved them.
+"""The hosts that agents in cells were asked about, and those that a session can reach because a person approved them.
 
-Runs in the daemon. Nothing that an agent sends allows anything: it only makes a name known, and there is room for so many.
+Runs in the daemon. Nothing that an agent sends allows anything: it only makes a name known, and the number of names is bounded.
 
 Rules
-- On record first, then in force. A daemon that starts again knows the same from the record.
-- What was allowed holds for its session alone, and ends with it.
-- What was approved before this daemon started, or before anybody signed, counts only once its decision is found signed: the
-  ledger is a file that others can write.
+- A permission is recorded before it takes effect. A restarted daemon reads it back from the record.
+- A permission applies to its session alone, and ends with it.
+- With an approver, an approval from before this daemon started, or from before there was an approver, counts only once its
+  decision is found signed: the ledger is a file that others can write.
 
 Source: docs/adr/0065-questions-about-hosts.md. Not here: asking and waiting (host_questions.py), the list that a session began
 with (daemon/http/sessions.py).
@@ -31,26 +31,26 @@ __all__ = ["AllowedHosts", "AskingCell", "KnownHost"]
 
 
 class AskingCell(Protocol):
-    """An open session whose agent is in a cell, as much of it as a question says."""
+    """An open session whose agent is in a cell, with the facts that a question shows."""
 
     @property
     def ask(self) -> bool:
-        """Whether a person is asked about hosts that it does not list."""
+        """True if a person is asked about hosts that the session does not list."""
         ...
 
     @property
     def folder(self) -> str:
-        """Where its agent works."""
+        """Path of the folder in which the agent works."""
         ...
 
     @property
     def agent(self) -> str:
-        """Which agent it is."""
+        """Name of the agent."""
         ...
 
 
 class KnownHost(msgspec.Struct):
-    """One host that a person was asked about for one session. `is_checked`: the decision was found to count, by this daemon."""
+    """A host that a person was asked about for one session. `is_checked`: this daemon verified that the decision counts."""
 
     approval: str
     is_allowed: bool = False
@@ -58,19 +58,19 @@ class KnownHost(msgspec.Struct):
 
 
 class AllowedHosts:
-    """One for each daemon. `load` before anything runs. `cell`: the session of this id, while it is one of a cell and open."""
+    """Hosts by session. One per daemon. `load` before anything runs. `cell` returns an open cell session by its id, or None."""
 
     def __init__(self, audit: Audit, approver: ApproverState, cell: Callable[[str], AskingCell | None]) -> None:
         self._audit = audit
         self._approver = approver
         self.cell = cell
         self._known: dict[str, dict[HostPort, KnownHost]] = {}
-        """By session."""
+        """Known hosts by session id."""
 
     async def load(self) -> None:
-        """What the record says of the sessions that are open. AileronError(hash_mismatch).
+        """Load the hosts of the open sessions from the record. AileronError(hash_mismatch).
 
-        A decision that was used up without its effect (the daemon ended in between) is none: it is asked about again.
+        A decision that was used up without its effect (the daemon ended in between) is dropped: the host is asked about again.
         """
         for session, hosts in (await self._audit.hosts()).items():
             if self.cell(session) is None:
@@ -81,22 +81,22 @@ class AllowedHosts:
                     self._known.setdefault(session, {})[host] = KnownHost(one.approval, one.is_allowed)
 
     def of(self, session: str) -> dict[HostPort, KnownHost]:
-        """All that a person was asked about for this session."""
+        """Return the hosts that a person was asked about for this session."""
         return self._known.get(session, {})
 
     def asked(self, subject: HostConsent, approval_id: str) -> KnownHost:
-        """It was just asked about, and that is on record."""
+        """Note that the host was asked about; the question is already on record."""
         known = KnownHost(approval_id)
         self._known.setdefault(subject.session, {})[HostPort(subject.host, subject.port)] = known
         return known
 
     def is_asked_now(self, subject: HostConsent) -> bool:
-        """Whether this would be asked now: its session goes on, and asked for it."""
+        """Return whether the question is still current: its session is open, and asked about the host."""
         is_open = self.cell(subject.session) is not None
         return is_open and HostPort(subject.host, subject.port) in self.of(subject.session)
 
     async def allow(self, subject: HostConsent, approval_id: str) -> None:
-        """The session can reach it from now on; a person's decision was just found to count, and is used up."""
+        """Let the session reach the host from now on. The person's decision was just verified, and is used up."""
         await self._audit.note(
             HostAllowed(session=subject.session, host=subject.host, port=subject.port, approval=approval_id)
         )
@@ -107,9 +107,9 @@ class AllowedHosts:
         self._audit.watch.changed(approval_id)
 
     async def counts(self, known: KnownHost) -> bool:
-        """Whether what was allowed still is. Not where somebody signs by now, and this was not signed by who does.
+        """Return whether the host is still allowed. It is not if the home now has an approver who did not sign the decision.
 
-        AileronError vault_locked where that cannot be known; not_found, hash_mismatch for a row that is not what was decided.
+        AileronError vault_locked if that cannot be known; not_found, hash_mismatch if the row is not what was decided.
         """
         if not self._approver.is_hinted or known.is_checked:
             return known.is_allowed
@@ -122,5 +122,5 @@ class AllowedHosts:
         return known.is_allowed
 
     def forget(self, session: str) -> None:
-        """The session is over."""
+        """Forget the hosts of a session that has ended."""
         self._known.pop(session, None)

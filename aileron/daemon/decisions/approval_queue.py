@@ -1,6 +1,7 @@
-"""What waits for a person, as it is shown, edited, asked back about, answered and taken back.
+"""The questions that wait for a person: shown, edited, discussed with the agent, and withdrawn.
 
-Runs in the daemon, for both sockets. What another session asked does not exist for an agent (`session`); None is who sees all.
+Runs in the daemon, for both sockets. An agent (`session`) cannot see the requests of other sessions; a `session` of None sees
+all.
 
 Source: docs/reference/http-api.md. Not here: the decision itself, and the preview (service.py).
 """
@@ -37,13 +38,13 @@ from aileron.review.listed import listed
 __all__ = ["ApprovalQueue"]
 
 _LONGEST_HOLD_S: Final = 3700.0
-"""As long as a decision can be used beyond its question's life: an undo window of an hour, and what clocks differ."""
+"""Seconds that a decision can be used beyond its question's life: an undo window of an hour, and differences between clocks."""
 _MOST_COMPARED: Final = 10
-"""Approved calls among which the most similar one is looked for, each read and its signature checked: some 5 ms."""
+"""Approved calls among which the most similar one is searched; each is read and its signature checked: some 5 ms."""
 
 
 class ApprovalQueue:
-    """One for each daemon. `take_back` sees that a signed decision counts no more, until the moment it is given."""
+    """The approval queue. One per daemon. `take_back` invalidates a signed decision until the given time."""
 
     def __init__(
         self,
@@ -67,11 +68,11 @@ class ApprovalQueue:
         self._changing = changing
 
     async def listed(self) -> list[ApprovalEntry]:
-        """What waits for a person, the first to expire first."""
+        """Return the questions that wait for a person, the first to expire first."""
         return await query.open_approvals(self._ledger, lambda rows: listed(rows, self._action_text))
 
     async def show(self, approval_id: str) -> Question:
-        """A question, whole: what is asked about, for a run what differs from an approved one, for a grant the action's file."""
+        """Return a whole question: for a run with its differences from an approved run, for a grant with the action's file."""
         question = await query.approval(self._ledger, approval_id)
         if question.kind == ConsentKind.GRANT:
             return msgspec.structs.replace(question, granted_text=await self._granted_text(question))
@@ -80,14 +81,14 @@ class ApprovalQueue:
         return msgspec.structs.replace(question, difference=await self._difference(approval_id, question))
 
     def _action_text(self, name: str) -> str | None:
-        """The file of an action as it is now; None where there is none that can be read."""
+        """Return the current file of an action; None if it cannot be read."""
         try:
             return self._actions.load(name).text
         except AileronError:
             return None
 
     async def _granted_text(self, question: Question) -> str | UnsetType:
-        """The file that a grant is bound to, which says what it does not limit; UNSET where it is gone, or another by now."""
+        """Return the file that a grant is bound to, which shows what the grant does not limit; UNSET if it is gone or changed."""
         subject = question.subject or {}
         try:
             action = await anyio.to_thread.run_sync(self._actions.load, str(subject.get("action")))
@@ -104,14 +105,14 @@ class ApprovalQueue:
             now = (await self._audit.frozen(approval_id)).plan
             newest, *older = rows
             approved = [(newest, await self._approved_plan(newest)), *await self._comparable(older)]
-        except AileronError as error:  # it is not said that there was none: that would be a reason to look less
+        except AileronError as error:  # not reported as no earlier approval: an earlier approval calls for more care
             problem = "that approval was not signed" if _is_unsigned(error) else error.failure.message
             return msgspec.structs.replace(_difference_to(rows[0]), problem=problem)
         row, before = approved[most_similar((plan for _, plan in approved), now)]
         return msgspec.structs.replace(_difference_to(row), changes=list(differences(before, now)))
 
     async def _comparable(self, rows: list[ApprovalRow]) -> list[tuple[ApprovalRow, Plan]]:
-        """Those that can be read and were signed. The others are left out: what is compared with less differs in more."""
+        """Return the plans that can be read and were signed. Without the others, fewer are compared, so more differences show."""
         found = []
         for row in rows:
             with contextlib.suppress(AileronError):
@@ -119,14 +120,14 @@ class ApprovalQueue:
         return found
 
     async def _approved_plan(self, row: ApprovalRow) -> Plan:
-        """AileronError: it cannot be read any more, or nobody who counts signed it."""
+        """Return the plan of an approved run. AileronError if it can no longer be read, or its decision is not validly signed."""
         plan = (await self._audit.frozen(row.id)).plan
         self._approver.check_approved(row, ConsentKind.ACTION)
         return plan
 
     async def edit(self, approval_id: str, args: dict[str, Any]) -> Edited:
-        """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,
-        busy, not_found, already_decided.
+        """Return the plan with other arguments, which can then be approved too; nothing is decided. AileronError bad_input, busy,
+        not_found, already_decided.
         """
         frozen = await self._audit.frozen(approval_id)
         plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
@@ -135,35 +136,35 @@ class ApprovalQueue:
         return Edited(digest=plan.digest, plan=plan.to_json(), changes=list(changes))
 
     async def result(self, approval_id: str, session: str | None) -> RunState:
-        """What became of an ask."""
+        """Return the state of the request behind a question."""
         return await query.approval_result(self._ledger, approval_id, session)
 
     async def ask_back(self, approval_id: str, question: str) -> Asked:
-        """A person asks whoever asked."""
+        """Put a person's question to the requesting agent."""
         await self._audit.put_question(approval_id, question)
         return Asked(approval_id=approval_id, question=question)
 
     async def answer(self, approval_id: str, answer: str, session: str | None) -> Answered:
-        """Whoever asked answers. A question of another session does not exist for this one."""
+        """Record the requester's answer to a person's question. A question of another session does not exist for this one."""
         await self.result(approval_id, session)
         await self._audit.put_answer(approval_id, answer, session or "operator")
         return Answered(approval_id=approval_id, answer=answer)
 
     async def cancel(self, approval_id: str, surface: str, session: str | None) -> Settled:
-        """Take a question back. One that another session asked does not exist for this one."""
+        """Withdraw a question. A question of another session does not exist for this one."""
         await self.result(approval_id, session)
         row = await self._audit.cancel(approval_id, surface=surface)
         self._consents.forget(row.digest)
-        if row.signed is not None:  # it was approved: what was taken back stays so
+        if row.signed is not None:  # it was approved: it must stay withdrawn
             await self._take_back(row.id, time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S)
         if row.kind != ConsentKind.ACTION:
-            async with self._changing:  # and not while another of its group is carried out
+            async with self._changing:  # not while another of its group is carried out
                 await self._consents.end_group(row.id, surface, self._take_back)
         return Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)
 
 
 def _is_unsigned(error: AileronError) -> bool:
-    """Whether it is about a decision of before anybody signed: its own words are for whoever decides now."""
+    """Return whether the error is about a decision from before there was an approver: its message fits new decisions only."""
     return isinstance(error, NotCounted) and error.why == "unsigned"
 
 

@@ -1,15 +1,15 @@
-"""Who decides for this home, as far as can be known now: the vault's word, and whether the ledger contradicts it.
+"""The approver of this home, as far as can be known now: the vault's word, and whether the ledger contradicts it.
 
-Runs in the daemon. The approver's public key and everything they agreed to lie in the vault's authenticated contents; only an
-open vault can vouch for them. While it is locked its file, and the ledger's, are what anybody of the same user may have written:
-they are believed where they say that there *is* an approver, and never where that would let something pass that an open vault
-would refuse later.
+Runs in the daemon. The approver's public key and all of the approver's consents lie in the vault's authenticated contents; only
+an open vault can vouch for them. While it is locked its file, and the ledger's, are what any process of the same user may have
+written: they are believed if they say that there *is* an approver, and never if that would let something pass that an open
+vault would refuse later.
 
-    vault open, names an approver          → they decide
-    vault open, names none, nor the ledger → nobody signs: as for a home before `aileron approver init`
+    vault open, names an approver          → the approver decides
+    vault open, names none, nor the ledger → no signatures: as in a home before `aileron approver init`
     vault open, names none, the ledger one → hash_mismatch: an older vault was put in its place
     locked; file or ledger names one       → vault_locked: nothing is decided and nothing runs
-    locked or none; neither names one      → nobody signs. Whatever is approved so is refused later, when it is to be used, if
+    locked or none; neither names one      → no signatures. Such an approval is refused later, when it is used, if
                                              the vault, once open, says otherwise; and without the vault there is no credential.
 
 Source: docs/explanation/consent.md. Not here: whether a signature is good (approvals/signed.py).
@@ -37,7 +37,7 @@ __all__ = ["ApproverState"]
 
 
 class ApproverState:
-    """One for each daemon. `on_record`: the ledger tells of an approver."""
+    """The approver's state. One per daemon. `on_record`: the ledger names an approver."""
 
     def __init__(self, vault: Vault, *, on_record: bool) -> None:
         self._vault = vault
@@ -46,7 +46,7 @@ class ApproverState:
 
     @contextlib.contextmanager
     def in_doubt(self) -> Iterator[None]:
-        """For this block the vault counts as locked: it was just opened, and whether it is the newest is looked up."""
+        """Treat the vault as locked for this block: it was just opened, and whether it is the newest is being checked."""
         self._is_in_doubt = True
         try:
             yield
@@ -55,11 +55,11 @@ class ApproverState:
 
     @property
     def is_hinted(self) -> bool:
-        """Whether anything says that there is an approver, verified or not."""
+        """True if the vault file or the ledger says that there is an approver, verified or not."""
         return self._on_record or self._vault.says_consents
 
     def consents(self) -> Consents | None:
-        """Their key and all they agreed to, verified; None: nobody signs. AileronError vault_locked, hash_mismatch."""
+        """Return the approver's key and consents, verified; None without one. AileronError vault_locked, hash_mismatch."""
         if self._vault.is_locked or self._is_in_doubt:
             if not self.is_hinted:
                 return None
@@ -79,10 +79,10 @@ class ApproverState:
         return consents
 
     def check_approved(self, row: ApprovalRow, kind: ConsentKind) -> None:
-        """Return if the approver signed what the ledger's row says they approved: its file could have been written by others.
+        """Check that the approver signed what the ledger's row says they approved: other processes could have written its file.
 
-        `kind` is that of what is about to be done, and not the row's word. Nothing to say where nobody signs. AileronError
-        vault_locked, hash_mismatch, NotCounted.
+        `kind` is the kind of the change that is about to be made, not the kind in the row. Passes without an approver.
+        AileronError vault_locked, hash_mismatch, NotCounted.
         """
         consents = self.consents()
         if consents is not None:
@@ -97,7 +97,7 @@ class ApproverState:
             )
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
-        """Remember in the vault that this decision was used. AileronError vault_locked; hash_mismatch where it was before."""
+        """Record in the vault that this decision was used. AileronError vault_locked; hash_mismatch if it was used before."""
 
         def used(now: Consents) -> Consents:
             if now.is_used(approval_id):
@@ -107,7 +107,7 @@ class ApproverState:
         await anyio.to_thread.run_sync(self._vault.change_consents, used)
 
     async def spend_use(self, grant_id: str) -> None:
-        """Count a use of a grant in the vault. AileronError vault_locked; consent_required where none is left."""
+        """Count one use of a grant in the vault. AileronError vault_locked; consent_required if no use is left."""
 
         def counted(now: Consents) -> Consents:
             if not any(grant.id == grant_id and grant.used < grant.uses for grant in now.grants):
@@ -119,11 +119,11 @@ class ApproverState:
         await anyio.to_thread.run_sync(self._vault.change_consents, counted)
 
     def recorded(self) -> None:
-        """The ledger tells of an approver from now on."""
+        """Note that the ledger names an approver from now on."""
         self._on_record = True
 
     def facts(self) -> ApproverFacts:
-        """For `status` and `aileron approver status`; never fails."""
+        """Return the approver's state for `status` and `aileron approver status`; never fails."""
         status: Literal["none", "locked", "ready", "problem"]
         try:
             consents = self.consents()

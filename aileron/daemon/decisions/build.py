@@ -1,4 +1,4 @@
-"""Builds what asks a person, before there is anything that runs; and what follows their decision, once there is."""
+"""Builds the services that ask a person, before anything can run; later, those that follow the decisions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["BuiltConsents", "Decisions", "build_consents", "build_decisions"]
 
 
 class BuiltConsents(msgspec.Struct, frozen=True, kw_only=True):
-    """Who decides, what they agreed to, and how they are asked. `asked` is told of each question (id, name, kind)."""
+    """Services of consent: the approver, consents, and questions. `asked` is called for each question (id, name, kind)."""
 
     approver: ApproverState
     agreements: Agreements
@@ -45,7 +45,7 @@ class BuiltConsents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person does with what waits for them."""
+    """Services for a person's decisions on waiting questions."""
 
     queue: ApprovalQueue
     decisions: DecisionService
@@ -63,8 +63,8 @@ async def build_consents(
     read: files.Stamp | None,
     cell: Callable[[str], AskingCell | None],
 ) -> BuiltConsents:
-    """`notify` sends a notice of a question; `read` is the stamp of config.toml as it was read. `cell` knows the open
-    sessions of agents in cells.
+    """Build the services of consent. `notify` sends a notice of a question; `read` is the stamp of config.toml as it was read.
+    `cell` returns the open session of an agent in a cell.
     """
     approver = ApproverState(base.vault, on_record=await base.audit.has_approver())
     tools = SuspendedTools(base.audit, approver)
@@ -78,7 +78,7 @@ async def build_consents(
             await consents.ask_about_settings()
 
     def asked(approval_id: str, name: str, kind: str) -> None:
-        with contextlib.suppress(AileronError):  # where nobody agreed to it, nothing is sent to where settings say
+        with contextlib.suppress(AileronError):  # settings that were not approved must not send anything
             agreements.check_settings()
             notify(approval_id, name, kind)
 
@@ -139,7 +139,7 @@ def build_decisions(
     begin_approved: Callable[[], Awaitable[None]],
     take_back: Callable[[str, float], Awaitable[None]],
 ) -> Decisions:
-    """`begin` begins an approved run, `begin_approved` all of them; `take_back` sees that a signed decision counts no more."""
+    """Build the decision services. `begin` begins an approved run, `begin_approved` all; `take_back` invalidates a decision."""
     approver, consents, changing = consenting.approver, consenting.consents, base.changing
     previews = PreviewRegistry(spine)
     decisions = DecisionService(

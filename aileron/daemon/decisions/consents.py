@@ -1,20 +1,20 @@
-"""Changes that need the person: done at once where nobody signs, else asked about, and carried out when they agree.
+"""Changes that need the person: made at once without an approver, else asked about and carried out after approval.
 
-Runs in the daemon. One subject (model/consent.py) holds all of one change, so that what is shown, what is signed and what is done
-are the same value: nothing is looked up again when it is agreed to but the bytes it names by hash.
+Runs in the daemon. One subject (model/consent.py) holds all of one change, so that the value shown, the value signed and the
+change made are the same: after approval, nothing is looked up again except the bytes that the subject names by hash.
 
 Rules
-- Asked about, nothing is changed. Agreed to, the decision is used up first, durably, and the change follows: a daemon that ends
+- A question changes nothing. After approval, the decision is used up first, durably, and the change follows: a daemon that ends
   in between has changed nothing, and the person is asked again.
-- What is agreed to is in the vault before its effect is in a file: a file without its agreement does not run.
-- A question comes out of a file that others can write. So what it says of hosts, credentials and differences is found again
-  before it is carried out: one that would be asked otherwise by now fails, signed or not.
-- An action and the connectors that come for it are questions of one group: nothing of it is done before all are agreed to, and
-  one no ends them all.
-- A secret's new value, and what a provider gave, is kept in memory alone while its question waits, is released to that very
-  question and no other, and is gone with the daemon.
+- A consent is in the vault before its effect is in a file: a file without its consent does not run.
+- A question comes from a file that others can write. So its hosts, credentials and differences are determined again
+  before it is carried out: a question that would read differently by now fails, signed or not.
+- An action and the connectors that come for it are questions of one group: none is carried out before all are approved, and
+  one denial ends them all.
+- A secret's new value, or a provider's tokens, are kept in memory alone while their question waits, are released to that very
+  question and no other, and are gone when the daemon ends.
 
-Source: docs/reference/consents.md. Not here: who signs (service.py), what has changed (agreements.py).
+Source: docs/reference/consents.md. Not here: signatures (service.py), differences from the consents (agreements.py).
 """
 
 from __future__ import annotations
@@ -112,19 +112,19 @@ from aileron.vault.vault import Vault
 __all__ = ["MAX_TOOLS_ASKED", "SETTINGS_WAIT_S", "ConsentService", "binding_of"]
 
 WAIT_S: Final = 15 * 60.0
-"""As long as a question about a run waits, unless its action says otherwise."""
+"""Seconds that a question waits: as long as a question about a run, unless its action sets another time."""
 SETTINGS_WAIT_S: Final = 24 * 3600.0
-"""Asked when the daemon starts, and nobody may be there then."""
+"""Seconds that a question about settings waits: it may be asked when the daemon starts, with no person there."""
 MAX_TOOLS_ASKED: Final = 32
-"""Questions about changed tools that wait because a run found one: a sixth of the queue's room, as connectors decide how many
+"""Most waiting questions about changed tools that runs have found: a sixth of the queue's room, as connectors decide how many
 there are, and each waits a day.
 """
 MAX_HELD: Final = 16
-"""Values of secrets, and of sign-ins, that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
+"""Most values of secrets and sign-ins that wait for a decision: 64 KiB each at most, and a person sets them one by one."""
 
 
 class _Held:
-    """A value that waits for its question, by its `digest`: none yet, until it was asked."""
+    """A value that waits for its question. `digest` is the question's, None until it is asked."""
 
     def __init__(
         self,
@@ -156,11 +156,11 @@ CarriedOut = (
     | ToolAccepted
     | TrustedKeys
 )
-"""What the route that asked would have answered, by what was agreed to."""
+"""The result of a change that was carried out: what the requesting route would have answered, by kind of consent."""
 
 
 class ToFetch(NamedTuple):
-    """An approved secret whose token may be sent now; its decision is used up."""
+    """A secret that was approved, and whose token may be sent now to fetch it; the decision is used up."""
 
     approval_id: str
     subject: SecretConsent
@@ -168,9 +168,9 @@ class ToFetch(NamedTuple):
     fetch: Callable[[], Awaitable[Secret]]
 
     async def value(self) -> Secret:
-        """What is there now. Whoever keeps it decides how long that takes: not to be awaited while `changing` is held.
+        """Fetch the secret's present value. Its keeper decides how long that takes: do not await this while `changing` is held.
 
-        AileronError as SecretsElsewhere.found; it says how to ask again, since this approval counts no more.
+        AileronError as SecretsElsewhere.found; it says how to ask again, since this approval is used up.
         """
         try:
             return await self.fetch()
@@ -183,7 +183,7 @@ class ToFetch(NamedTuple):
 
 
 class ConsentService:
-    """One for each daemon. Its holder sees that one change is made at a time (`changing`)."""
+    """Asks about changes and carries them out. One per daemon. The caller ensures one change at a time (`changing`)."""
 
     def __init__(
         self,
@@ -205,8 +205,8 @@ class ConsentService:
         settings_agreed: Callable[[dict[str, Any]], bool],
         bound: Callable[[], None] = lambda: None,
     ) -> None:
-        """`asked` is told of each new question, `bound` that some credential is another than before. `settings_agreed` puts
-        settings in force; whether all of them are by now.
+        """Create the service. `asked` is called for each new question, `bound` when a credential has changed. `settings_agreed`
+        puts settings in force, and returns whether all of them are in force now.
         """
         self._approver = approver
         self._actions = actions
@@ -226,11 +226,11 @@ class ConsentService:
         self._settings_agreed = settings_agreed
         self._bound = bound
         self._held: dict[str, _Held] = {}
-        """By commitment."""
+        """Held values by commitment."""
 
     async def maybe_ask(self, about: Callable[[], Subject]) -> ConsentAnswer | None:
-        """Ask first; None where nobody signs, or this was agreed to already. `about` may read files. AileronError vault_locked,
-        busy, and what `about` says.
+        """Ask about a change. Return None without an approver, or if the change was approved already. `about` may read files.
+        AileronError vault_locked, busy, and the errors of `about`.
         """
         consents = self._approver.consents()
         if consents is None:
@@ -239,9 +239,8 @@ class ConsentService:
         return None if _is_agreed(consents, subject) else await self.ask(subject)
 
     async def maybe_ask_all(self, subjects: Sequence[Subject]) -> list[ConsentAnswer]:
-        """Ask about each that was not agreed to; about all of a group, where one was not. Empty where nobody signs, or all were.
-
-        AileronError as `maybe_ask`.
+        """Ask about each change that is not approved; about all of a group if one of it is not. Return an empty list without an
+        approver, or if all are approved.
         """
         consents = self._approver.consents()
         if consents is None:
@@ -251,7 +250,7 @@ class ConsentService:
         return [await self.ask(subject) for subject in subjects if subject in missing or group_of(subject) in groups]
 
     async def ask(self, subject: Subject, wait_s: float = WAIT_S) -> ConsentAnswer:
-        """Put it into the queue, or find it there. AileronError(busy) where too much waits."""
+        """Put a question into the queue, or find it there. AileronError(busy) if too many wait."""
         kind, name = subject_kind(subject), subject_name(subject)
         row, is_new = await self._audit.ask(name, subject, expires_at=time.time() + wait_s)
         if is_new:
@@ -268,12 +267,12 @@ class ConsentService:
         )
 
     async def ask_for_file(self, subject: ActionFileConsent) -> str:
-        """The same for a file that a run found wider than agreed: the approval's id."""
+        """Ask about a file that a run found wider than approved. Return the approval's id."""
         return (await self.ask(subject)).approval_id
 
     async def ask_about_tool(self, state: ToolState) -> ConsentAnswer | None:
-        """Ask whether to go on with a tool that its server changed; None where there is nothing that could be accepted, or it was
-        accepted and the daemon ended before it was resumed, which is done now. AileronError(busy), vault_locked.
+        """Ask whether to accept a tool that its server changed. Return None if there is nothing to accept, or if it was
+        accepted and the daemon ended before the tool was resumed, which this does now. AileronError(busy), vault_locked.
         """
         subject = self._tools.question(state)
         if subject is None:
@@ -288,18 +287,19 @@ class ConsentService:
         return await self.ask(subject, SETTINGS_WAIT_S)
 
     async def has_room_for_tools(self) -> bool:
-        """Whether a run may ask about another changed tool now: a person who asks for it may always."""
+        """Return whether a run may ask about another changed tool now. A person's own request is always allowed."""
         waiting = [row for row, _ in await self._audit.open_consents() if row.kind == ConsentKind.TOOL_CHANGE.value]
         return len(waiting) < MAX_TOOLS_ASKED
 
     async def ask_about_settings(self) -> None:
-        """Put what config.toml says beyond what was agreed to into the queue, if anything. AileronError(vault_locked)."""
+        """Ask about settings of config.toml that go beyond the approved ones, if any. AileronError(vault_locked)."""
         if (subject := self._agreements.settings_consent()) is not None:
             await self.ask(subject, SETTINGS_WAIT_S)
 
     async def carry_out(self, approval_id: str) -> CarriedOut | ToFetch | None:
-        """Do what was agreed to, once: the decision is used up before anything changes. None where the others of its group are
-        not agreed to yet; what has to be fetched first is done with `put_fetched`. AileronError says why it was not done.
+        """Carry out an approved change, once: the decision is used up before anything changes. Return None while others of its
+        group are not approved; a value that must be fetched first is stored with `put_fetched`. AileronError says why it was
+        not carried out.
         """
         row, subject = await self._audit.consent(approval_id)
         if (group := group_of(subject)) is not None:
@@ -312,14 +312,14 @@ class ConsentService:
         return result
 
     async def _carry_out_group(self, group: str) -> CarriedOut | None:
-        """Install an action with the connectors that come for it, once all of it is agreed to."""
+        """Install an action with the connectors that come for it, once all of the group is approved."""
         members = await self._members(group)
         whole = _complete(members)
         if whole is None:
             return None
         (asked, head), connectors = whole
         all_of_it: list[tuple[ApprovalRow, Subject]] = [(asked, head), *connectors]
-        for row, one in all_of_it:  # before one is used up, all of them count
+        for row, one in all_of_it:  # before one is used up, check that all of them count
             self._check_decided(row, one)
         for row, one in all_of_it:
             await self._use(row, one)
@@ -328,21 +328,21 @@ class ConsentService:
             await self._agree_connector(connector, row.id)
         await self._agree_text(head, asked.id)
         result = await self._installing.put_together(found, action)
-        for row, _ in await self._members(group):  # the same, asked in another way: it is done
+        for row, _ in await self._members(group):  # duplicate questions about the same change: it is made
             await self._take_back(row, "operator", self._approver.spend_decision)
         await self._drop(subject for _, subject in members)
         return result
 
     async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
-        """The questions of a group that are open, or agreed to and not carried out."""
+        """Return the questions of a group that are open, or approved and not carried out."""
         return [(row, subject) for row, subject in await self._audit.open_consents() if group_of(subject) == group]
 
     async def end_group(
         self, approval_id: str, surface: str, take_back: Callable[[str, float], Awaitable[None]]
     ) -> None:
-        """One of a group was answered with no, or taken back: so are the others, and what was fetched for them is dropped.
+        """Withdraw the other questions of a group, because one was denied or withdrawn; drop the files fetched for them.
 
-        `take_back` sees that the decision about one that was agreed to counts no more, until the moment it is given.
+        `take_back` invalidates the decision about a question that was approved, until the given time.
         """
         _, subject = await self._audit.consent(approval_id)
         group = group_of(subject)
@@ -359,18 +359,18 @@ class ConsentService:
             await take_back(row.id, parse_moment(row.signed.at) + SETTINGS_WAIT_S)
 
     async def fetched(self) -> set[str]:
-        """The digests of what was fetched and lies in staging for a question that is open."""
+        """Return the digests of the fetched files that are in staging for an open question."""
         found = [fetched_for(subject) for _, subject in await self._audit.open_consents()]
         return {digest for digest in found if digest is not None}
 
     async def _drop(self, subjects: Iterable[Subject]) -> None:
-        """What was fetched for these lies there for nothing, unless another question is about it too."""
+        """Drop the files that were fetched for these subjects, unless another question needs them."""
         gone = {digest for one in subjects if (digest := fetched_for(one)) is not None}
         for digest in gone - await self.fetched():
             await anyio.to_thread.run_sync(self.finding.drop, digest)
 
     async def _use(self, row: ApprovalRow, subject: Subject) -> None:
-        """The decision is used up. AileronError where it does not count."""
+        """Use up the decision. AileronError if it does not count."""
         signed_at = self._check_decided(row, subject)
         await self._audit.redeem(row.id, row.digest)
         if signed_at is not None:
@@ -379,7 +379,7 @@ class ConsentService:
     def _as_agreed(
         self, connectors: Sequence[ConnectorConsent], head: ActionFileConsent
     ) -> tuple[list[FoundConnector], ActionText]:
-        """What was fetched, found again and held against what was agreed to. AileronError(hash_mismatch)."""
+        """Return the fetched files, found again and compared with what was approved. AileronError(hash_mismatch)."""
         found = [self.finding.agreed(one) for one in connectors]
         coming = {one.artifact.pin: one.artifact.manifest for one in found}
         if not self._is_file_so(head, coming):
@@ -411,8 +411,8 @@ class ConsentService:
         return ActionText(subject.text, subject.replace, subject.fetched, fetched.action.text)
 
     def _is_so(self, subject: Subject) -> bool:
-        """Whether this is what would be asked now. A connector's artifact is looked at where it is installed. AileronError where
-        it cannot be asked at all.
+        """Return whether the same question would be asked now. A connector's artifact is checked where it is installed.
+        AileronError if the question cannot be asked at all.
         """
         match subject:
             case ActionFileConsent():
@@ -446,7 +446,9 @@ class ConsentService:
                 assert_never(impossible)
 
     def _is_binding_now(self, subject: BindingConsent) -> bool:
-        """Whether it replaces what it says it does, for whom it says; a sign-in's account is that of what was kept for it."""
+        """Return whether the binding still replaces what the question says, for the same connector, and whether a sign-in has
+        the account of the grant that is kept for it.
+        """
         before = self._vault.binding(BindingName.parse(subject.name))
         if subject.replaces != (before is not None) or (before is not None and before.connector != subject.connector):
             return False
@@ -460,9 +462,9 @@ class ConsentService:
         return _is_binding(self._connectors, subject)
 
     def _check_decided(self, row: ApprovalRow, subject: Subject) -> float | None:
-        """When the approver signed what the ledger's row says: its file could have been written while no daemon ran.
+        """Return when the approver signed what the ledger's row says: its file could have been written while no daemon ran.
 
-        None where nobody signs, and it was about a changed tool or a host: these are asked about in every home.
+        Return None without an approver if it is about a changed tool or a host: these are asked about in every home.
         """
         if (
             isinstance(subject, ToolChangeConsent | HostConsent)
@@ -481,7 +483,7 @@ class ConsentService:
         return signed_at
 
     async def end_connector(self, pin: ConnectorPin) -> None:
-        """The same for a connector of just these bytes, and for what was accepted of its tools."""
+        """End the consents to a connector of exactly these bytes, and to the changed tools of it."""
         for op in await self._tools.remove(pin):
             await self.end(ConsentKind.TOOL_CHANGE, tool_agreement(pin.hash, op))
         consents = None if self._vault.is_locked else self._approver.consents()
@@ -490,9 +492,9 @@ class ConsentService:
             await self.end(ConsentKind.CONNECTOR, one.name)
 
     async def end(self, kind: ConsentKind, name: str) -> None:
-        """What was agreed to under this name is gone: put there again, it is asked about again.
+        """End the consent under this name, whose subject is gone: if it is put there again, it is asked about again.
 
-        While the vault is locked nothing is ended: what is taken away is gone all the same.
+        While the vault is locked no consent ends; the subject is removed all the same.
         """
         if self._vault.is_locked or (consents := self._approver.consents()) is None:
             return
@@ -507,11 +509,11 @@ class ConsentService:
         elsewhere: Elsewhere | None = None,
         fetch: Callable[[], Awaitable[Secret]] | None = None,
     ) -> str:
-        """Keep a secret's value until its question is decided: the commitment that the question names. Too many: the oldest goes,
-        and its question fails and says what to do again.
+        """Keep a secret's value until its question is decided. Return the commitment that the question names. If too many are
+        held, the oldest goes, and its question fails and says how to ask again.
 
-        With `fetch`, the value is not known before the question is approved, and is got with that then; `value` is what is
-        committed to.
+        With `fetch`, the value is not known before the question is approved, and is fetched then; `value` is what the
+        commitment is computed from.
         """
         if len(self._held) >= MAX_HELD:
             self._held.pop(next(iter(self._held)))
@@ -521,12 +523,12 @@ class ConsentService:
         return commitment
 
     def forget(self, digest: str) -> None:
-        """Its question was answered with no, or taken back: what was kept for it is kept no longer."""
+        """Forget the value that was kept for a question, because the question was denied or withdrawn."""
         self._held = {commitment: held for commitment, held in self._held.items() if held.digest != digest}
 
     def _released(self, subject: BindingConsent | SecretConsent, commitment: str, what: str, again: str) -> _Held:
-        """What was kept for this question. AileronError(invalid_request) where it is not any more; one that was kept for another
-        stays with that.
+        """Return the value that was kept for this question. AileronError(invalid_request) if it is no longer kept; a value that
+        was kept for another question stays.
         """
         held = self._held.get(commitment)
         if held is None or held.digest != subject_digest(subject):
@@ -541,7 +543,7 @@ class ConsentService:
     async def put_binding(
         self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None
     ) -> BindingEntry:
-        """Bind; `tokens` are stored in the same write, as its secret. AileronError as Vault.bind and `bind_sign_in`."""
+        """Store a binding; in the same write store `tokens` as its secret. AileronError as Vault.bind and `bind_sign_in`."""
         if tokens is None:
             await anyio.to_thread.run_sync(lambda: self._vault.bind(binding, replace=replace))
         else:
@@ -565,13 +567,13 @@ class ConsentService:
         )
 
     async def put_secret(self, name: str, value: Secret) -> SecretStored:
-        """Store a secret in place of what was there. AileronError as Vault.set_secret."""
+        """Store a secret, replacing an earlier value. AileronError as Vault.set_secret."""
         await anyio.to_thread.run_sync(lambda: self._vault.set_secret(name, value))
         await self._audit.note(events.SecretSet(name=name))
         return SecretStored(name=name)
 
     async def put_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> SecretStored:
-        """Store where a secret is, and that this value of it was approved. AileronError as Vault.set_reference."""
+        """Store the place of a secret, and that this value of it was approved. AileronError as Vault.set_reference."""
         await anyio.to_thread.run_sync(lambda: self._vault.set_reference(name, elsewhere, value))
         await self._audit.note(events.SecretSet(name=name, reference=elsewhere.reference))
         return SecretStored(name=name)
@@ -611,7 +613,7 @@ class ConsentService:
         return await self._installing.put_action(action)
 
     async def _agree_text(self, subject: ActionFileConsent, approval_id: str) -> str:
-        """The file may run from now on; its digest."""
+        """Let the file run from now on. Return its digest."""
         digest = sha256_digest(subject.text.encode())
         await anyio.to_thread.run_sync(self._texts.put, subject.text)
         await self._agree(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
@@ -625,7 +627,7 @@ class ConsentService:
         return result
 
     async def _agree_connector(self, subject: ConnectorConsent, approval_id: str) -> None:
-        """It may be installed from now on, in place of other bytes of its version, or beside them."""
+        """Let the connector be installed from now on, in place of other bytes of its version, or beside them."""
         kind, name = ConsentKind.CONNECTOR, subject_name(subject)
         consents = self._approver.consents()
         agreed = () if consents is None else consents.agreed
@@ -635,7 +637,7 @@ class ConsentService:
         await self._agree(kind, name, subject.hash, approval_id)
 
     def is_installed(self, pin: ConnectorPin) -> bool:
-        """Whether what lies in the store under this pin was agreed to; everything was, where nobody signs."""
+        """Return whether the stored connector with this pin was approved; always True without an approver."""
         consents = self._approver.consents()
         return consents is None or consents.is_connector_agreed(pin.hash)
 
@@ -652,7 +654,7 @@ class ConsentService:
         return result
 
     async def put_fetched(self, fetched: ToFetch, value: Secret) -> SecretStored:
-        """Store an approved reference with its value. What changed meanwhile counts: AileronError as `carry_out`."""
+        """Store an approved reference with its value. The question must still hold now: AileronError as `carry_out`."""
         if not await anyio.to_thread.run_sync(self._is_so, fetched.subject):
             raise _not_so(fetched.approval_id)
         return await self.put_reference(fetched.subject.name, fetched.elsewhere, value)
@@ -684,7 +686,7 @@ class ConsentService:
         return GrantMade(id=approval_id, action=subject.action, uses=subject.uses, until=subject.until)
 
     def keyring(self) -> Keyring:
-        """The keys that count. Reads a file. AileronError vault_locked, hash_mismatch, invalid_request for a broken file."""
+        """Return the trusted keys. Reads a file. AileronError vault_locked, hash_mismatch, invalid_request for a broken file."""
         consents = self._approver.consents()
         kept = self._keyring.read()
         if consents is None:
@@ -692,13 +694,13 @@ class ConsentService:
         return kept.agreed(lambda authority: consents.agreed_digest(ConsentKind.TRUSTED_KEY, authority))
 
     def trust(self) -> Trust:
-        """Whose signatures count now, and whether there has to be one. AileronError as `keyring`."""
+        """Return the keys that are trusted now, and whether a signature is required. AileronError as `keyring`."""
         required = self._agreements.in_force["connectors.require_signature"]
         public = public_forges(self._agreements.in_force)
         return Trust(keyring=self.keyring(), require_signature=bool(required), public_forges=public)
 
     def key_consent(self, authority: str, key: PublicKey, source: str) -> TrustedKeyConsent:
-        """What a person is asked before `key` counts. AileronError as `keyring`, and where there are too many."""
+        """Return the consent that `key` needs to be trusted. AileronError as `keyring`, and if there are too many keys."""
         whose = Authority.parse(authority)
         before = self.keyring()
         after = before.trusting(whose, key)
@@ -711,7 +713,7 @@ class ConsentService:
         )
 
     async def put_key(self, subject: TrustedKeyConsent) -> TrustedKeys:
-        """Let the key count."""
+        """Trust the keys of the subject from now on."""
         whose = Authority.parse(subject.authority)
         keys = [PublicKey.parse(text) for text in subject.keys]
         write = lambda: self._keyring.write(self._keyring.read().replacing(whose, keys))  # noqa: E731 - two words, used once
@@ -720,12 +722,12 @@ class ConsentService:
         return TrustedKeys(authority=subject.authority, key=subject.new, keys=[key.fingerprint for key in keys])
 
     async def end_key(self, whose: Authority, fingerprint: str | None) -> RevokedKeys:
-        """Let one key of `whose` count no more, or all. AileronError(not_found); vault_locked where an approver exists."""
+        """Revoke one key of `whose`, or all. AileronError(not_found); vault_locked if there is an approver."""
         agreed, found = self.keyring(), self._keyring.read()
         gone = set(found.of(whose)) - set(found.without(whose, fingerprint).of(whose))
         left = [key for key in agreed.of(whose) if key not in gone]
         consents = self._approver.consents()
-        if consents is not None:  # what is taken away leaves the rest as it was agreed to
+        if consents is not None:  # the rest stays as it was approved
             name = str(whose)
             kept = next(
                 (one for one in consents.agreed if (one.kind, one.name) == (ConsentKind.TRUSTED_KEY, name)), None
@@ -790,7 +792,7 @@ class ConsentService:
 
 
 def _newest(subject: TrustedKeyConsent) -> PublicKey:
-    """The key that the question is about. AileronError(hash_mismatch) where it is none of those it names."""
+    """Return the key that the question is about. AileronError(hash_mismatch) if the question does not list it."""
     for text in subject.keys:
         if (key := PublicKey.parse(text)).fingerprint == subject.new:
             return key
@@ -798,7 +800,7 @@ def _newest(subject: TrustedKeyConsent) -> PublicKey:
 
 
 def _is_agreed(consents: Consents, subject: Subject) -> bool:
-    """These very bytes, under this name, were agreed to last."""
+    """Return whether exactly these bytes were approved last under this name."""
     match subject:
         case ActionFileConsent():
             digest = consents.agreed_digest(ConsentKind.ACTION_FILE, subject.name)
@@ -812,9 +814,9 @@ def _is_agreed(consents: Consents, subject: Subject) -> bool:
 def _complete(
     members: Sequence[tuple[ApprovalRow, Subject]],
 ) -> tuple[tuple[ApprovalRow, ActionFileConsent], list[tuple[ApprovalRow, ConnectorConsent]]] | None:
-    """The action and each connector that comes for it, where all of them are agreed to; None where one is not.
+    """Return the action and each connector that comes for it if all of them are approved, else None.
 
-    The same may have been asked about in several ways, by whoever can ask: what counts is what was agreed to, and last.
+    Several callers may have asked about the same change in different ways: the latest approved question counts.
     """
     agreed = [(row, one) for row, one in members if row.state is ApprovalState.APPROVED]
     agreed.sort(key=lambda member: member[0].decided_us or 0)
@@ -834,14 +836,14 @@ def _not_so(name: str) -> AileronError:
 
 
 def _is_binding(store: ContentStore, subject: BindingConsent) -> bool:
-    """Whether it reaches no more than it says: a version that was removed meanwhile takes nothing away from what was shown."""
+    """Return whether the binding reaches no more than the question says. A version that was removed since makes no difference."""
     kind = BindingName.parse(subject.name).kind
     versions = needing(store).get(subject.connector, [])
     return not _reach_of(subject).widened_to(binding_reach(versions, subject.connector, kind))
 
 
 def binding_of(subject: BindingConsent, grant: OAuthGrant | None) -> Binding:
-    """The binding that is asked about, made now."""
+    """Return the binding that the question is about, created now."""
     name = BindingName.parse(subject.name)
     return Binding(
         name=name,

@@ -1,13 +1,13 @@
-"""Who decides for this home is named, once, and again only with the key that did so before.
+"""Names the approver of this home, once; later only with the signature of the key that decides now.
 
-Runs in the daemon. Whoever asks proves the vault's passphrase, and signs with the new key what exists already (the inventory):
-what was there before is agreed to as it was shown, and not because it was there. Replacing the key takes the old one's signature
-too.
+Runs in the daemon. The caller proves knowledge of the vault's passphrase, and signs the existing contents (the inventory) with
+the new key: existing contents are approved as they were shown, not because they exist. Replacing the key takes the old one's
+signature too.
 
-Order: the texts agreed to → the vault → the ledger. A daemon that ends after the second has an approver who is not on record yet:
+Order: the approved texts → the vault → the ledger. A daemon that ends after the second has an approver who is not on record yet:
 the vault has all that the record needs, and it is written when the vault is opened next (`catch_up`).
 
-Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), what an approver then decides (service.py).
+Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), the approver's decisions (service.py).
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ __all__ = ["ApproverEnrollment"]
 
 _KEY: Final = re.compile(rf"[0-9a-f]{{{2 * PUBLIC_KEY_BYTES}}}")
 _RECORD: Final = "approver"
-"""What a refused try is on record under, in place of an approval's id."""
+"""Subject under which a refused try is on record, in place of an approval's id."""
 
 
 class _Seen(NamedTuple):
-    """What exists, at one moment."""
+    """The existing contents of the home, read at one moment."""
 
     actions: list[ActionFile]
     bindings: list[BindingConsent]
     connectors: list[tuple[ConnectorPin, tuple[HostPort, ...]]]
     keyring: Keyring
     kept_at: dict[str, Elsewhere]
-    """Of the secrets that are kept elsewhere, by name."""
+    """Places of the secrets that are kept elsewhere, by name."""
 
 
 class ApproverEnrollment:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Enrollment of the approver. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -102,14 +102,14 @@ class ApproverEnrollment:
         self._keyring = KeyringFile(home.keyring)
 
     async def inventory(self) -> ApproverInventory:
-        """What exists and would be agreed to with a key. AileronError(vault_locked)."""
+        """Return the existing contents that a new key would approve, and their digest. AileronError(vault_locked)."""
         self._vault.check_unlocked()
         found = self._inventory(await anyio.to_thread.run_sync(self._look))
         return ApproverInventory(inventory=found, digest=_digest_of(found))
 
     async def appoint(self, asked: Appointment, scope: Scope) -> ApproverNamed:
-        """From now on this key decides. AileronError: vault_locked; unauthorized for a wrong passphrase or signature;
-        invalid_request where something has changed since it was shown; hash_mismatch for a vault that is not the newest.
+        """Make this key the approver's key. AileronError: vault_locked; unauthorized for a wrong passphrase or signature;
+        invalid_request if something has changed since it was shown; hash_mismatch for a vault that is not the newest.
         """
         async with self._changing:
             return await self._appoint(asked, scope)
@@ -117,7 +117,7 @@ class ApproverEnrollment:
     async def _appoint(self, asked: Appointment, scope: Scope) -> ApproverNamed:
         try:
             statement = await self._checked(asked)
-            seen = await anyio.to_thread.run_sync(self._look)  # once: what is compared is what is agreed to
+            seen = await anyio.to_thread.run_sync(self._look)  # read once: compare what is then approved
             if _digest_of(self._inventory(seen)) != asked.inventory:
                 raise AileronError(
                     FailureClass.INVALID_REQUEST,
@@ -137,7 +137,7 @@ class ApproverEnrollment:
         return ApproverNamed(key_id=statement.key_id)
 
     async def catch_up(self) -> None:
-        """Put on record whom the open vault names, where the daemon ended before it could. The caller holds `changing`."""
+        """Record the approver that the open vault names, if the daemon ended before it could. The caller holds `changing`."""
         consents = self._approver.consents()
         if consents is None or await self._audit.approver_key() == consents.key_id:
             return
@@ -169,7 +169,7 @@ class ApproverEnrollment:
         return statement
 
     def _check_replaced(self, asked: Appointment, statement: ApproverStatement) -> None:
-        """The key that decides now agrees. The vault's word: while it names nobody and the record somebody, nothing goes on."""
+        """Check that the present key authorizes the new one. Raise hash_mismatch if only the record names an approver."""
         now = self._approver.consents()
         if now is None:
             if asked.replaces is not None:
@@ -184,7 +184,7 @@ class ApproverEnrollment:
         check_signature(bytes.fromhex(now.public_key), statement, asked.old_signature)
 
     def _agreed(self, statement: ApproverStatement, seen: _Seen, asked: Appointment) -> Consents:
-        """What was seen, as agreements. With a key that replaces another, the grants of before go."""
+        """Return consents for everything seen. With a key that replaces another, the earlier grants go."""
         consents = Consents(
             key_id=statement.key_id,
             public_key=statement.public_key,
@@ -256,12 +256,12 @@ class ApproverEnrollment:
 
 
 def _digest_of(inventory: Inventory) -> str:
-    """What the approver signs of it."""
+    """Return the digest of the inventory that the approver signs."""
     return sha256_digest(canonical_json(msgspec.to_builtins(inventory)))
 
 
 def _connectors(seen: _Seen) -> Iterator[tuple[str, str]]:
-    """The name of an agreement and the hash; of one version there may be several, side by side."""
+    """Yield the consent name and hash of each connector; one version may have several hashes, side by side."""
     named: set[str] = set()
     for pin, _ in seen.connectors:
         name = f"{pin.name}@{pin.version}"

@@ -1,16 +1,16 @@
-"""Questions whose time is over are closed when it is over, whether anybody looks or not; and so are runs left open.
+"""Closes questions at the end of their time, whether anybody checks or not, and runs that were left open.
 
-Runs in the daemon, one task. The record is what decides: a decision in the last moment and this clock race in the ledger, and
-one of them is told that it lost.
+Runs in the daemon, one task. The record decides: a decision in the last moment and this clock race in the ledger, and
+the one that lost is told.
 
 Rules
 - It wakes for the first expiry there is, for a new question, and every LOOK_S in any case: the wall clock may be set, and a
   machine that slept has expiries behind it.
-- What was refused and only counted is told by the minute (audit/refusals.py).
+- Refusals that are only counted are recorded once a minute (audit/refusals.py).
 - A ledger that cannot write leaves the questions open; they are past their time for every decision all the same. A run whose
-  outcome it could not take is closed as `unknown` once it can.
+  outcome the ledger could not record is closed as `unknown` once it can.
 
-Not here: what expiring does (audit/log.py).
+Not here: the effect of expiry (audit/log.py).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from aileron.runs.spine import Spine
 __all__ = ["LOOK_S", "close_on_time"]
 
 LOOK_S: Final = 60.0
-"""Between two looks, at most; a clock that was set is noticed within it."""
+"""Most seconds between two checks; a clock that was set is noticed within this time."""
 _AGAIN_S: Final = 5.0
-"""After a look that failed: a full disk is not emptied sooner."""
+"""Seconds until the next check after one that failed: a full disk is not emptied sooner."""
 _log = logging.getLogger(__name__)
 
 
 async def close_on_time(ledger: Ledger, audit: Audit, spine: Spine) -> None:
-    """Serve until cancelled."""
+    """Close expired questions and unfinished runs until cancelled."""
     while True:
         asked = audit.watch.next_question
         try:
@@ -50,7 +50,7 @@ async def close_on_time(ledger: Ledger, audit: Audit, spine: Spine) -> None:
 
 
 async def _close_due(ledger: Ledger, audit: Audit) -> float:
-    """Close what is due; seconds until the next look."""
+    """Close the questions that are due. Return the seconds until the next check."""
     first_us = await ledger.read(lambda snapshot: snapshot.first_expiry())
     if first_us is None:
         return LOOK_S

@@ -1,23 +1,23 @@
-"""Whether an agent in a cell may connect to a host now: listed, allowed before, or asked about and waited for.
+"""Decides whether an agent in a cell may connect to a host now: listed, allowed before, or asked about and waited for.
 
-Runs in the daemon, for the cells' way out. Whoever asks is an agent, or a program that it fetched a minute ago: it decides which
-names a person reads, so how many, how often and for how long is bounded here.
+Runs in the daemon, for the cells' way out. The client is an agent, or a program that it fetched a minute ago: it decides which
+names a person reads, so their number, frequency and waiting time are bounded here.
 
     listed by the session             → at once
-    not listed, and it does not ask   → refused, with what lists it
+    not listed, and it does not ask   → refused, with the option that lists it
     not listed, and it asks           → a question, once; the connection waits for WAIT_S, and is refused with the question's id
         approved                      → this session can reach it until it ends
         denied, or withdrawn          → refused until the session ends, without another question
         expired                       → asked again at the next try
 
 Rules
-- A person is never asked twice about the same host for the same session while the first question waits, or after they said no.
+- A person is never asked twice about the same host for the same session while the first question waits, or after a denial.
 - At most MAX_WAITING questions of one session wait, MAX_ALL of all of them together, and MAX_NAMES names of one session are ever
-  asked about: what is beyond is refused at once and leaves nothing behind.
-- With its session, what waits is withdrawn.
+  asked about: a connection beyond these is refused at once and leaves nothing behind.
+- When a session ends, its waiting questions are withdrawn.
 
-Source: docs/adr/0065-questions-about-hosts.md, docs/reference/consents.md#hosts. Not here: connecting (aileron/egress), what is
-shown of a question (aileron/review).
+Source: docs/adr/0065-questions-about-hosts.md, docs/reference/consents.md#hosts. Not here: connecting (aileron/egress), the
+display of a question (aileron/review).
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from aileron.model.visible import visible
 __all__ = ["MAX_ALL", "MAX_NAMES", "MAX_WAITING", "HostQuestions"]
 
 MAX_WAITING: Final = 8
-"""Of one session: what a tool needs that was started for the first time, and what a person reads in a minute."""
+"""Most waiting questions of one session: what a tool needs at its first start, and what a person reads in a minute."""
 MAX_NAMES: Final = 64
-"""Of one session that are ever asked about: a project with many toolchains reaches thirty."""
+"""Most names of one session that are ever asked about: a project with many toolchains reaches thirty."""
 MAX_ALL: Final = 64
-"""Of all sessions: a third of the room for consents, so that agents do not keep a person's own changes out."""
+"""Most waiting questions of all sessions: a third of the room for consents, so that a person's own changes find room."""
 WAIT_S: Final = 25.0
-"""That a connection waits for a decision: clients give up after thirty seconds and more, and a person at the desk needs ten."""
+"""Seconds that a connection waits for a decision: clients give up after thirty and more, and a person at the desk needs ten."""
 _ENDED: Final = "session"
-"""Who withdraws a question when its session ends, in the record."""
+"""Surface in the record of a question that is withdrawn because its session ended."""
 
 
 class _Answer(enum.Enum):
-    """What a person has said to one question so far."""
+    """A person's answer to one question so far."""
 
     WAITS = enum.auto()
     YES = enum.auto()
     NO = enum.auto()
     NONE = enum.auto()
-    """And will not: it may be asked again."""
+    """The question expired unanswered, or its answer does not count: the host may be asked about again."""
 
 
 class HostQuestions:
-    """One for each daemon. A HostPolicy (egress/tunnel/policy.py)."""
+    """Decides about hosts of cells, and asks a person. One per daemon. Implements HostPolicy (egress/tunnel/policy.py)."""
 
     def __init__(self, hosts: AllowedHosts, consents: ConsentService, audit: Audit, *, wait_s: float = WAIT_S) -> None:
         self._hosts = hosts
@@ -73,27 +73,28 @@ class HostQuestions:
         self._audit = audit
         self._wait_s = wait_s
         self._asking = anyio.Lock()
-        """What is counted and what is asked is one step. Held for a row or two of the record."""
+        """Makes counting and asking one step. Held for a row or two of the record."""
 
     async def load(self) -> None:
-        """Withdraw what waits for sessions that ended meanwhile. AileronError where that cannot be recorded."""
+        """Withdraw the questions of sessions that ended meanwhile. AileronError if that cannot be recorded."""
         await self._withdraw(lambda session: self._hosts.cell(session) is None)
 
     async def ended(self, session: str) -> None:
-        """A session is over: so are its questions, and what it was allowed."""
+        """Forget the permissions of a session that has ended, and withdraw its questions."""
         async with self._asking:
             self._hosts.forget(session)
             await self._withdraw(lambda other: other == session)
 
     async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
-        """May this cell connect there now? Waits for a person, at most WAIT_S. Cancelled, it leaves the question as it is.
+        """Return whether this cell may connect there now. Wait for a person, at most WAIT_S. If cancelled, leave the question
+        as it is.
 
-        AileronError vault_locked where it was allowed, and nobody can tell whether that counts; hash_mismatch.
+        AileronError vault_locked if the host was allowed but the approval cannot be checked; hash_mismatch.
         """
         found, facts = listed(cell.hosts, destination), self._hosts.cell(cell.id)
         if isinstance(found, Admitted) or facts is None or not facts.ask:
             return found
-        with anyio.CancelScope(shield=True):  # what is on record by then has to be known here, too
+        with anyio.CancelScope(shield=True):  # a question that is on record must be known here, too
             async with self._asking:
                 known = await self._question(cell.id, facts, destination)
         if isinstance(known, Refused):
@@ -108,7 +109,7 @@ class HostQuestions:
         return await self._told(answer, known, destination)
 
     async def _question(self, session: str, facts: AskingCell, destination: HostPort) -> KnownHost | Refused:
-        """That about this host, whatever became of it; asked now, if nobody was. Refused where nobody may be asked."""
+        """Return the question about this host, in any state; ask it now if it was not asked. Refused if that is not possible."""
         known = self._hosts.of(session).get(destination)
         if known is not None and await self._answer(known) is not _Answer.NONE:
             return known
@@ -125,7 +126,7 @@ class HostQuestions:
         return self._hosts.asked(subject, asked.approval_id)
 
     async def _why_not_asked(self, session: str, destination: HostPort) -> str | None:
-        """Why no question is put, in words that end a sentence; None: there is room."""
+        """Return why no question can be asked, as the end of a sentence; None if there is room."""
         known = self._hosts.of(session)
         if destination not in known and len(known) >= MAX_NAMES:
             return (
@@ -139,7 +140,7 @@ class HostQuestions:
         return None
 
     async def _answer(self, known: KnownHost) -> _Answer:
-        """AileronError vault_locked, hash_mismatch: it was a yes, and nobody can tell whether that counts."""
+        """Return the answer to a question so far. AileronError vault_locked, hash_mismatch if an approval cannot be checked."""
         if known.is_allowed:
             return _Answer.YES if await self._hosts.counts(known) else _Answer.NONE
         state, _ = await self._audit.state_of(known.approval)
@@ -182,5 +183,5 @@ class HostQuestions:
             if isinstance(subject, HostConsent) and is_over(subject.session):
                 with contextlib.suppress(
                     AileronError
-                ):  # somebody decided meanwhile, which is refused then (consents.py)
+                ):  # a person decided meanwhile: carrying that out is then refused (consents.py)
                     await self._audit.cancel(row.id, surface=_ENDED)

@@ -1,18 +1,18 @@
-"""Passkeys of this home: made on its page, enrolled by the approver's key, asked for a decision, revoked.
+"""Passkeys of this home: made on its page, enrolled by the approver's key, used for decisions, revoked.
 
-Runs in the daemon, for its own page and for the operator's socket, which any process of the same user can reach. Whoever sends
-something here is nobody: that somebody has a passkey in their hand shows in a signature alone, and that it is the person's in the
-decision of the approver's key, which no passkey stands in for.
+Runs in the daemon, for its own page and for the operator's socket, which any process of the same user can reach. A caller has no
+identity here: only a signature proves that the caller holds a passkey, and only the decision of the approver's key, which no
+passkey replaces, says that it is the person's.
 
 Rules
-- A challenge is answered once, within CEREMONY_S, and there are few at a time: the oldest goes first.
-- What was made becomes a question of the kind `passkey`. Until it is agreed to, nothing of it counts.
-- A passkey ends at once when it is revoked, without a signature: it only narrows.
-- The vault first, then the ledger. What the daemon could not put on record before it ended is put there when the vault is opened
+- A challenge is answered once, within CEREMONY_S, and few wait at a time: the oldest goes first.
+- A new passkey becomes a question of the kind `passkey`. Until that is approved, the passkey does not count.
+- Revoking a passkey takes effect at once, without a signature: it only narrows.
+- The vault first, then the ledger. Changes that the daemon could not record before it ended are recorded when the vault is opened
   next (`catch_up`); a passkey that the record says was revoked does not come back with an older vault.
 
-Source: W3C, Web Authentication Level 3, sections 5.4, 5.5 and 7; docs/reference/signed-decisions.md. Not here: what a browser
-sent (model/passkey.py), the question (consents.py), the decision (service.py), the page (http/pages.py).
+Source: W3C, Web Authentication Level 3, sections 5.4, 5.5 and 7; docs/reference/signed-decisions.md. Not here: checking a
+browser's answer (model/passkey.py), the question (consents.py), the decision (service.py), the page (http/pages.py).
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ from aileron.vault.vault import Vault
 __all__ = ["Passkeys"]
 
 MAX_CHALLENGES: Final = 16
-"""Of each sort that wait for an answer: a person makes one passkey at a time, and has a few pages open."""
+"""Most challenges of each sort that wait for an answer: a person makes one passkey at a time, and has a few pages open."""
 MAX_TRANSPORTS: Final = 6
-"""Web Authentication, section 5.8.4."""
+"""Most transports of a passkey (Web Authentication, section 5.8.4)."""
 MAX_TRANSPORT_CHARACTERS: Final = 32
 _CHALLENGE_BYTES: Final = 32
 _HANDLE_BYTES: Final = 32
-"""Random, and another for each: it says nothing of anybody."""
+"""Bytes of a user handle: random, and new for each passkey, so it identifies nobody."""
 _NONCE_BYTES: Final = 16
 
 
 class _Waiting:
-    """What was asked for and not answered yet, with what it was for."""
+    """Challenges that wait for an answer, each with its purpose."""
 
     def __init__(self) -> None:
         self._asked: dict[str, tuple[str, float]] = {}
@@ -82,13 +82,13 @@ class _Waiting:
         self._asked[challenge] = (about, now)
 
     def take(self, challenge: str) -> str | None:
-        """What it was for; None: it was not asked for, or too long ago, or answered before."""
+        """Remove a challenge and return its purpose; None if it was not issued, has expired, or was answered before."""
         about, asked_at = self._asked.pop(challenge, ("", float("-inf")))
         return about if time.monotonic() - asked_at <= CEREMONY_S else None
 
 
 class Passkeys:
-    """One for each daemon. `origin` is that of its page; `changing` is held while anything of this home is changed."""
+    """Passkeys of the home. One per daemon. `origin` is its page's; `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -110,16 +110,16 @@ class Passkeys:
         self._pages = _Waiting()
 
     def listed(self) -> list[PasskeyEntry]:
-        """Those that decide. AileronError(vault_locked)."""
+        """Return the passkeys that can sign decisions. AileronError(vault_locked)."""
         consents = self._approver.consents()
         return [self._facts(one) for one in (() if consents is None else consents.passkeys)]
 
-    # Making one
+    # Enrolling
 
     def registration(self, name: str) -> PasskeyOptions:
-        """What a page hands to `navigator.credentials.create`, for a passkey of this name.
+        """Return the options with which a page calls `navigator.credentials.create`, for a passkey of this name.
 
-        Bytes are in base64url. AileronError consent_required without an approver, invalid_request for the name or where there are
+        Bytes are in base64url. AileronError consent_required without an approver, invalid_request for the name or if there are
         too many, vault_locked.
         """
         consents = self._approved()
@@ -146,7 +146,7 @@ class Passkeys:
     async def register(self, made: PasskeyMade) -> ConsentAnswer:
         """Ask the approver whether the passkey that was made may decide.
 
-        AileronError as `registration`; invalid_request where nobody waits for this answer; PasskeyError; busy.
+        AileronError as `registration`; invalid_request if this answer is not expected; PasskeyError; busy.
         """
         async with self._changing:
             consents = self._approved()
@@ -175,16 +175,16 @@ class Passkeys:
             check_enrollable(consents, subject, self._origin)
             return await self._consents.ask(subject)
 
-    # Asking one
+    # Signing
 
     async def challenge(
         self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None = None
     ) -> Challenge:
-        """What a page hands to `navigator.credentials.get` for this decision, for each passkey that can be asked here.
+        """Return the options with which a page calls `navigator.credentials.get` for this decision, for each passkey usable here.
 
-        The decision is sent with this very `at`, the `key_id` of the one that was asked, and its answer as `signature`.
-        AileronError as Audit.check_decidable; invalid_request for another digest; unauthorized for what no passkey decides;
-        vault_locked.
+        The decision is sent with this very `at`, the `key_id` of the passkey that signed, and its answer as `signature`.
+        AileronError as Audit.check_decidable; invalid_request for another digest; unauthorized for a decision that no passkey
+        can make; vault_locked.
         """
         consents = self._approved()
         question = await self._audit.check_decidable(approval_id)
@@ -217,9 +217,9 @@ class Passkeys:
         )
 
     def unlocking(self) -> UnlockChallenge:
-        """The same for who wants the page to show what waits.
+        """Return the options with which a passkey unlocks the page, so that it shows waiting questions.
 
-        `check_unlocked` takes the answer. The approver's key may sign it too (`PageStatement`). AileronError consent_required,
+        `check_unlocked` checks the answer. The approver's key may sign it too (`PageStatement`). AileronError consent_required,
         vault_locked.
         """
         consents = self._approved()
@@ -231,8 +231,8 @@ class Passkeys:
         return UnlockChallenge(nonce=nonce, at=at, statements=statements)
 
     async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
-        """Whose key it is that opens the page, once for each nonce. What does not count is on record. AileronError unauthorized,
-        consent_required, vault_locked.
+        """Return the id of the key that unlocks the page, once for each nonce. Record an attempt that does not count.
+        AileronError unauthorized, consent_required, vault_locked.
         """
         try:
             statement = PageStatement(nonce=asked.nonce, at=asked.at, key_id=asked.key_id)
@@ -246,12 +246,10 @@ class Passkeys:
             raise
         return asked.key_id
 
-    # Ending one
+    # Revoking
 
     async def revoke(self, key_id: str) -> None:
-        """From now on it decides nothing, and what it decided and was not used counts no more. AileronError not_found,
-        vault_locked.
-        """
+        """Revoke a passkey. Its decisions that were not used yet no longer count. AileronError not_found, vault_locked."""
         async with self._changing:
             consents = self._approver.consents()
             if consents is None or consents.passkey(key_id) is None:
@@ -262,7 +260,7 @@ class Passkeys:
             await self._audit.passkey_removed(key_id, "revoked")
 
     async def catch_up(self) -> None:
-        """Have record and vault, just opened, say the same of each passkey. The caller holds `changing`."""
+        """Make the record and the vault, just opened, agree about each passkey. The caller holds `changing`."""
         consents = self._approver.consents()
         if consents is None:
             return
@@ -272,7 +270,7 @@ class Passkeys:
             if there.get(key_id) != approval:
                 await self._audit.passkey_removed(key_id, "vault")
         missing = [one for one in consents.passkeys if known.in_force.get(one.id) != one.approval]
-        if ended := [one.id for one in missing if one.approval in known.enrolments]:  # an older vault has it still
+        if ended := [one.id for one in missing if one.approval in known.enrolments]:  # still in an older vault
             await self._drop(ended)
         for one in missing:
             if one.id not in ended:
@@ -335,6 +333,6 @@ def _descriptor(subject: PasskeyConsent) -> dict[str, Any]:
 
 
 def _known(transports: tuple[str, ...]) -> tuple[str, ...]:
-    """What a browser says of how it is reached, if that can be shown. It is a hint for browsers, and nothing depends on it."""
+    """Return the transports that the browser reported, if they can be shown. They are only hints for browsers."""
     fit = [one for one in transports if 1 <= len(one) <= MAX_TRANSPORT_CHARACTERS and hidden_at(one) is None]
     return tuple(sorted(set(fit)))[:MAX_TRANSPORTS]

@@ -1,15 +1,15 @@
-"""Previews, read for whoever may see one, and which of each plan is the newest: a yes to an older one does not count.
+"""Previews, read for authorized viewers, and the newest of each plan: approving an older one does not count.
 
-Runs in the daemon. Memory of this process alone: of what was read before it began nothing is known, and any of that counts.
+Runs in the daemon. Memory of this process alone: nothing is known about earlier previews, and any of those counts.
 
 Rules
-- Every preview is read here, whichever surface shows it: a yes is held against what all of them read.
-- A reading has the place of the moment it began: of two at once the one that began last is the newest, whichever ends first.
-- One that failed has shown nothing: what was the newest is still it.
-- Of MAX_READ plans the newest is known. A plan that had to make room is not taken for one that nobody read: a yes to a preview
-  of it counts once that is read anew.
+- Every preview is read here, whichever surface shows it: an approval is compared with the readings of all surfaces.
+- Readings are ordered by when they began: of two at once, the one that began last is the newest, whichever ends first.
+- A reading that failed showed nothing: the newest stays the same.
+- The newest is known for MAX_READ plans. A plan that had to make room is not treated as never read: an approval of its preview
+  counts once that is read again.
 
-Source: docs/reference/signed-decisions.md. Not here: who may see one (service.py, web/admission.py), the reading
+Source: docs/reference/signed-decisions.md. Not here: who may see a preview (service.py, web/admission.py), the reading
 (runs/spine.py).
 """
 
@@ -29,29 +29,29 @@ from aileron.runs.spine import Spine
 __all__ = ["MAX_READ", "PreviewRegistry"]
 
 MAX_READ: Final = 1000
-"""Plans. Each was read because its approver signed for it or looked at it in an unlocked page: an agent fills none of them."""
+"""Most plans with a known newest preview. The approver signed for each, or viewed it on an unlocked page: an agent fills none."""
 
 
 class _Newest(NamedTuple):
-    """`number` is the place of the reading among all, `digest` that of the plan with what was shown."""
+    """The newest reading of a plan. `number` is its place among all readings, `digest` that of the plan with the shown values."""
 
     number: int
     digest: str
 
 
 class PreviewRegistry:
-    """One for each daemon."""
+    """Reads previews and knows the newest of each plan. One per daemon."""
 
     def __init__(self, spine: Spine) -> None:
         self._spine = spine
         self._numbers = itertools.count(1)
         self._newest: dict[tuple[str, str], _Newest] = {}
-        """By question and plan, the one that was read longest ago first."""
+        """The newest reading by question and plan; the plan that was read longest ago comes first."""
         self._forgotten = 0
-        """The highest number that made room; 0 while none has."""
+        """Highest number of a reading that made room; 0 while none has."""
 
     async def read(self, approval_id: str, plan_digest: str | None) -> Preview:
-        """What is there now, of this plan of the question or of the one it waits with. AileronError as Spine.preview."""
+        """Return the current state for a plan of the question, by default the waiting plan. AileronError as Spine.preview."""
         number = next(self._numbers)
         seen = await self._spine.preview(approval_id, plan_digest)
         taken_at = utc(time.time())
@@ -64,7 +64,7 @@ class PreviewRegistry:
         return Preview(seen.fields, None, taken_at, digest)
 
     def check_newest(self, approval_id: str, plan_digest: str, digest: str) -> None:
-        """Return if nothing else was read of this plan since `digest` was shown. NotCounted."""
+        """Check that no other reading of this plan followed the one shown with `digest`. NotCounted."""
         newest = self._newest.get((approval_id, plan_digest))
         if newest is None and self._forgotten:
             problem = "it is no longer known whether the preview is current; load it again"
@@ -76,7 +76,7 @@ class PreviewRegistry:
     def _keep(self, plan: tuple[str, str], read: _Newest) -> None:
         before = self._newest.get(plan)
         if read.number < (self._forgotten if before is None else before.number):
-            return  # one that began later has ended before, or may have and made room
+            return  # a reading that began later has ended before, or may have done so and made room
         self._newest.pop(plan, None)
         while len(self._newest) >= MAX_READ:
             gone = self._newest.pop(next(iter(self._newest)))

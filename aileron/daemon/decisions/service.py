@@ -1,17 +1,17 @@
-"""A person's side of a question: their decision, checked before it counts, and the preview only they may read.
+"""A person's side of a question: their decision, checked before it counts, and the preview that only they may read.
 
-Runs in the daemon, for the operator's socket, which any process of the same user can reach: whoever sends something here is
-nobody until a signature says who they are. Where nobody signs for this home, decisions are taken as they come, and marked so.
+Runs in the daemon, for the operator's socket, which any process of the same user can reach: a caller has no identity
+until a signature proves it. Without an approver, decisions are accepted unsigned, and marked as such.
 
 Rules
-- A decision that does not count changes nothing and is on record with the reason, however often it is tried.
+- A decision that does not count changes nothing and is recorded with the reason, however often it is tried.
 - A preview is read with the person's own credential, and its content leaves this process only sealed for the key that an
   approver named in a signed request; the ledger gets its digest.
-- Where a run changes only what its preview showed, a yes to anything else would change nothing, so it does not count.
-- A request for a preview is answered once (`nonce`), and only about now. Where what is there was read again, and is another, a
-  yes to what was there before does not count (previews.py).
+- If a run changes only what its preview showed, approving anything else would change nothing, so it does not count.
+- A request for a preview is answered once (`nonce`), and only about now. If a later reading found another state, an
+  approval of the earlier state does not count (previews.py).
 
-Source: docs/reference/signed-decisions.md. Not here: what waits, as it is shown (approval_queue.py), changes that
+Source: docs/reference/signed-decisions.md. Not here: showing questions (approval_queue.py), changes that
 need consent (consents.py), the run itself (runs/spine.py).
 """
 
@@ -56,11 +56,11 @@ from aileron.model.timestamp import utc
 __all__ = ["DecisionService"]
 
 MAX_NONCES: Final = 1000
-"""Requests for previews while one could be tried again, six minutes: a person makes a handful."""
+"""Most remembered nonces of preview requests, for the six minutes in which one could be replayed: a person makes a handful."""
 
 
 class DecisionService:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Checks and carries out decisions. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class DecisionService:
         self._nonces: dict[str, float] = {}
 
     async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
-        """Record a decision that counts, and let what it approves begin. `surface`: the scope it came in with, or `page`.
+        """Record a decision that counts, and begin what it approves. `surface`: the scope of the caller's socket, or `page`.
 
-        AileronError not_found, already_decided, approval_expired; unauthorized, invalid_request, vault_locked for one that does
-        not count.
+        AileronError not_found, already_decided, approval_expired; unauthorized, invalid_request, vault_locked for a decision
+        that does not count.
         """
         async with self._changing:
             settled, to_fetch = await self._decide(approval_id, decision, surface)
@@ -95,7 +95,7 @@ class DecisionService:
             question = await self._audit.check_decidable(approval_id)
         except AileronError as error:
             if error.failure.failure_class is not FailureClass.NOT_FOUND and self._approver.is_hinted:
-                # Somebody who was slower, or a signature that is tried once more.
+                # A slower decision, or a signature that is replayed.
                 await self._audit.refuse(approval_id, decision.decision, "decided", surface, decision.key_id)
             raise
         try:
@@ -134,7 +134,7 @@ class DecisionService:
         return msgspec.structs.replace(settled, held_until=utc(until)), None
 
     def _check_digest(self, decision: Decision, question: Question) -> CandidateRow:
-        """What it is about, which could be shown of this question; a yes, to what the newest preview showed. NotCounted."""
+        """Return the candidate that the decision is about; an approval must be about the newest preview. NotCounted."""
         candidate = next((one for one in question.candidates if one.digest == decision.digest), None)
         if candidate is None:
             raise NotCounted(
@@ -147,9 +147,9 @@ class DecisionService:
         return candidate
 
     async def _check_seen(self, question: Question, candidate: CandidateRow) -> None:
-        """Return if this can be done as it is: what changes only what a preview showed has been shown. NotCounted.
+        """Check that a run that changes only what its preview showed has a preview that was shown. NotCounted.
 
-        What a service said of a preview that failed is not told here: only an approver may read that, and their surface has it.
+        A service's words about a failed preview are not told here: only an approver may read them, and their surface has them.
         """
         name = question.row.id
         if question.row.kind != ConsentKind.ACTION or candidate.preview is not None:
@@ -174,7 +174,7 @@ class DecisionService:
         raise NotCounted("preview", problem, FailureClass.INVALID_REQUEST)
 
     async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> SealedPreview:
-        """Read what the action's preview names, for the approver who asks; only they can open the answer.
+        """Read the action's preview for the requesting approver; only they can open the answer.
 
         AileronError unauthorized, consent_required without an approver, vault_locked, not_found, invalid_request (no preview).
         """
@@ -191,9 +191,9 @@ class DecisionService:
         return SealedPreview(sealed=base64.b64encode(sealed).decode())
 
     async def carry_out_agreed(self) -> None:
-        """Do what was agreed to before the daemon ended in between, and may still be done. The caller holds `changing`.
+        """Carry out changes that were approved before the daemon ended, and may still be made. The caller holds `changing`.
 
-        Nothing is fetched here: what would be was kept in memory for its question, and a person asks for it again.
+        Nothing is fetched here: how to fetch it was kept in memory alone, so a person must ask again.
         """
         for approval_id in await self._audit.approved_consents():
             await self._carried_out(Settled(status=RunStatus.APPROVED, approval_id=approval_id, audit_id=None))
@@ -205,12 +205,12 @@ class DecisionService:
             return _failed(settled, error), None
         if isinstance(result, ToFetch):
             return settled, result
-        if result is None:  # the others of its group are not agreed to yet
+        if result is None:  # the others of its group are not approved yet
             return settled, None
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result), None
 
     async def _fetched(self, settled: Settled, to_fetch: ToFetch) -> Settled:
-        """Fetch it while others change what they like, then store it."""
+        """Fetch the value while other changes go on, then store it."""
         try:
             value = await to_fetch.value()
             async with self._changing:
@@ -220,7 +220,7 @@ class DecisionService:
         return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result)
 
     def _counted(self, decision: Decision, approval_id: str, kind: str) -> Signature | None:
-        """The signature to keep; None where nobody signs. AileronError for a decision that does not count."""
+        """Return the signature to keep; None without an approver. AileronError for a decision that does not count."""
         consents = self._approver.consents()
         signed = decision.signed()
         if consents is None:
@@ -229,7 +229,7 @@ class DecisionService:
                     "key", "decisions are not signed in this home: aileron approver init", FailureClass.INVALID_REQUEST
                 )
             return None
-        if decision.reason is not None and len(decision.reason) > MAX_MESSAGE_CHARACTERS:  # what is cut was not signed
+        if decision.reason is not None and len(decision.reason) > MAX_MESSAGE_CHARACTERS:  # cut text was not signed
             problem = f"the reason is longer than {MAX_MESSAGE_CHARACTERS} characters"
             raise AileronError(FailureClass.INVALID_REQUEST, problem)
         check_signed(

@@ -1,17 +1,18 @@
-"""The settings that the daemon runs with: config.toml, taken up when it changes, as far as a person agreed to it.
+"""The settings that the daemon runs with: config.toml, adopted when it changes, as far as a person approved it.
 
-Runs in the daemon. The file is anybody's of the same user. Where an approver exists, what they agree to (`CONSENTED`) stays as it
-was agreed to last, and the difference is a question; all else, and all of it where nobody signs, is in force at once.
+Runs in the daemon. Any process of the same user can write the file. With an approver, settings that need consent (`CONSENTED`)
+stay as approved last, and the difference is a question; other settings, and all of them without an approver, are in force at
+once.
 
 Rules
-- A file that cannot be read changes nothing: what was in force stays, and `problem` says why. Every look reads it again: what it
-  lacked may be there by then (a descriptor, the file of a certificate), and no stamp says so.
-- What is built once is not taken up (`AT_START`): it waits for the next start, and `status` says which those are.
-- Whether the file changed is looked at before a run, when the status is asked for, and every LOOK_S. A look is one stat, of
-  a file that was taken up.
-- Whoever uses settings is told by `adopt`, on the event loop, between two of its steps; a run that began goes on with its own.
+- A file that cannot be read changes nothing: the settings in force stay, and `problem` says why. Every check reads it again:
+  what it lacked may be there by then (a descriptor, the file of a certificate), and no stamp says so.
+- Settings of objects that are built once are not adopted (`AT_START`): they wait for the next start, and `status` lists them.
+- The file is checked for changes before a run, when the status is requested, and every LOOK_S. A check is one stat, of
+  a file that was adopted.
+- Users of settings are told by `adopt`, on the event loop, between two of its steps; a run that began keeps its settings.
 
-Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was agreed to
+Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was approved
 (agreements.py).
 """
 
@@ -35,7 +36,7 @@ from aileron.threads import in_thread
 __all__ = ["AT_START", "SettingsInForce"]
 
 LOOK_S: Final = 2.0
-"""Nobody waits for it: whoever runs something looks first."""
+"""Seconds between two checks of config.toml. No run waits for it, as each checks first."""
 AT_START: Final = (
     "egress.ca_file",
     "sandbox.mode",
@@ -48,13 +49,13 @@ AT_START: Final = (
     "notify.webhook",
     "notify.webhook_secret",
 )
-"""What jails, trust in certificates, ports and channels are made of, once."""
+"""Settings that apply when the daemon starts: jails, certificate trust, ports and channels are built from them once."""
 _FIELDS_AT_START: Final = (*(key.replace(".", "_") for key in AT_START), "egress_ca_pem", "daemon_certificate_pem")
 _log = logging.getLogger(__name__)
 
 
 class SettingsInForce:
-    """One for each daemon. `ask` puts what waits for a person into the queue; `read` is the stamp of the file behind `wanted`."""
+    """The settings in force. One per daemon. `ask` asks about settings that wait; `read` is the stamp of `wanted`'s file."""
 
     def __init__(
         self,
@@ -77,23 +78,23 @@ class SettingsInForce:
         self._ask = ask
         self._adopters: list[Callable[[Settings], None]] = []
         self.problem: str | None = None
-        """Why the file as it is now could not be read; None where it could."""
+        """Reason why the present file could not be read; None if it could."""
 
     def tell(self, *adopters: Callable[[Settings], None]) -> None:
-        """Have these told of what is in force from now on."""
+        """Call these with the settings in force whenever they change."""
         self._adopters.extend(adopters)
 
     @property
     def at_start(self) -> list[str]:
-        """The settings of the file that are in force when the daemon starts again."""
+        """Names of the file's settings that take effect when the daemon starts again."""
         now, wanted, waiting = self._now.values(), self._wanted.values(), self._agreements.settings_waiting
         return [key for key in SETTINGS if now[key] != wanted[key] and key not in waiting]
 
     def launch(self) -> tuple[LaunchSettings, str | None]:
-        """How agents are started from now on: as was agreed to, but in a cell as soon as the file says so. That lets an agent do
-        less, and whoever has chosen it should not have to sign first.
+        """Return how agents are started from now on: as approved, but in a cell as soon as the file says so. That lets an agent
+        do less, so it takes effect without a signature.
 
-        Where nobody can tell what was agreed to, a cell shows and reaches nothing beside what it has to, and it is said why.
+        If the approved settings cannot be determined, a cell shows and reaches nothing beyond its minimum, and the text says why.
         """
         now = self._now.launch
         jail = True if self._wanted.launch.jail else now.jail
@@ -105,7 +106,7 @@ class SettingsInForce:
         return msgspec.structs.replace(now, jail=jail), None
 
     async def look(self) -> None:
-        """Take the file up if it is another than was taken up last. Raises nothing."""
+        """Adopt the file if it has changed since it was last adopted. Raises nothing."""
         if files.stamp(self._path, follow_symlinks=True) == self._read and self.problem is None:
             return
         async with self._looking:
@@ -118,11 +119,11 @@ class SettingsInForce:
                 self.problem = f"{self._path} cannot be read now: {error.strerror}"
                 return
             except AileronError as error:
-                if self.problem != error.failure.message:  # once, and not at every look
+                if self.problem != error.failure.message:  # once, and not at every check
                     _log.error("config.toml was changed and is not in force: %s", error)
                 self.problem = error.failure.message
                 return
-            self._read = read  # from before it was read: what changed meanwhile is looked at again
+            self._read = read  # from before it was read: later changes are noticed at the next check
             self.problem = None
             self._wanted = msgspec.structs.replace(wanted, daemon_port=wanted.daemon_port or self._now.daemon_port)
             agreed = self._now.consented() if self._approver.is_hinted else None
@@ -130,16 +131,16 @@ class SettingsInForce:
             if self._agreements.settings_waiting:
                 try:
                     await self._ask()
-                except AileronError as error:  # the vault is locked: it is asked when that is open
+                except AileronError as error:  # the vault is locked: the question follows when it is open
                     _log.info("settings are not asked about yet: %s", error)
 
     def agreed(self, values: dict[str, Any]) -> bool:
-        """A person agreed to these of `Settings.consented`. False where some are in force at the next start only."""
+        """Put approved values of `Settings.consented` in force. Return False if some take effect only at the next start."""
         self._put_in_force(values)
         return self._now.consented() == values
 
     async def serve(self) -> None:
-        """Look every LOOK_S. Until cancelled."""
+        """Check the file every LOOK_S until cancelled."""
         while True:
             await anyio.sleep(LOOK_S)
             await self.look()

@@ -1,8 +1,9 @@
-"""Standing grants: listed, asked for, revoked.
+"""Standing grants: listed, requested, revoked.
 
-Runs in the daemon, behind the operator's socket. A grant is signed like every decision, so without an approver there is none.
+Runs in the daemon, behind the operator's socket. A grant is signed like every decision, so without an approver there are none.
 
-Source: docs/reference/consents.md. Not here: what a grant may say (approvals/grants.py), how one lets a run through (gate.py).
+Source: docs/reference/consents.md. Not here: the terms of a grant (approvals/grants.py), how a grant lets a run through
+(gate.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["GrantService"]
 
 
 class GrantService:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Service for standing grants. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class GrantService:
         self._changing = changing
 
     async def listed(self) -> list[GrantEntry]:
-        """The grants in force, with how often each was used. AileronError(vault_locked)."""
+        """Return the grants in force, with their numbers of uses. AileronError(vault_locked)."""
         consents = self._approver.consents()
         grants = () if consents is None else consents.grants
         used = await self._audit.grant_used([grant.id for grant in grants])
@@ -80,7 +81,7 @@ class GrantService:
     async def add(
         self, action_name: str, constraints: tuple[Constraint, ...], uses: int, for_s: int, binding: str | None
     ) -> ConsentAnswer:
-        """Ask for a standing grant. AileronError as approvals/grants.py says, consent_required without an approver."""
+        """Ask for a standing grant. AileronError as approvals/grants.py says; consent_required without an approver."""
         async with self._changing:
             action = await anyio.to_thread.run_sync(self._actions.load, action_name)
             check_grant(action, constraints, uses, for_s)
@@ -111,7 +112,7 @@ class GrantService:
             return answer
 
     def _check_needs_no_look(self, action: ActionFile) -> None:
-        """Return if a run of it does something that nobody looked at before. AileronError(invalid_request)."""
+        """Check that no step of the action needs a preview that a person has seen. AileronError(invalid_request)."""
         pins = {one.name: ConnectorPin(str(one.name), one.version, one.hash) for one in action.connectors}
         found = seen_steps(action, {name: self._connectors.maybe_manifest(pin) for name, pin in pins.items()})
         if found:

@@ -1,16 +1,16 @@
-"""Which operations are suspended because their server changed the tool behind them, and which change a person has accepted.
+"""Operations that are suspended because their server changed the tool behind them, and the changes that a person has accepted.
 
-Runs in the daemon. A connector's report suspends its own operation of its own pin, and nothing else: which step failed is the
-executor's word. Nothing that a connector says lifts a suspension or accepts anything.
+Runs in the daemon. A connector's report suspends its own operation of its own pin, and nothing else: the executor determines
+which step failed. Nothing that a connector says lifts a suspension or accepts anything.
 
 Rules
-- On record first, then in force.
-- What was accepted is in the vault's seal where decisions are signed: the ledger, which anybody of the same user can write, then
-  only has the text. Where nobody signs, the record is what there is.
-- An approval takes effect once. What the vault still names of a connector that was removed while it was locked is asked anew.
+- A suspension is recorded before it takes effect.
+- With an approver, the vault authenticates what was accepted: the ledger, which any process of the same user can write, then
+  only has the text. Without an approver, only the record says so.
+- An approval takes effect once. Consents of a connector that was removed while the vault was locked are asked for again.
 - Lifting a suspension accepts nothing: the next call compares the tool again, in the jail.
 
-Source: docs/adr/0056-changed-tools.md. Not here: asking (tool_changes.py), what a report may be (approvals/tool_change.py).
+Source: docs/adr/0056-changed-tools.md. Not here: asking (tool_changes.py), the form of a report (approvals/tool_change.py).
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ from aileron.model.plan import ConnectorPin, Step
 __all__ = ["MAX_OF_CONNECTOR", "MAX_SUSPENDED", "Agreed", "SuspendedTools", "uses_of"]
 
 MAX_SUSPENDED: Final = 256
-"""Operations of which something is known, 60 KiB each at most; a home's imported servers have some dozens of tools that are used.
-Beyond it a changed tool fails with each call, as the connector has it, and is not asked about.
+"""Most operations with a known state, 60 KiB each at most; a home's imported servers have some dozens of tools that are used.
+Beyond it, a changed tool fails with each call, as its connector reports it, and no question is asked.
 """
 MAX_OF_CONNECTOR: Final = MAX_SUSPENDED // 2
-"""Of these, those of one connector, all its versions together: a connector that reports a change of each of its operations, of
-which it may have 256, leaves room for others.
+"""Most operations with a known state of one connector, all its versions together: a connector that reports a change of each of
+its operations, of which it may have 256, leaves room for others.
 """
 
 
 class Agreed(Protocol):
-    """What was agreed to."""
+    """The source of the approver's consents."""
 
     def consents(self) -> Consents | None:
-        """All of it, verified; None: nobody signs. AileronError vault_locked, hash_mismatch."""
+        """Return all consents, verified; None without an approver. AileronError vault_locked, hash_mismatch."""
         ...
 
 
 class SuspendedTools:
-    """One for each daemon. `load` before anything runs."""
+    """Suspended operations and accepted changes. One per daemon. `load` before anything runs."""
 
     def __init__(self, audit: Audit, approver: Agreed) -> None:
         self._audit = audit
         self._approver = approver
         self._states: dict[ToolKey, ToolState] = {}
         self._used: set[str] = set()
-        """Approvals that took effect, each a person's: such a one counts no second time, though the vault may still name it."""
+        """Ids of approvals that took effect: these do not count a second time, though the vault may still name them."""
         self._writing = anyio.Lock()
 
     async def load(self) -> None:
-        """What the record says. AileronError(hash_mismatch)."""
+        """Load the states from the record. AileronError(hash_mismatch)."""
         self._states, self._used = await self._audit.tools()
 
     def check(self, step: Step, action: str) -> None:
-        """Return unless the step's operation is suspended. AileronError(hash_mismatch), in words that are ours alone."""
+        """Check that the step's operation is not suspended. AileronError(hash_mismatch), with no text of the server."""
         state = self._states.get((step.connector.hash, step.op))
         if state is None or state.suspended is None:
             return
@@ -80,7 +80,7 @@ class SuspendedTools:
         )
 
     def accepted(self, pin: ConnectorPin, op: str) -> str | None:
-        """The digest of the changed tool that a person accepted last. AileronError vault_locked where it cannot be known."""
+        """Return the digest of the changed tool that a person accepted last. AileronError vault_locked if it cannot be known."""
         state = self._states.get((pin.hash, op))
         if state is None or state.accepted is None:
             return None
@@ -92,7 +92,7 @@ class SuspendedTools:
         return digest
 
     def _is_accepted(self, step: Step, definition: str) -> bool:
-        """Whether just this is what a person accepted last. Not where that cannot be known: it is suspended then."""
+        """Return whether a person accepted exactly this definition last; False if unknown, so that the operation is suspended."""
         state = self._states.get((step.connector.hash, step.op))
         if state is None or state.suspended is not None or state.accepted != definition:
             return False
@@ -102,19 +102,19 @@ class SuspendedTools:
             return False
 
     def suspended(self, uses: Iterable[ToolKey]) -> list[ToolState]:
-        """Of these operations, those that are suspended, each once."""
+        """Return the suspended ones of these operations, each once."""
         found = (self._states.get(key) for key in dict.fromkeys(uses))
         return [state for state in found if state is not None and state.suspended is not None]
 
     async def suspend(self, step: Step, run_id: str, action: str, report: ToolReport) -> ToolState | None:
-        """No run uses the step's operation from now on, unless just this change was accepted, which the state says then; None
-        where too many are known already. AileronError where it cannot be recorded.
+        """Suspend the step's operation for all runs, unless a person accepted just this change. Return its state; None if too
+        many are known already. AileronError if it cannot be recorded.
         """
         async with self._writing:
             before = self._states.get((step.connector.hash, step.op))
             if report.now is not None and self._is_accepted(
                 step, report.now
-            ):  # here: it may have been while this waited
+            ):  # checked under the lock: it may have been accepted meanwhile
                 return before
             if before is None and not self._has_room(step.connector.name):
                 return None
@@ -142,7 +142,7 @@ class SuspendedTools:
         return same < MAX_OF_CONNECTOR and len(self._states) < MAX_SUSPENDED
 
     def question(self, state: ToolState) -> ToolChangeConsent | None:
-        """What a person is asked; None where there is nothing that could be accepted. AileronError vault_locked."""
+        """Return the consent to ask a person for; None if there is nothing that could be accepted. AileronError vault_locked."""
         event = state.suspended
         if event is None or event.now is None or event.before is None:
             return None
@@ -162,27 +162,27 @@ class SuspendedTools:
         )
 
     def is_asked_now(self, subject: ToolChangeConsent) -> bool:
-        """Whether just this would be asked now."""
+        """Return whether the same question would be asked now."""
         state = self._states.get((subject.hash, subject.op))
         return state is not None and self.question(state) == subject
 
     def is_used(self, approval_id: str) -> bool:
-        """Whether something was accepted by this approval already."""
+        """Return whether this approval has already taken effect."""
         return approval_id in self._used
 
     async def accept(self, subject: ToolChangeConsent, approval_id: str) -> None:
-        """The operation runs again with this definition. The caller has what the vault is to know in it by now.
+        """Resume the operation with this definition. The caller has stored the consent in the vault before.
 
-        AileronError(hash_mismatch) where a run has found another change meanwhile: that was not shown.
+        AileronError(hash_mismatch) if a run has found another change meanwhile, which was not shown.
         """
         await self._resume((subject.hash, subject.op), "accepted", subject.digest, approval_id)
 
     async def lift(self, state: ToolState) -> None:
-        """The operation runs again with what it was made with, or what was accepted last."""
+        """Resume the operation with its original definition, or the one accepted last."""
         await self._resume(state.key, "lifted")
 
     async def remove(self, pin: ConnectorPin) -> list[str]:
-        """A connector is gone: what was known of its operations, which are returned, is too."""
+        """Forget the operations of a connector that is gone. Return their names."""
         gone = [state for state in self._states.values() if state.pin.hash == pin.hash]
         for state in gone:
             await self._resume(state.key, "removed")
@@ -224,7 +224,7 @@ class SuspendedTools:
 
 
 def uses_of(action: ActionFile) -> list[ToolKey]:
-    """The operations that an action uses, its preview's among them."""
+    """Return the operations that an action uses, including its preview's."""
     pins = {connector.name: connector.hash for connector in action.connectors}
     used = [(pins[step.connector], step.op) for step in action.steps]
     return used if action.preview is None else [*used, (pins[action.preview.connector], action.preview.op)]

@@ -1,9 +1,10 @@
-"""What follows when a server has changed a tool: its operation is suspended, and the person is asked, or asked again.
+"""Handles a tool that its server has changed: its operation is suspended, and the person is asked, or asked again.
 
-Runs in the daemon, behind the spine and the operator's socket. What a model is told of it is ours: the words of the new tool are
+Runs in the daemon, behind the spine and the operator's socket. The model is told in our words: the new tool's own text is
 for a person to read first.
 
-Source: docs/adr/0056-changed-tools.md. Not here: what is suspended (suspended_tools.py), carrying a yes out (consents.py).
+Source: docs/adr/0056-changed-tools.md. Not here: the suspensions (suspended_tools.py), carrying out an approval
+(consents.py).
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ __all__ = ["ToolChanges"]
 
 _ACCEPTED_MEANWHILE: Final = "the change was accepted meanwhile: request the run again"
 _STILL_REFUSED: Final = "the change was accepted, and its connector refuses it all the same: update the connector"
-"""A connector that was told the digest and reports the same again. No question would help, and none is recorded: otherwise each
-run would suspend it, and resume it by the yes that is there already.
+"""Message for a connector that was told the digest and reports the same change again. No question would help, and none is
+recorded: otherwise each run would suspend the operation, and resume it by the existing approval.
 """
 _log = logging.getLogger(__name__)
 
 
 class ToolChanges:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Suspends operations of changed tools, and asks about them. One per daemon. `changing` is held during each change."""
 
     def __init__(
         self, tools: SuspendedTools, consents: ConsentService, *, actions: ActionStore, changing: anyio.Lock
@@ -48,8 +49,8 @@ class ToolChanges:
         self._changing = changing
 
     async def found(self, run_id: str, plan: Plan, failure: Failure) -> Failure:
-        """How a run failed, as its caller is told. Where its connector reports a changed tool, that is suspended first, and the
-        person asked, unless they are asked about many; any other failure is as it was.
+        """Return a run's failure as its caller is told. If its connector reports a changed tool, suspend the operation first
+        and ask the person, unless too many such questions wait; return any other failure unchanged.
         """
         report = reported(failure)
         step = next((one for one in plan.steps if one.id == failure.details.get("step")), None)
@@ -68,7 +69,7 @@ class ToolChanges:
         try:
             if await self._consents.has_room_for_tools():
                 await self._consents.ask_about_tool(state)
-        except AileronError as error:  # too much waits, or the vault was locked meanwhile: `action resume` asks again
+        except AileronError as error:  # queue full, or vault locked meanwhile: `action resume` asks again
             _log.warning("%s: nobody was asked about %s of %s: %s", run_id, step.op, step.connector, error)
         return _told(
             failure,
@@ -78,9 +79,9 @@ class ToolChanges:
         )
 
     async def resume(self, name: str, *, unchanged: bool) -> ActionResumed | ConsentsAnswer:
-        """Ask again about what is suspended of this action; or, with `unchanged`, lift it and accept nothing.
+        """Ask again about the suspended operations of this action; with `unchanged`, resume them and accept nothing.
 
-        AileronError not_found; invalid_request where there is nothing that could be accepted.
+        AileronError not_found; invalid_request if there is nothing that could be accepted.
         """
         async with self._changing:
             action = await anyio.to_thread.run_sync(self._actions.load, name)
@@ -114,7 +115,7 @@ class ToolChanges:
 
 
 def _told(failure: Failure, step: Step, report: ToolReport, what_now: str) -> Failure:
-    """In words of ours, and without those of the server."""
+    """Return the failure in our own words, without those of the server."""
     how = "no longer has" if report.how == "gone" else "has changed"
     return msgspec.structs.replace(
         failure,

@@ -1,7 +1,8 @@
-"""Who asks, and what they are told.
+"""The callers of the daemon, and the responses that they get.
 
-ports.py sockets over TCP that listen · listeners.py what is answered there · ingress.py exchanges that the process facing TCP
-passes on · peer.py who holds the other end · sessions.py agents at work · api/ the routes · status.py, record.py what runs and
-what ran · responses.py values of ours as JSON · agents.py and mcp.py the same for agents, over the Model Context Protocol ·
-pages.py and page.py what a browser gets · gateway_keys.py those of models' APIs · build.py all of it, once
+ports.py listening sockets over TCP · listeners.py the applications behind them · ingress.py exchanges that the process facing
+TCP passes on · peer.py the process at the other end · sessions.py agents at work · api/ the routes · status.py, record.py the
+daemon's state and the record · responses.py values as JSON responses · agents.py and mcp.py the services for agents, over the
+Model Context Protocol · pages.py and page.py the page for browsers · gateway_keys.py keys for models' APIs ·
+build.py builds all
 """

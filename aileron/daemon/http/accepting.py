@@ -1,8 +1,8 @@
 """Connections of a Unix socket that the daemon answers without HTTP, one after another.
 
-Runs in the daemon's event loop. A lack of descriptors ends nothing: whoever connects waits in the backlog.
+Runs in the daemon's event loop. A lack of descriptors ends nothing: clients wait in the backlog.
 
-Source: accept(2), EMFILE. Not here: who connects (ingress/peers.py), the sockets that speak HTTP (ingress/server.py).
+Source: accept(2), EMFILE. Not here: the clients (ingress/peers.py), the sockets that speak HTTP (ingress/server.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 async def accepted(listener: socket.socket, what: str) -> socket.socket:
-    """Wait for the next connection to a listener that does not block; it does not either.
+    """Wait for the next connection to a non-blocking listener. The returned socket does not block either.
 
-    `what` names one in the log: "no {what} can be accepted".
+    `what` names a connection in the log: "no {what} can be accepted".
     """
     while True:
         try:
@@ -35,5 +35,5 @@ async def accepted(listener: socket.socket, what: str) -> socket.socket:
             await anyio.sleep(FULL_PAUSE_S)
         else:
             connection.setblocking(False)
-            await anyio.lowlevel.cancel_shielded_checkpoint()  # a crowd at the door must not keep the loop to itself
+            await anyio.lowlevel.cancel_shielded_checkpoint()  # many clients must not keep the loop to themselves
             return connection

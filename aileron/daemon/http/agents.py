@@ -1,10 +1,10 @@
-"""What an agent may ask, whatever it came in through: list, run, look after its own. The routes of the agent socket and the tools
-of the protocol's server are this, and nothing else.
+"""The service for agents, whatever they come in through: list actions, run them, follow their own requests. The routes of the
+agent socket and the tools of the protocol's server are this, and nothing else.
 
-Runs in the daemon. Callers are untrusted; who they are was established before (sessions.py). What is another session's does not
-exist. Nothing here decides: runs go to the spine through the runner.
+Runs in the daemon. Callers are untrusted; their identity was established before (sessions.py). An agent cannot see the requests
+of other sessions. Nothing here decides: runs go to the spine through the runner.
 
-Source: docs/reference/http-api.md; aileron/mcp/agent_port.py says what each method owes. Not here: HTTP (api/), the protocol
+Source: docs/reference/http-api.md; aileron/mcp/agent_port.py says what each method must do. Not here: HTTP (api/), the protocol
 (mcp/).
 """
 
@@ -50,11 +50,11 @@ from aileron.vault.vault import Vault
 __all__ = ["AgentService", "StatusWaiter"]
 
 _QUESTION: Final = "act-"
-"""What the id of a question begins with; a run's begins otherwise."""
+"""Prefix of a question's id; a run's id begins with another."""
 
 
 class StatusWaiter:
-    """Looks at a run, or at a question, until it is over."""
+    """Waits until a run or a question is over."""
 
     def __init__(self, runner: Runner, watch: Watch, board: Board, ledger: Ledger) -> None:
         self._runner = runner
@@ -63,16 +63,16 @@ class StatusWaiter:
         self._ledger = ledger
 
     async def run(self, run_id: str, session: str | None, wait_s: float, seen: int | None) -> RunState:
-        """Where a run is, as `state`; what is not the session's own does not exist for it."""
+        """Return the state of a run, as `state` does; a run of another session does not exist for this one."""
         return await self.state(lambda: query.run_state(self._ledger, run_id, session), wait_s, seen)
 
     async def question(self, approval_id: str, session: str | None, wait_s: float, seen: int | None) -> RunState:
-        """What became of a question, in the same way."""
+        """Return the state of a question in the same way."""
         return await self.state(lambda: query.approval_result(self._ledger, approval_id, session), wait_s, seen)
 
     async def state(self, look: Callable[[], Awaitable[RunState]], wait_s: float, seen: int | None = None) -> RunState:
-        """What `look` finds once it is final, or when `wait_s` is over, or its run reports progress of a higher number than
-        `seen`. `progress` is what it reported last. Whoever asks sees that what is approved begins.
+        """Return the result of `look` once it is final, when `wait_s` is over, or when its run reports progress with a higher
+        number than `seen`. `progress` is the latest report. Also makes an approved run begin.
         """
         state = await look()
         if _is_over(state) or state.audit_id is UNSET:
@@ -91,7 +91,7 @@ class StatusWaiter:
         return state
 
     async def _progressed(self, run_id: str, seen: int, follow: Callable[[], Awaitable[RunState]]) -> RunState | None:
-        """What `follow` finds; None where the run reported progress first."""
+        """Return the result of `follow`; None if the run reported progress first."""
         state, problem = None, None
         async with anyio.create_task_group() as tasks:
 
@@ -102,7 +102,7 @@ class StatusWaiter:
             tasks.start_soon(hear)
             try:
                 state = await follow()
-            except AileronError as error:  # out of the group it would come in a group of its own, which nobody expects
+            except AileronError as error:  # outside it would be an exception group
                 problem = error
             tasks.cancel_scope.cancel()
         if problem is not None:
@@ -116,7 +116,7 @@ class StatusWaiter:
 
 
 class AgentService:
-    """One for each daemon: what aileron/mcp/agent_port.py asks for."""
+    """The service for agents. Implements aileron/mcp/agent_port.py. One per daemon."""
 
     def __init__(
         self,
@@ -144,11 +144,11 @@ class AgentService:
         self._mcp = settings.mcp
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings, which are in force from now on."""
         self._mcp = settings.mcp
 
     async def offer(self, session: str, process: int | None = None) -> Offer:
-        """The actions that are whole, switched on, and of this session's selection."""
+        """Return the actions that are valid, enabled, and in this session's selection."""
         granted = await self._granted()
         selection = self._sessions.selection_of(Caller(Scope.AGENT, session, process))
 
@@ -174,7 +174,7 @@ class AgentService:
         return Offer(actions=actions, listed=listed, is_injected=is_injected)
 
     def _bound_more_than_once(self) -> frozenset[str]:
-        """The connectors that several credentials were made for; none where the vault cannot be read: then nothing runs."""
+        """Return the connectors with several bindings; none if the vault cannot be read, when nothing runs."""
         try:
             count = Counter(binding.connector for binding in self._vault.bindings())
         except AileronError:
@@ -182,31 +182,31 @@ class AgentService:
         return frozenset(connector for connector, times in count.items() if times > 1)
 
     def _accounts(self, action: ActionFile, several: frozenset[str]) -> tuple[Account, ...]:
-        """What a caller of `action` can choose between: bindings of its own connectors, and no others."""
+        """Return the accounts that a caller of `action` can choose between: bindings of its own connectors, and no others."""
         if several.isdisjoint(str(connector.name) for connector in action.connectors):
             return ()
         try:
             found = account_choices(action, connectors=self._connectors, bindings=self._vault)
-        except AileronError:  # a connector is not there, and a run says so
+        except AileronError:  # a connector is missing, and a run says so
             return ()
         return tuple(Account(value=choice.value, told=_told(choice)) for choice in found)
 
     async def _granted(self) -> frozenset[str]:
-        """The actions for which a standing grant has uses left."""
+        """Return the actions for which a standing grant has uses left."""
         try:
             return frozenset(grant.action for grant in await self._grants.listed() if not grant.over)
-        except AileronError:  # the vault is locked, or another's: nothing runs at once
+        except AileronError:  # the vault is locked, or replaced: nothing runs without approval
             return frozenset()
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
-        """The one door."""
+        """Run an action through the run door."""
         asked = RunRequest(args=call.args, binding=call.binding)
         caller = Caller(Scope.AGENT, call.session, call.process)
         with self._sessions.answering(caller):
             return _as_state(await self._door.run(caller, call.action, asked, wait_s), self._review)
 
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
-        """Where a run or a question is."""
+        """Return the state of a run or a question."""
         with self._asked_by(session):
             look = self._following.question if asked.startswith(_QUESTION) else self._following.run
             state = _plain(await look(asked, session, wait_s, seen))
@@ -216,17 +216,17 @@ class AgentService:
         return state
 
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
-        """Answer what a person asked back."""
+        """Answer a person's question to the agent."""
         with self._asked_by(session):
             return _plain(await self._queue.answer(approval_id, answer, session))
 
     async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
-        """Take a question back."""
+        """Withdraw a question."""
         with self._asked_by(session):
             return _plain(await self._queue.cancel(approval_id, Scope.AGENT.value, session))
 
     async def pending(self, session: str) -> list[dict[str, Any]]:
-        """The runs that the session asked for and nobody decided yet."""
+        """Return the runs of the session that wait for a decision."""
         with self._asked_by(session):
             return [
                 {**_plain(question), "review_url": review_url(self._review, question.approval_id)}
@@ -247,7 +247,7 @@ def _told(choice: Choice) -> str:
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:
-    """An answer of api/, as JSON values."""
+    """Return an API value as JSON values."""
     answer: dict[str, Any] = msgspec.to_builtins(value)
     return answer
 

@@ -1,4 +1,4 @@
-"""Builds what answers: the API of each socket, the agents' protocol, the page, the gateway."""
+"""Builds the applications that answer: the API of each socket, the agents' protocol, the page, the gateway."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ __all__ = ["Http", "build_http", "build_tunnels"]
 
 
 class Http(msgspec.Struct, frozen=True, kw_only=True):
-    """The applications, and what serves in the background."""
+    """The applications, and the services in the background."""
 
     api: Api
     agents: AgentService
@@ -63,9 +63,9 @@ class Http(msgspec.Struct, frozen=True, kw_only=True):
     page_sessions: PageSessions
     loopback: ASGIApp
     cells: ASGIApp
-    """What the doors of cells lead to."""
+    """Application behind the doors of cells."""
     elsewhere: Callable[[Sequence[str]], ASGIApp]
-    """What `daemon.listen` serves, by the names it is asked for by: no pages."""
+    """A function that returns the application of `daemon.listen`, given its host names: it has no pages."""
 
 
 def build_http(
@@ -83,7 +83,9 @@ def build_http(
     signature: Callable[[], object],
     stopping: anyio.Event,
 ) -> Http:
-    """`listening` is where requests to the gateway come in; `signature` is another value whenever an agent's tools may be."""
+    """Build the applications. `listening` are the sockets on which requests to the gateway arrive; the value of `signature`
+    changes whenever an agent's tools may have changed.
+    """
     door = RunDoor(runner, sessions)
     following = StatusWaiter(runner, base.audit.watch, board, base.ledger)
     status = DaemonStatus(
@@ -161,7 +163,7 @@ def build_http(
 
 
 def build_tunnels(base: Foundation, egress: Egress, sessions: Sessions, policy: HostPolicy) -> Tunnels:
-    """The way out of cells; `policy` says which hosts."""
+    """Build the way out of cells; `policy` decides about hosts."""
     on_record = TunnelsOnRecord(base.audit, base.ledger.now_us)
     return Tunnels(WayOut(base.settings, policy, on_record, egress.resolve, base.port), sessions, base.audit)
 

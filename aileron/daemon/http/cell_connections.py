@@ -1,9 +1,9 @@
-"""Which hosts a cell's agent reached and was refused, as the record has it: how often, and how much went.
+"""The hosts that a cell's agent reached or was refused, according to the record, with counts and bytes.
 
-Runs in the daemon, when a person looks at a session. What was refused is the agent's text, bounded when written.
-Reads, at most MAX_EVENTS of a session, the newest.
+Runs in the daemon, when a person views a session. A refused destination is the agent's text, bounded when written.
+Reads at most MAX_EVENTS of a session, the newest.
 
-Source: docs/reference/audit-events.md. Not here: how it is shown (cli/).
+Source: docs/reference/audit-events.md. Not here: the display (cli/).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_EVENTS", "MAX_HOSTS", "cell_connections"]
 
 MAX_EVENTS: Final = 20_000
-"""Of a session that are read: 10,000 connections, in a fifth of a second."""
+"""Most events of a session that are read: 10,000 connections, in a fifth of a second."""
 MAX_HOSTS: Final = 20
-"""That are told, of each kind: as many as a person reads; the record has all."""
+"""Most hosts that are returned of each kind: as many as a person reads; the record has all."""
 _OPENED, _CLOSED, _REFUSED = tag_of(TunnelOpened), tag_of(TunnelClosed), tag_of(TunnelRefused)
 
 
 def cell_connections(look: Snapshot, session: str) -> CellConnections:
-    """What the events of one session come to; those with the most bytes, and those refused most often, come first."""
+    """Summarize the events of one session. Hosts with the most bytes come first, and those refused most often."""
     ended: set[str] = set()
     reached: dict[str, HostReached] = {}
     refused: dict[tuple[str, str], int] = {}
@@ -57,7 +57,7 @@ def cell_connections(look: Snapshot, session: str) -> CellConnections:
 
 
 def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]) -> None:
-    """One row more: a connection's end comes before its beginning here, as the newest does."""
+    """Add one row. A connection's end comes before its beginning, as the newest row comes first."""
     tunnel, host = str(facts.get("tunnel")), str(HostPort(str(facts.get("host")), _number(facts, "port")))
     one = reached.setdefault(host, HostReached(host=host, connections=0, not_ended=0, bytes_up=0, bytes_down=0))
     if facts["type"] == _CLOSED:
@@ -69,6 +69,6 @@ def _add(reached: dict[str, HostReached], ended: set[str], facts: dict[str, Any]
 
 
 def _number(facts: dict[str, Any], name: str) -> int:
-    """Nothing where the record was not written by a daemon: this is only shown."""
+    """Return a number of the row, or 0 if no daemon wrote the row: the value is only displayed."""
     found = facts.get(name)
     return found if isinstance(found, int) else 0

@@ -1,23 +1,23 @@
-"""`run/cell.sock`: what a cell's agent may ask over HTTP, as its session, without a token.
+"""`run/cell.sock`: HTTP requests of a cell's agent, which act as its session, without a token.
 
 Runs in the daemon. The agent speaks to a door of its cell; the process that attends the cell, outside of it, connects here and
-passes the bytes on. So the kernel says whose a connection is: the process that opened the cell's session, and no other of the
-same user, whatever it shows. What comes on it is the agent's, and is not trusted.
+passes the bytes on. So the kernel identifies the caller: the process that opened the cell's session, and no other of the
+same user, whatever token it sends. The bytes come from the agent, and are not trusted.
 
-    below the gateway's paths   the gateway, with the vault's key in place of whatever the client shows
+    below the gateway's paths   the gateway, with the vault's key in place of the client's
     everything else             the API, agent scope; no pages, no /mcp
 
 Rules
-- The connection's process is known when it is accepted (ingress/peers.py), and whether it still has an open cell at each request.
-  Whoever is not that process is refused and on record.
-- Authorization and x-api-key are a client's placeholder here: neither compared nor taken for a token.
-- A browser in the cell runs pages of others, and no page has any business here: Host is a name of loopback, at any port, as the
-  cell's loopback is its own; a request with Origin or Sec-Fetch-Site is refused. Programs send neither.
+- The process is identified when its connection is accepted (ingress/peers.py); each request checks that it still has an open
+  cell. Any other process is refused and recorded.
+- Authorization and x-api-key are a client's placeholder here: neither compared nor used as a token.
+- A browser in the cell runs foreign pages, and no page may send requests here: Host must be a name of loopback, at any port, as
+  the cell's loopback is its own; a request with Origin or Sec-Fetch-Site is refused. Programs send neither.
 - MAX_UNDER_WAY requests of one cell at once.
-- What is still being answered when the session ends breaks off (sessions.py, `until_over`).
+- A response that is in progress when the session ends is cut off (sessions.py, `until_over`).
 
 Source: docs/reference/sessions.md#cells; docs/adr/0062-the-agent-in-a-cell.md; unix(7); W3C, Fetch Metadata Request Headers. Not
-here: who passes the bytes (aileron/cell), the key (aileron/gateway).
+here: passing the bytes (aileron/cell), the key (aileron/gateway).
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 __all__ = ["OnlyOfCells"]
 
 MAX_UNDER_WAY: Final = 128
-"""Of one cell: half of what the gateway has places for, so that no cell takes them all; an agent with its helpers was seen with a
-dozen."""
+"""Most requests of one cell at once: half of the gateway's places, so that no cell takes all; an agent was seen with a dozen."""
 _SCOPE: Final = "cell"
-"""What is on record of a refused caller, as its scope and its route: the door, as nothing of the request is looked at."""
+"""Scope and route (_ROUTE) of a refused caller in the record: the door, as the request itself is not read."""
 _ROUTE: Final = "cell.sock"
 _HOST: Final = re.compile(rb"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", re.IGNORECASE)
 _OF_BROWSERS: Final = (b"origin", b"sec-fetch-site")
 
 
 class OnlyOfCells:
-    """Lets in the process of an open cell's session, and says whose it is (ingress/known.py)."""
+    """Lets in the process of an open cell's session, and adds the session to the request (ingress/known.py)."""
 
     def __init__(self, app: ASGIApp, sessions: Sessions, audit: Audit) -> None:
         self._app = app
@@ -61,7 +60,7 @@ class OnlyOfCells:
         self._under_way: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request (ASGI)."""
         try:
             process = peer_of(scope)
             cell = None if process is None else self._sessions.cell_of_process(process)
@@ -80,8 +79,8 @@ class OnlyOfCells:
             await failure_answer(error.failure)(scope, receive, send)
 
     async def _answer(self, cell: CellSession, scope: Scope, receive: Receive, send: Send) -> None:
-        """By the application, for as long as the session is open. AileronError(unauthorized) where it ended and nothing was said
-        yet; else what was begun is left unended, which the server makes plain.
+        """Have the application answer for as long as the session is open. AileronError(unauthorized) if it ended before the
+        response began; else the response stays unfinished, which the server makes plain.
         """
         has_begun = is_whole = False
 
@@ -105,7 +104,7 @@ class OnlyOfCells:
 
     @contextlib.contextmanager
     def _place(self, cell: CellSession) -> Iterator[None]:
-        """One of the cell's places. AileronError(busy)."""
+        """Hold one of the cell's places for the block. AileronError(busy)."""
         if self._under_way[cell.id] >= MAX_UNDER_WAY:
             raise AileronError(
                 FailureClass.BUSY, f"{MAX_UNDER_WAY} requests of this cell are under way: try again", retriable=True
@@ -120,7 +119,7 @@ class OnlyOfCells:
 
 
 async def _refuse_untold(why: OSError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer that nobody can tell now whose it is. Its next try comes by another connection: one is looked at once."""
+    """Answer that the caller cannot be identified now. Its next try needs a new connection: each is checked only once."""
     problem = f"whose request this is cannot be told now ({why.strerror}): try again"
     answer = failure_answer(AileronError(FailureClass.BUSY, problem, retriable=True).failure)
     answer.headers["Connection"] = "close"
@@ -129,7 +128,7 @@ async def _refuse_untold(why: OSError, scope: Scope, receive: Receive, send: Sen
 
 
 def _check_no_page(scope: Scope) -> None:
-    """Return if no browser sent it for a page. AileronError(unauthorized)."""
+    """Check that no page in a browser sent the request. AileronError(unauthorized)."""
     fields: list[tuple[bytes, bytes]] = scope["headers"]
     hosts = [value for name, value in fields if name == b"host"]
     if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):

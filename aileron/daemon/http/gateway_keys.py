@@ -1,6 +1,6 @@
-"""What the gateway may ask of the vault and of the sessions.
+"""The gateway's access to the vault and to the sessions.
 
-Runs in the daemon. Source: docs/reference/gateway.md; aileron/gateway/proxy.py says what each method owes.
+Runs in the daemon. Source: docs/reference/gateway.md; aileron/gateway/proxy.py says what each method must do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["GatewayKeys"]
 
 
 class GatewayKeys:
-    """One for each daemon."""
+    """The gateway's view of vault, settings and sessions. One per daemon."""
 
     def __init__(self, vault: Vault, sessions: Sessions, agreements: Agreements) -> None:
         self._vault = vault
@@ -25,14 +25,12 @@ class GatewayKeys:
         self._agreements = agreements
 
     def check_settings(self) -> None:
-        """Return if the settings in force are as a person agreed to them. AileronError(consent_required), (vault_locked) where
-        that cannot be known.
-        """
+        """Check that a person approved the settings in force. AileronError(consent_required), (vault_locked) if it is unknown."""
         self._agreements.check_settings()
 
     def vault_is_locked(self) -> bool:
-        """Whether there is a vault, and it waits for its passphrase. AileronError(consent_required) where it is open, and nobody
-        agreed to the settings in force: they say where requests go.
+        """Return whether there is a vault and it is locked. AileronError(consent_required) if it is open and the settings in
+        force were not approved: they say where requests go.
         """
         if self._vault.exists and self._vault.is_locked:
             return True
@@ -40,7 +38,7 @@ class GatewayKeys:
         return False
 
     async def upstream_key(self, secret: str) -> Secret:
-        """The key that the settings name. AileronError(vault_locked), (binding_required) where there is none of that name."""
+        """Return the key that the settings name. AileronError(vault_locked); (binding_required) if the vault does not have it."""
         try:
             with self._lender.lend_secret(secret) as key:
                 return key
@@ -55,5 +53,5 @@ class GatewayKeys:
             ) from None
 
     async def check_token(self, token: str) -> None:
-        """Return if it is an open session's. AileronError(unauthorized)."""
+        """Check that the token belongs to an open session. AileronError(unauthorized)."""
         self._sessions.session_of(token)

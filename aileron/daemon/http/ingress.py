@@ -3,22 +3,22 @@
 Runs in the daemon, which parses nothing here but typed messages (ingress/messages.py). The listeners stay open in the daemon,
 too: while no ingress runs, connections wait in their backlog, and no other program has the port.
 
-    idle ──(somebody connects)──► started ──(it ends)──► pause ──► idle
-      └────────(nobody used it)──────┤
+    idle ──(a client connects)──► started ──(it ends)──► pause ──► idle
+      └────────(it was not used)─────┤
                                      └──(the daemon stops)──► told to stop, killed after GRACE_S
 
 Rules
-- Nothing is started before somebody connects, and it ends by itself when nobody does for long: who uses no port pays for none.
-- An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S where it ends soon.
-- MAX_EXCHANGES at once; one more is closed unanswered. Of those that ingress says are strangers' MAX_OF_STRANGERS; one more is
-  told that there is no time for it.
-- Nothing is said before ingress has hidden: what it is started with may be somebody else's as well (hidden/process.py).
-- What passes between the two processes is shared with ingress as a whole, O_NONBLOCK too, which it may take away (open(2), "open
-  file description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT); nothing is accepted here.
-- What an application raises ends its exchange, and is in the log.
-- Whether a request came over TLS, and to which address, is what the daemon knows of the door, and no word of ingress.
+- No ingress is started before a client connects, and it ends by itself when none does for long: an unused port costs nothing.
+- An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S if it ends soon.
+- MAX_EXCHANGES at once; one more is closed unanswered. At most MAX_OF_STRANGERS of them are from clients that ingress calls
+  unknown; one more is told that there is no time for it.
+- Nothing is sent before ingress has hidden: other processes may share the socket that it is started with (hidden/process.py).
+- Sockets between the two processes are shared with ingress as a whole, with O_NONBLOCK, which it may clear (open(2), "open
+  file description"). So each call on such a socket itself asks not to wait (MSG_DONTWAIT); nothing is accepted here.
+- An exception of an application ends its exchange, and is logged.
+- The daemon derives a request's TLS state and address from the door, and never from what ingress says.
 
-Source: docs/adr/0031-ingress.md; the ASGI specification 3.0. Not here: the other end (ingress/forward.py), who may ask what
+Source: docs/adr/0031-ingress.md; the ASGI specification 3.0. Not here: the other end (ingress/forward.py), authorization
 (listeners.py).
 """
 
@@ -60,18 +60,20 @@ from aileron.ingress.refusals import refuse_stranger
 __all__ = ["Ingress", "TcpService"]
 
 MAX_EXCHANGES: Final = 512
-"""As many as a door has connections (ingress/places.py)."""
+"""Most exchanges at once: as many as a door has connections (ingress/places.py)."""
 MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
-"""As many as ingress lets in at once (admission.MAX_UNDER_WAY). Those of clients that have gone end in their own time."""
+"""Most exchanges of unknown clients: as many as ingress lets in at once (admission.MAX_UNDER_WAY). Those of clients that have
+gone end in their own time.
+"""
 GRACE_S: Final = 6.0
-"""When the daemon stops: ingress gives answers under way five seconds, and ends."""
+"""Seconds for ingress to end when the daemon stops: it gives responses in progress five seconds, and ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _WELL_S: Final = 60.0
-"""It ran that long: what ended it is no fault that comes again at once."""
+"""Lifetime in seconds after which the end of ingress is no fault that comes again at once."""
 _AT_ONCE: Final = 16
-"""Exchanges taken in one turn of the event loop; then others have theirs."""
+"""Most exchanges taken in one turn of the event loop; then other tasks have theirs."""
 _ENVIRONMENT: Final = {
-    # What one connection needed goes back to the kernel when it ends, mallopt(3).
+    # The memory of a connection goes back to the kernel when it ends, mallopt(3).
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": "16384",
     "PYTHONMALLOC": "malloc",
@@ -81,14 +83,14 @@ _log = logging.getLogger(__name__)
 
 
 class TcpService(msgspec.Struct, frozen=True):
-    """A place where the daemon is reached over TCP, and what answers there: one listener for each family of addresses."""
+    """A place where the daemon is reached over TCP, and its application: one listener for each family of addresses."""
 
     listeners: list[socket.socket]
     app: ASGIApp
     tls: bool = False
 
     def address_for(self, client: Address | None) -> Address | None:
-        """The listener's that a client of this address reaches; None where there is none of its family."""
+        """Return the address of the listener that a client of this address reaches; None if none has its family."""
         for listener in self.listeners:
             address: Address = listener.getsockname()[:2]
             if client is not None and _is_ipv6(client) == _is_ipv6(address):
@@ -98,7 +100,7 @@ class TcpService(msgspec.Struct, frozen=True):
 
 @dataclass
 class Ingress:
-    """One for each daemon. `models` are the paths of the gateway; the certificate and its key's path are for doors with TLS."""
+    """The daemon's end of ingress. One per daemon. `models` are the gateway's paths; certificate and key path are for TLS."""
 
     doors: Mapping[str, TcpService]
     known: KnownCallers
@@ -109,7 +111,7 @@ class Ingress:
     _of_strangers: int = field(default=0, init=False)
 
     async def serve(self, stopped: Callable[[], Awaitable[None]]) -> None:
-        """Until `stopped` returns, and what is under way has been answered, or GRACE_S are over."""
+        """Serve until `stopped` returns, and requests in progress have been answered, or GRACE_S are over."""
         is_over = anyio.Event()
 
         async def wait_stop() -> None:
@@ -144,12 +146,12 @@ class Ingress:
                 await is_over.wait()
 
     def _listeners(self) -> list[socket.socket]:
-        """In the order in which ingress is given them."""
+        """Return the listeners in the order in which ingress gets them."""
         return [listener for door in self.doors.values() for listener in door.listeners]
 
     async def _run_one(self, is_over: anyio.Event) -> bool:
-        """One ingress, from its start to its end. It ends when it is told to, and when this is cancelled; true where it did by
-        itself, because nobody used it.
+        """Run one ingress from its start to its end. It ends when told to, and when this is cancelled. Return True if it ended
+        by itself, because it was not used.
         """
         try:
             ours, process = started(execute_process)
@@ -168,7 +170,7 @@ class Ingress:
                         tasks.start_soon(_end_after, is_over, tasks.cancel_scope)
                         await self._take(control, tasks)
                         tasks.cancel_scope.cancel()
-            except OSError as error:  # it ended before it was told what to do
+            except OSError as error:  # it ended before it got its start message
                 _log.warning("ingress could not be spoken to: %s", error.strerror)
             finally:
                 self.known.subscribe(None)
@@ -183,12 +185,12 @@ class Ingress:
         ours.sendmsg([encode(start)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listeners)], socket.MSG_DONTWAIT)
 
     async def _tell(self, ours: socket.socket, is_over: anyio.Event) -> None:
-        """Who is known, now and whenever that is another than before; at the end, to stop. It may read none of it."""
+        """Tell ingress the known callers, now and after each change; at the end, tell it to stop. It may read none of it."""
         changed = asyncio.Event()
         self.known.subscribe(changed.set)
 
         async def tell() -> None:
-            with contextlib.suppress(OSError):  # it has gone, which the other task sees
+            with contextlib.suppress(OSError):  # ingress has gone, which the other task notices
                 while True:
                     changed.clear()
                     await send(ours, encode(Known(self.known.all())))
@@ -199,11 +201,11 @@ class Ingress:
             await send(ours, encode(Stop()))
 
     async def _take(self, ours: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
-        """Each exchange, until ingress has gone."""
+        """Take each exchange until ingress has gone."""
         while True:
             await anyio.wait_readable(ours)
             for _ in range(_AT_ONCE):
-                if not are_free(1, ours.fileno()):  # it waits in the socket
+                if not are_free(1, ours.fileno()):  # the exchange waits in the socket
                     _log.warning("requests over TCP wait: out of system resource")
                     await anyio.sleep(FULL_PAUSE_S)
                     break
@@ -234,7 +236,7 @@ class Ingress:
                 await self._answer(Exchange(exchange))
         except MessageError as error:
             _log.error("ingress sent what it cannot send: %s", error)
-        except Exception:  # noqa: BLE001 - whatever an application raises ends its own request, and no other
+        except Exception:  # noqa: BLE001 - an application's exception ends only its request
             _log.exception("a request could not be answered")
         finally:
             self._exchanges -= 1
@@ -254,7 +256,7 @@ class Ingress:
 
     @contextlib.contextmanager
     def _counted(self, request: Request) -> Iterator[bool]:
-        """Whether there is room for it: what strangers have here leaves some for those who are known."""
+        """Yield whether there is room for the request: unknown clients leave some of the room to known ones."""
         if request.is_known:
             yield True
             return
@@ -266,7 +268,7 @@ class Ingress:
 
 
 async def _end_after(is_over: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Whatever ingress makes of what it was told."""
+    """Cancel the scope GRACE_S after the stop, whatever ingress does."""
     await is_over.wait()
     await anyio.sleep(GRACE_S)
     scope.cancel()
@@ -286,7 +288,7 @@ def _scope_of(request: Request, door: TcpService) -> dict[str, object]:
 
 
 def _maybe_exchange(descriptor: int) -> socket.socket | None:
-    """The socket that was passed; None, and it is closed, where it is none of the kind that is made for exchanges."""
+    """Return the socket that was passed; None, after closing it, if it is not of the kind that exchanges use."""
     try:
         return packet_socket(descriptor)
     except ValueError as error:
@@ -295,7 +297,7 @@ def _maybe_exchange(descriptor: int) -> socket.socket | None:
 
 
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
-    """Return when one of these has."""
+    """Return when one of these has returned."""
 
     async def wait(one: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
         await one()
@@ -307,5 +309,5 @@ async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
 
 
 def execute_process(control: int) -> subprocess.Popen[bytes]:
-    """The program of ingress."""
+    """Start the program of ingress."""
     return execute_program("aileron.ingress", control, environment=_ENVIRONMENT)

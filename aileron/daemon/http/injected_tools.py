@@ -1,10 +1,10 @@
-"""The actions as tools in a model's requests: what the gateway may ask of the sessions and of the one door.
+"""The actions as tools in a model's requests: the gateway's access to the sessions and to the run door.
 
-Runs in the daemon. The names of sessions in addresses come from outside and are looked up; a call comes from a model, and goes
-where a call of the agents' protocol goes (mcp/calls.py), as the session that asked, with the answer that is given there.
-On record: which tools were added, what was called and how it was answered; no arguments and no results, which the runs have.
+Runs in the daemon. Session names in addresses come from outside and are looked up; a call comes from a model, and goes
+where a call of the agents' protocol goes (mcp/calls.py), as the requesting session, with the result that is given there.
+On record: the added tools, the calls, and the status of their results; no arguments and no results, which the runs have.
 
-Source: docs/reference/injected-tools.md; aileron/gateway/inject/exchange.py says what each method owes. Not here: bodies.
+Source: docs/reference/injected-tools.md; aileron/gateway/inject/exchange.py says what each method must do. Not here: bodies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aileron.mcp.agent_port import AgentPort, Asker
 from aileron.model.failure import AileronError
 from aileron.model.names import RESERVED_TOOLS
 
-if TYPE_CHECKING:  # only where somebody uses it
+if TYPE_CHECKING:  # only if it is used
     from aileron.mcp.agent_port import Offer
     from aileron.mcp.calls import ToolCalls
     from aileron.mcp.results import ToolResult
@@ -36,14 +36,14 @@ if TYPE_CHECKING:  # only where somebody uses it
 __all__ = ["InjectedTools"]
 
 MAX_NOTED: Final = 1024
-"""What was put on record lately and is not repeated: four for each open session."""
+"""Most events that were recorded lately and are not repeated: four for each open session."""
 MAX_NAMES: Final = 128
-"""Of the tools in one event: as many as a request can have."""
+"""Most tool names in one event: as many as a request can have."""
 _OWN: Final = re.compile(r"\b(" + "|".join(sorted(RESERVED_TOOLS)) + r")\b")
 
 
 class InjectedTools:
-    """One for each daemon."""
+    """Offers actions as tools to the gateway, and runs their calls. One per daemon."""
 
     def __init__(self, door: AgentPort, sessions: Sessions, audit: Audit) -> None:
         self._door = door
@@ -53,23 +53,23 @@ class InjectedTools:
         self._calls: ToolCalls | None = None
 
     def session_of(self, name: str) -> str:
-        """The session in whose addresses this name is. AileronError(unauthorized)."""
+        """Return the session in whose addresses this name is. AileronError(unauthorized)."""
         return self._sessions.session_of_address(name)
 
     def is_injected(self, session: str) -> bool:
-        """Whether the session began with tools put into its requests."""
+        """Return whether the session began with tools put into its requests."""
         return self._sessions.is_injected(session)
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
-        """All actions and our own tools; where there is no room for all, those that find and run the others; none where there is
-        no room for those. AileronError.
+        """Return all actions and our own tools; if there is no room for all, only the tools that find and run the others; if
+        there is no room for those, none. AileronError.
         """
         self._sessions.check_open(session)
         offer = await self._tool_calls().offer(Asker(session))
         return await anyio.to_thread.run_sync(functools.partial(_fitting, offer, room))
 
     async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Through the door, and on record: what the model is told, and whether that is an error."""
+        """Run a call through the run door, and record it. Return the text for the model, and whether it is an error."""
         from aileron.mcp import results
         from aileron.mcp.calls import UnknownTool
 
@@ -78,7 +78,7 @@ class InjectedTools:
             found = await self._tool_calls().call(Asker(session), tool, arguments)
         except UnknownTool as unknown:
             return str(unknown), True
-        except AileronError as unwritten:  # nothing was called
+        except AileronError as unwritten:  # no tool was called
             return _told(results.refused(unwritten.failure)), True
         facts = found.facts
         failure = facts.get("error") or {}
@@ -93,25 +93,25 @@ class InjectedTools:
         with anyio.CancelScope(shield=True):
             try:
                 await self._audit.note(answered)
-            except AileronError as unwritten:  # as everywhere: what cannot be recorded is not told
+            except AileronError as unwritten:  # as everywhere: a result that cannot be recorded is not told
                 return _told(results.refused(unwritten.failure)), True
         return _told(found), found.is_error
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
-        """On record when they are others than at the session's last request. AileronError where that cannot be written."""
+        """Record the added tools if they differ from those of the session's last request. AileronError if that fails."""
         what = ("added", session, wire, hashlib.sha256(" ".join(names).encode()).hexdigest())
         if self._is_new(what):
             listed = tuple(names[:MAX_NAMES])
             await self._audit.note(events.InjectionAdded(session=session, wire=wire, tools=listed, count=len(names)))
             for known in [known for known in self._noted if known[:3] == what[:3]]:
-                del self._noted[known]  # another list than the last, even if it is one that was before
+                del self._noted[known]  # recorded again even if the list returns to an earlier one
             self._noted_now(what)
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
-        """On record once for each reason."""
+        """Record once for each reason that a request passed without tools."""
         what = ("passed", session, wire, why)
         if self._is_new(what):
-            with contextlib.suppress(AileronError):  # it goes on as it was all the same
+            with contextlib.suppress(AileronError):  # the request goes on unchanged all the same
                 await self._audit.note(events.InjectionSkipped(session=session, wire=wire, reason=why))
                 self._noted_now(what)
 
@@ -129,7 +129,7 @@ class InjectedTools:
         return True
 
     def _noted_now(self, what: tuple[str, ...]) -> None:
-        """It is on record: what could not be written is tried again with the next request."""
+        """Note that an event is on record. One that could not be written is tried again with the next request."""
         self._noted[what] = None
         if len(self._noted) > MAX_NOTED:
             self._noted.popitem(last=False)
@@ -152,7 +152,7 @@ def _fitting(offer: Offer, room: int) -> list[Tool]:
 
 
 def _told(result: ToolResult) -> str:
-    """The words of an answer, with our tools under the names that this model knows them by."""
+    """Return the text of a result, with our tools under the names by which this model knows them."""
     step = str(result.facts.get("next_step", ""))
     return result.text.replace(step, _prefixed(step)) if step else result.text
 

@@ -1,17 +1,17 @@
-"""The daemon on TCP: one loopback port, the same for as long as the home exists, and another address where the person wants one.
+"""The daemon on TCP: one loopback port, the same for as long as the home exists, and another address if the person wants one.
 
-Runs in the daemon. What is here can be reached by every user of the machine, by every page in the person's browser and, on the
-address, by every machine that reaches it. So nobody is `local` here: actions need a session token, the gateway passes on what its
-caller brings, and the page shows nothing before it is unlocked (web/admission.py).
+Runs in the daemon. These addresses can be reached by every user of the machine, by every page in the person's browser and, on the
+address, by every machine that reaches it. So no caller is `local` here: actions need a session token, the gateway passes on what
+its caller sends, and the page shows nothing before it is unlocked (web/admission.py).
 
-    loopback, http          pages · /mcp · what agents may ask below /v1 · the gateway
+    loopback, http          pages · /mcp · the agents' routes below /v1 · the gateway
     daemon.listen, https    the same without pages
 
 Rules
 - The Host of a request must be a name of this listener (a rebinding name is refused): on loopback localhost and its addresses,
-  elsewhere the address itself and the names of its certificate. An Origin, where a browser sends one, must be the loopback port;
-  no page has any business on the address. A browser that says another site asks (Sec-Fetch-Site) is answered only where a person
-  follows a link to a page: it sends no Origin with what a page of elsewhere merely shows.
+  elsewhere the address itself and the names of its certificate. An Origin, if a browser sends one, must be the loopback port;
+  no page may use the address. A browser that reports another site as the requester (Sec-Fetch-Site) is answered only if a person
+  follows a link to a page: it sends no Origin with requests that another site's page only embeds.
 
 Source: RFC 9110, section 7.2 (Host); RFC 6454 (Origin); W3C, Fetch Metadata Request Headers; docs/reference/http-api.md. Not
 here: the routes of the sockets (api/).
@@ -38,13 +38,13 @@ from aileron.model.invocation import Scope as CallerScope
 __all__ = ["OnlyHere", "Served", "WithToken", "loopback_names"]
 
 _FOR_A_PROGRAM: Final = (b"", b"empty")
-"""What Sec-Fetch-Dest says of what a program, or a script that reads it, asks for; anything else is shown or run."""
+"""Values of Sec-Fetch-Dest for requests by a program, or by a script that reads the response; others are shown or run."""
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
-"""What Sec-Fetch-Site says of pages of elsewhere; another port of this machine is the same site."""
+"""Values of Sec-Fetch-Site for pages of other sites; another port of this machine is the same site."""
 
 
 class Served:
-    """What answers what: by the beginning of its path."""
+    """Chooses the application for a request by the beginning of its path."""
 
     def __init__(self, *, pages: ASGIApp | None, agents: ASGIApp, mcp: ASGIApp, gateway: ASGIApp) -> None:
         self._pages = pages
@@ -53,7 +53,7 @@ class Served:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request (ASGI)."""
         await self._app(scope.get("path", ""))(scope, receive, send)
 
     def _app(self, path: str) -> ASGIApp:
@@ -67,7 +67,7 @@ class Served:
 
 
 class OnlyHere:
-    """Refuses what a browser was tricked into sending here. `hosts` with their port, in lower case; `origins` whole."""
+    """Refuses requests that another site makes a browser send here. `hosts` with their port, in lower case; `origins` in full."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str]) -> None:
         self._app = app
@@ -75,7 +75,7 @@ class OnlyHere:
         self._origins = frozenset(origin.encode() for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request (ASGI)."""
         refusal = self._refusal(scope)
         if refusal is None:
             await self._app(scope, receive, send)
@@ -97,9 +97,9 @@ class OnlyHere:
 
 
 class WithToken:
-    """Lets in who shows the token of an open session, and says which: `scope["state"]["session"]`.
+    """Lets in callers that send the token of an open session, and sets `scope["state"]["session"]`.
 
-    What is still being answered when the session ends breaks off (sessions.py): a stream may last as long as its client.
+    A response that is in progress when the session ends is cut off (sessions.py): a stream may last as long as its client.
     """
 
     def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
@@ -107,7 +107,7 @@ class WithToken:
         self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request (ASGI)."""
         try:
             shown = Headers(scope=scope).getlist("authorization")
             session = self._sessions.caller(CallerScope.AGENT, shown, needs_token=True).session
@@ -130,14 +130,14 @@ class WithToken:
 
 
 def loopback_names(port: int) -> list[str]:
-    """The names of the loopback port, as a Host field has them."""
+    """Return the names of the loopback port, as a Host field has them."""
     return [f"{name}:{port}" for name in ("localhost", "127.0.0.1", "[::1]")]
 
 
 def _is_link_to_a_page(scope: Scope) -> bool:
-    """Whether it becomes a whole page of ours that a person went to, and no part of another's.
+    """Return whether the response becomes a whole page of ours that a person went to, and no part of another site's page.
 
-    What a model's API answers is none of those: it would be shown as from here.
+    A model API's response never counts as a page: a browser would show it as if it came from here.
     """
     headers = scope["headers"]
     return (
@@ -149,7 +149,7 @@ def _is_link_to_a_page(scope: Scope) -> bool:
 
 
 def _is_for_programs(scope: Scope) -> bool:
-    """Whether no page of ours is served there: a page, script or frame of what is would have the page's own origin."""
+    """Return whether the path is for programs, not pages: content of others, shown as a page, would have our page's origin."""
     return any(_is_below(scope.get("path", ""), prefix) for prefix in ("/v1", "/mcp"))
 
 

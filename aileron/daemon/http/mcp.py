@@ -1,24 +1,24 @@
-"""The protocol's server as the daemon sees it: `run/mcp.sock`, `/mcp`, and the news that there are other actions now.
+"""The daemon's side of the agents' protocol: `run/mcp.sock`, `/mcp`, and notices that the actions have changed.
 
-Runs in the daemon's event loop. The protocol is spoken by a process of its own (mcp_process.py), which is started for the first
-agent: whoever only runs a command never pays for it. An agent that comes before it serves waits. The daemon accepts, finds out
-whose a connection or a request is, and hands it over; what the process asks for that agent then, it answers (mcp/answering.py).
+Runs in the daemon's event loop. The protocol is spoken by a separate process (mcp_process.py), which is started for the first
+agent: commands alone never pay for it. An agent that connects before it serves waits. The daemon accepts, determines the
+session of a connection or a request, and hands it over; it then answers the process's requests for that agent (mcp/answering.py).
 
-    idle ──(an agent comes)──► started ──(it rests)──► idle
-                                  └──(it ends)──► pause ──► idle
+    idle ──(an agent connects)──► started ──(it rests)──► idle
+                                     └──(it ends)──► pause ──► idle
 
-A connection of the socket is the session of the token in its first line, where that line is the relay's own notification
-(`notifications/aileron/session`), and `local` where it is anything else. A token that is not good, or a notification that cannot
-be read whole, is nobody's: such a connection is answered, and everything it asks is refused. Only the first line counts.
+A connection of the socket is the session of the token in its first line, if that line is the relay's own notification
+(`notifications/aileron/session`), and `local` if it is anything else. A bad token, or a notification that cannot be read whole,
+gives no session: such a connection is answered, and all its requests are refused. Only the first line counts.
 
 Rules
-- The process is let go of once nobody has used it for REST_S. While it rests, no agent is connected.
-- One that ends by itself is started again with the next agent, after a pause that grows up to PAUSE_MOST_S where it ends soon.
-  Its agents lose their connections, and connect again; what they had begun goes on.
-- Whoever waits for it longer than WAIT_S is sent away.
+- The process is ended once it was not used for REST_S. While it rests, no agent is connected.
+- One that ends by itself is started again with the next agent, after a pause that grows up to PAUSE_MOST_S if it ends soon.
+  Its agents lose their connections, and connect again; runs that they began go on.
+- An agent that waits for it longer than WAIT_S is turned away.
 
 Source: docs/reference/mcp.md, docs/adr/0019-mcp.md, docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the protocol
-(mcp/server.py), what agents may ask (agents.py).
+(mcp/server.py), the service for agents (agents.py).
 """
 
 from __future__ import annotations
@@ -59,35 +59,35 @@ if TYPE_CHECKING:  # only where there is an agent
 __all__ = ["AgentProtocol", "action_files"]
 
 REST_S: Final = 900.0
-"""Without an agent, until the process goes: it costs the next agent half a second, and people start several in a row."""
+"""Seconds without an agent until the process ends: a new start costs half a second, and people start several in a row."""
 WAIT_S: Final = 40.0
-"""The longest wait for the process: more than it may take to start, and more than the longest pause before that."""
+"""Longest wait for the process in seconds: more than its start may take, and more than the longest pause before that."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _WELL_S: Final = 60.0
-"""After so long a life, its end is no fault that comes again at once."""
+"""Lifetime in seconds after which its end is no fault that comes again at once."""
 _TRIES: Final = 3
-"""Attempts to hand an agent over: one that finds a process gone each time is sent away."""
+"""Attempts to hand an agent over: one that finds the process gone each time is turned away."""
 MAX_CONNECTIONS: Final = 256
-"""As many as sessions; each is an agent's process."""
+"""Most connections, as many as sessions; each is an agent's process."""
 LOOK_S: Final = 0.5
-"""Between two looks at the action files, while the process is up: two system calls for each file."""
+"""Seconds between two checks of the action files while the process runs: two system calls for each file."""
 LOOK_RESTING_S: Final = 5.0
-"""Between two looks while there is no process, and nobody to be told."""
+"""Seconds between two checks while there is no process, and no agent to tell."""
 MAX_KEPT_BYTES: Final = 16 << 20
-"""Of the file for the relay, which reads no more: five times the longest page of tools."""
+"""Most bytes of the relay's file, which reads no more: five times the longest page of tools."""
 _NOBODY: Final = "-"
-"""The session of a connection whose token is not good: it is never open (sessions.py)."""
+"""Session of a connection with a bad token: it is never open (sessions.py)."""
 _PREAMBLE: Final = "notifications/aileron/session"
 _MAX_FIRST: Final = 4096
-"""Bytes of a first line that are looked at; the relay's has a tenth of that."""
+"""Most bytes of a first line that are examined; the relay's has a tenth of that."""
 _SESSION_MARK: Final = _PREAMBLE.encode()
 _Signature = frozenset[tuple[str, int, int, int]]
 _log = logging.getLogger(__name__)
 
 
 class AgentProtocol:
-    """One for each daemon. `signature` is another value whenever the actions may be others; `kept` is the file of what agents are
-    answered first, for the relay that starts the next daemon.
+    """The daemon's side of the agents' protocol. One per daemon. The value of `signature` changes whenever the actions may have
+    changed; `kept` is the file of the first answers to agents, for the relay that starts the next daemon.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class AgentProtocol:
         self._seen: object = None
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept on the socket until cancelled."""
+        """Accept connections on the socket until cancelled."""
         with listener:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._accept, listener, tasks)
@@ -130,14 +130,14 @@ class AgentProtocol:
                             await self._forget_changed()
 
     async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
-        """Begin each connection."""
+        """Accept connections, and begin each."""
         while True:
             tasks.start_soon(self._connected, await accepted(listener, "agent"))
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`/mcp`, as an ASGI application. Its caller has put the session into `scope["state"]`.
+        """Answer `/mcp` as an ASGI application. The caller has put the session into `scope["state"]`.
 
-        An answer may be a stream that lasts as long as its client: it breaks off when the daemon stops, or the process ends.
+        An answer may be a stream that lasts as long as its client: it is cut off when the daemon stops, or the process ends.
         """
         session = scope["state"]["session"]
         with anyio.CancelScope() as answering:
@@ -158,22 +158,22 @@ class AgentProtocol:
     async def _pass_on(
         self, exchange: socket.socket, channel: socket.socket, agent: Asker, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Have the process answer a request. Where it has gone, what was not answered breaks off: it may have been begun."""
+        """Have the process answer a request. If the process goes, cut the response off: the request may have been begun."""
         async with self._answered(channel, agent):
             with contextlib.suppress(OSError, ExchangeError):
                 await pass_on(exchange, head_of("", scope, is_known=True), receive, send)
 
     @contextlib.asynccontextmanager
     async def _answered(self, channel: socket.socket, agent: Asker) -> AsyncIterator[None]:
-        """Answer what is asked for this agent meanwhile."""
+        """Answer the process's requests for this agent during the block."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._answer, channel, agent)
             yield
             tasks.cancel_scope.cancel()
 
     async def _hand_over(self, message: Connection | Request, given: socket.socket) -> socket.socket:
-        """Give the process what an agent has to do with, and keep our end of its channel. Where it turns out to have just gone,
-        before it had taken anything, the next one gets it. TimeoutError, OSError: then nobody has it.
+        """Give the process an agent's connection or exchange, and return our end of the agent's channel. If the process has
+        just gone before it took anything, the next one gets it. TimeoutError, OSError: no process has it.
         """
         with anyio.fail_after(WAIT_S):
             for _ in range(_TRIES):
@@ -185,7 +185,7 @@ class AgentProtocol:
         raise ConnectionError("the process that speaks with agents went away each time")
 
     async def _answer(self, channel: socket.socket, agent: Asker) -> None:
-        """Answer what is asked for this agent until either side ends the channel."""
+        """Answer the requests for this agent until either side ends the channel."""
         from aileron.mcp.answering import answer_agent
         from aileron.mcp.calls import ToolCalls
 
@@ -203,14 +203,14 @@ class AgentProtocol:
                 async with await UNIXSocketStream.from_socket(connection) as stream:
                     await self._converse(stream)
             except (OSError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the agent is gone, or the process
+                pass  # the agent or the process is gone
             except Exception:  # noqa: BLE001 - the end of a task: one connection never ends the others
                 _log.exception("a connection of the protocol's socket ended unexpectedly")
             finally:
                 self._connections -= 1
 
     async def _converse(self, stream: ByteStream) -> None:
-        self._wanted.set()  # it may start while the agent finds its words
+        self._wanted.set()  # the process can start before the agent's first line
         try:
             first = await _first_line(stream)
         except anyio.EndOfStream:
@@ -219,11 +219,11 @@ class AgentProtocol:
         raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - of anyio, not of Django
         agent = Asker(session, peer_process(raw))
         channel = await self._hand_over(Connection(rest), raw)
-        await stream.aclose()  # it is the process's alone
+        await stream.aclose()  # the process alone has it now
         await self._answer(channel, agent)
 
     def _session_of(self, first: bytes) -> tuple[str, bytes]:
-        """Who it is, and what is still to be read of what was."""
+        """Return the session of a connection, and the bytes read that the process still needs."""
         line, end, rest = first.partition(b"\n")
         token = _token_of(line, is_whole=bool(end))
         if token is None:
@@ -236,7 +236,7 @@ class AgentProtocol:
     # the process
 
     async def _keep_running(self) -> None:
-        """Have a process while somebody needs one, until cancelled."""
+        """Keep a process running while an agent needs one, until cancelled."""
         pause_s = PAUSE_S
         while True:
             await self._wait_wanted()
@@ -261,7 +261,7 @@ class AgentProtocol:
                 await self._forget_changed()
 
     async def _run_one(self) -> bool:
-        """Run a process from its start to its end. Return whether it ended because nobody needed it any more."""
+        """Run a process from its start to its end. Return whether it ended because no agent needed it any longer."""
         try:
             async with protocol_process(self._version, self._rest_s) as process:
                 self._process = process
@@ -274,7 +274,7 @@ class AgentProtocol:
             self._go_down()
 
     def _go_down(self) -> None:
-        """Have whoever comes from now on wait for the next process."""
+        """Make later agents wait for the next process."""
         self._process = None
         if self._up.is_set():
             self._up = anyio.Event()
@@ -284,12 +284,12 @@ class AgentProtocol:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._tell_changes, process)
             is_done = await process.wait_over()
-            self._go_down()  # at once, or who comes now would be lost
+            self._go_down()  # at once, or an agent that comes now would be lost
             tasks.cancel_scope.cancel()
         return is_done
 
     async def _ready(self) -> ProtocolProcess:
-        """The process, once it serves."""
+        """Return the process, once it serves."""
         self._waiting += 1
         try:
             while (process := self._process) is None:
@@ -302,13 +302,13 @@ class AgentProtocol:
     # changes
 
     async def _look(self) -> tuple[object, frozenset[str]]:
-        """Return another value whenever the answers that are kept may be others: the actions, or who is limited."""
+        """Return a value that changes whenever the kept answers may have changed: the actions, or the limited sessions."""
         return await in_thread(self._signature), self._sessions.limited()
 
     async def _tell_changes(self, process: ProtocolProcess) -> None:
         known: tuple[object, frozenset[str]] | None = None
         while True:
-            with contextlib.suppress(OSError):  # no thread for this look; or it has gone, which `wait_over` says
+            with contextlib.suppress(OSError):  # no thread for this check; or process gone: see `wait_over`
                 found = actions, limited = await self._look()
                 if known is not None and actions != known[0]:
                     await process.tell(Changed())
@@ -318,17 +318,17 @@ class AgentProtocol:
             await anyio.sleep(LOOK_S)
 
     async def _forget_changed(self) -> None:
-        """Without a process nobody can say what agents are answered now: what is kept goes once it may be wrong."""
+        """Delete the kept answers once they may be wrong: without a process, the present answers are unknown."""
         seen, self._seen = self._seen, None
-        with contextlib.suppress(OSError):  # no thread for a look: it may be wrong
+        with contextlib.suppress(OSError):  # no thread for a check: they may be wrong
             self._seen = await self._look()
         if seen is not None and seen != self._seen:
             with contextlib.suppress(OSError):
                 self._kept.unlink(missing_ok=True)
 
     async def _keep_answers(self, process: ProtocolProcess, limited: frozenset[str]) -> None:
-        """Best effort: without the file, agents wait for the next daemon as long as it takes. Those of `limited`, whose list is
-        another, always do.
+        """Write the first answers to the file, at best effort: without it, agents wait for the next daemon as long as it takes.
+        Sessions of `limited`, whose list differs, always wait.
         """
         try:
             results = {
@@ -338,7 +338,7 @@ class AgentProtocol:
             }
             kept = {"aileron": self._version, "limited": sorted(limited), "results": results}
             await in_thread(_write, self._kept, msgspec.json.encode(kept))
-        except Exception as error:  # noqa: BLE001 - what only saves time must not end the server of all agents
+        except Exception as error:  # noqa: BLE001 - a file that only saves time must not end the server
             _log.warning("what agents are answered first could not be kept: %s", type(error).__name__)
 
     async def _first_answers(self, version: str, *, is_modern: bool) -> dict[str, Any]:
@@ -350,16 +350,16 @@ class AgentProtocol:
 
 
 async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer that nothing was begun: nobody has seen the request."""
+    """Answer that the daemon is busy: no process has seen the request, so nothing was begun."""
     problem = "agents cannot be served now; see `aileron daemon logs`"
     await drained(receive)
     await failure_answer(AileronError(FailureClass.BUSY, problem, retriable=True).failure)(scope, receive, send)
 
 
 def action_files(directory: Path, state: Path) -> Callable[[], object]:
-    """What the files of a directory, and the file beside it, look like from outside: other whenever one of them was written.
+    """Return a function whose result changes whenever a file of the directory, or the file beside it, was written.
 
-    By name, inode, size and time of change, as make(1) and its like do; nothing is read.
+    It compares names, inodes, sizes and modification times, as make(1) does; no file is read.
     """
 
     def look() -> _Signature:
@@ -377,7 +377,7 @@ def action_files(directory: Path, state: Path) -> Callable[[], object]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """AileronError. What is too long is not kept, and what was before it neither."""
+    """Write the file. Data that is too long is not kept, and the earlier file is removed. AileronError."""
     if len(data) > MAX_KEPT_BYTES:
         path.unlink(missing_ok=True)
         return
@@ -390,9 +390,11 @@ def _seen(name: str, facts: os.stat_result) -> tuple[str, int, int, int]:
 
 
 def _token_of(line: bytes, *, is_whole: bool) -> str | None:
-    """The token of the relay's own notification, empty where it has none; None for any other line, which the server will judge.
+    """Return the token of the relay's own notification, empty if it has none; None for any other line, which the server will
+    judge.
 
-    What speaks of a session and cannot be read is taken for such a notification: whoever has a session never becomes `local`.
+    A line that mentions a session and cannot be read counts as such a notification: a caller with a session never becomes
+    `local`.
     """
     if _SESSION_MARK not in line:
         return None
@@ -410,7 +412,7 @@ def _token_of(line: bytes, *, is_whole: bool) -> str | None:
 
 
 async def _first_line(stream: ByteStream) -> bytes:
-    """What came until the end of the first line, and whatever came with it; at most about _MAX_FIRST bytes are waited for."""
+    """Return the bytes up to the end of the first line, and any that came with it. Waits for at most about _MAX_FIRST bytes."""
     read = b""
     while b"\n" not in read and len(read) < _MAX_FIRST:
         read += await stream.receive()

@@ -1,15 +1,16 @@
-"""The daemon's end of the process that speaks the protocol: starts it, hands agents over to it, and hears when it rests.
+"""The daemon's end of the process that speaks the protocol: starts it, hands agents over to it, and notices when it rests.
 
-Runs in the daemon, which parses nothing here but typed messages (mcp/messages.py). What is handed over is the process's alone:
-the daemon keeps no copy of an agent's connection.
+Runs in the daemon, which parses nothing here but typed messages (mcp/messages.py). The process alone owns a connection that is
+handed over: the daemon keeps no copy of an agent's connection.
 
 Rules
-- Nothing is said before the process has hidden: what it is started with may be somebody else's as well (hidden/process.py).
-- Each call on the control socket says itself that it does not wait: O_NONBLOCK is the process's, too.
-- An agent is the process's once that says so, on the agent's channel, before it reads a byte. Until then another can have it.
-- It is let go of once it says that it rests and has taken everything that was handed over, so that nobody is lost on the way.
+- Nothing is sent before the process has hidden: other processes may share the socket that it is started with (hidden/process.py).
+- Each call on the control socket itself asks not to wait: the process shares O_NONBLOCK.
+- The process owns an agent once it says so, on the agent's channel, before it reads a byte. Until then another process can have
+  it.
+- The process is ended once it says that it rests and has taken everything that was handed over, so that no agent is lost.
 
-Source: docs/adr/0075-mcp-in-a-process-of-its-own.md; unix(7). Not here: when it is started, and for whom (mcp.py), the other end
+Source: docs/adr/0075-mcp-in-a-process-of-its-own.md; unix(7). Not here: when to start it (mcp.py), the other end
 (mcp/process.py).
 """
 
@@ -44,7 +45,7 @@ from aileron.mcp.messages import (
 __all__ = ["ProtocolProcess", "protocol_process"]
 
 START_S: Final = 20.0
-"""For it to import the SDK and to confine itself: half a second where nothing else runs."""
+"""Seconds for the process to import the SDK and to confine itself: half a second on an idle machine."""
 _log = logging.getLogger(__name__)
 
 
@@ -57,22 +58,22 @@ class ProtocolProcess:
         self._handing = anyio.Lock()
         self.handshake: Final = ready.handshake
         self.modern: Final = ready.modern
-        """The versions of the protocol that it speaks, by how they begin."""
+        """Versions of the protocol that the process speaks, by how a connection begins (`handshake`, `modern`)."""
 
     async def maybe_take(self, message: Connection | Request, given: socket.socket) -> socket.socket | None:
-        """Hand an agent over, by a connection or an exchange that stays open here as well, and return our end of its channel.
-        None where the process has gone, and has seen nothing of the agent. OSError.
+        """Hand an agent over, with a connection or an exchange that stays open here as well, and return our end of its channel.
+        Return None if the process has gone, and has seen nothing of the agent. OSError.
         """
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                async with self._handing:  # one waits for the socket, and the others for that one
+                async with self._handing:  # one task waits for the socket, and the others for that task
                     await send(self._control, encode(message), [given, theirs])
                     self._handed += 1
             if await is_taken(ours):
                 return ours
         except ConnectionError:
-            pass  # it has gone
+            pass  # the process has gone
         except BaseException:
             ours.close()
             raise
@@ -80,15 +81,15 @@ class ProtocolProcess:
         return None
 
     async def tell(self, message: Message) -> None:
-        """Say something that no agent comes with. OSError where it has gone."""
+        """Send a message that brings no agent. OSError if the process has gone."""
         async with self._handing:
             await send(self._control, encode(message))
 
     async def wait_over(self) -> bool:
-        """Return whether nobody needs it any more, once that is so, or once it has gone or said what it cannot say."""
+        """Wait until no agent needs the process, or it has gone or sent an invalid message. Return whether no agent needs it."""
         try:
             while packet := await received(self._control, MAX_PACKET):
-                await anyio.lowlevel.checkpoint()  # others have their turn, whatever it says and how often
+                await anyio.lowlevel.checkpoint()  # other tasks have their turn, however often it sends
                 word = decode_from_process(packet)
                 if not isinstance(word, Resting):
                     raise MessageError("a second beginning")
@@ -101,7 +102,7 @@ class ProtocolProcess:
 
 @contextlib.asynccontextmanager
 async def protocol_process(version: str, rest_s: float) -> AsyncIterator[ProtocolProcess]:
-    """Start it, and end it afterwards. It says that it rests when nobody used it for `rest_s`. OSError, MessageError."""
+    """Start the process, and end it after the block. It reports rest when it was not used for `rest_s`. OSError, MessageError."""
     ours, process = started(_execute)
     try:
         with ours:

@@ -1,13 +1,13 @@
-"""What the page may ask, answered: the daemon's side of web/daemon_port.py.
+"""The daemon's side of the page: answers the calls of web/daemon_port.py.
 
-Runs in the daemon. Here, and nowhere else in it, an approver's private key is open: for one unlocked page, in memory that no
-other process reads (supervise.py: not dumpable), for as long as web/sessions.py lets it.
+Runs in the daemon. Here, and nowhere else in the daemon, an approver's private key is open: for one unlocked page, in memory
+that no other process reads (supervise.py: not dumpable), for as long as web/sessions.py allows.
 
 Rules
 - The key that is opened is the one that the vault names, or none.
-- A decision of the page goes the way of every other: signed, sent, checked (decisions/service.py). Its surface is `page`.
-- A preview is read for who unlocked, as for who signs a request for it (decisions/previews.py): it leaves this process only as
-  a part of their page.
+- A decision on the page takes the path of every other: signed, sent, checked (decisions/service.py). Its surface is `page`.
+- A preview is read for the person who unlocked, as for the signer of a request (decisions/previews.py): it leaves this process
+  only as a part of their page.
 
 Not here: HTTP, sessions, forms (web/), whether a signature counts (decisions/service.py).
 """
@@ -51,14 +51,14 @@ from aileron.web import daemon_port
 __all__ = ["SURFACE", "PageService"]
 
 SURFACE: Final = "page"
-"""The surface of its decisions, as the record has it."""
+"""Surface of the page's decisions in the record."""
 _RECENT: Final = 20
-"""Questions that are over, in the queue: a screen or two."""
+"""Ended questions in the page's queue: a screen or two."""
 _log = logging.getLogger(__name__)
 
 
 class PageService:
-    """One for each daemon."""
+    """Implementation of the page's DaemonPort. One per daemon."""
 
     def __init__(
         self,
@@ -84,16 +84,16 @@ class PageService:
         self.stopping = stopping
         self._looking = anyio.CapacityLimiter(
             2
-        )  # threads that look for a process: some milliseconds of a processor each
+        )  # threads that search for a process: some milliseconds of CPU time each
 
-    # Who is there
+    # The person, and the process
 
     def approver(self) -> ApproverFacts:
-        """Who decides."""
+        """Return the state of the approver."""
         return self._approver.facts()
 
     def opens(self, passkey: str) -> bool:
-        """The vault's word."""
+        """Return whether the vault has this passkey."""
         try:
             consents = self._approver.consents()
         except AileronError:
@@ -101,7 +101,7 @@ class PageService:
         return consents is not None and consents.passkey(passkey) is not None
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Peer:
-        """Who holds the other end."""
+        """Return the process at the other end of a connection."""
         with _looked_up():
             found = await in_thread(peer_of, client, server, limiter=self._looking)
         if isinstance(found, NoPeer):
@@ -109,12 +109,12 @@ class PageService:
         return found
 
     async def session_of(self, process: daemon_port.Process) -> str | None:
-        """By its ancestors."""
+        """Return the session that started the process or one of its ancestors."""
         with _looked_up():
             return await in_thread(self._sessions.started_by, process.pid, limiter=self._looking)
 
     async def open_key(self, passphrase: Secret) -> keyfile.ApproverKey:
-        """The key that the vault names."""
+        """Open the approver's key that the vault names."""
         consents = self._approver.consents()
         if consents is None:
             raise AileronError(
@@ -122,7 +122,7 @@ class PageService:
                 "decisions are not signed in this home, so there is no key to open: aileron approver init",
                 boundary=Boundary.USER,
             )
-        with anyio.CancelScope(shield=True):  # or an open key would be left behind by who does not wait for it
+        with anyio.CancelScope(shield=True):  # else a caller that does not wait would leave an open key behind
             key = await anyio.to_thread.run_sync(keyfile.open_key, self._file_of(consents.key_id), passphrase)
         if key.key_id != consents.key_id:
             key.wipe()
@@ -134,7 +134,7 @@ class PageService:
         return key
 
     def _file_of(self, key_id: str) -> Path:
-        """The staged one where a command that exchanges the key ended before it took its place: keyfile.py."""
+        """Return the key's file, or the staged one if a command that replaces the key ended before moving it (keyfile.py)."""
         new = keyfile.staged(self._file)
         with contextlib.suppress(AileronError):
             if keyfile.public_of(new).key_id == key_id:
@@ -142,78 +142,78 @@ class PageService:
         return self._file
 
     async def unlocked(self, page: str, key_id: str, process: daemon_port.Process) -> None:
-        """On record, or it is not."""
+        """Record that a page was unlocked; if that fails, it stays locked."""
         await self._audit.note(PageUnlocked(page=page, key_id=key_id, pid=process.pid, program=process.name[:64]))
 
     async def locked(self, page: str, why: daemon_port.Ended) -> None:
-        """On record, where that can be."""
+        """Record that a page was locked, if possible."""
         try:
             await self._audit.note(PageLocked(page=page, reason=why))
         except AileronError as error:
             _log.warning("that a page was locked is not on record: %s", error)
 
     async def refused(self, what: Literal["unlock", "page"], why: daemon_port.Refused, key_id: str | None) -> None:
-        """On record, where that can be."""
+        """Record that a page or an unlock was refused, if possible."""
         try:
             await self._audit.refuse(None, what, why, SURFACE, key_id)
         except AileronError as error:
             _log.warning("that a page refused somebody is not on record: %s", error)
 
-    # What is shown
+    # Display
 
     async def waiting(self) -> list[ApprovalEntry]:
-        """The first to expire first."""
+        """Return the waiting questions, the first to expire first."""
         return await self._queue.listed()
 
     async def recent(self) -> list[ApprovalEntry]:
-        """What is over, the newest first."""
+        """Return the questions that are over, the newest first."""
         return [*await query.recent_approvals(self._ledger, _RECENT, listed)]
 
     async def question(self, approval_id: str) -> Question:
-        """Whole."""
+        """Return a whole question."""
         return await self._queue.show(approval_id)
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
-        """What is there now."""
+        """Read the current state for a preview."""
         return await self._readings.read(approval_id, plan_digest)
 
     async def result(self, approval_id: str) -> RunState:
-        """What became of it."""
+        """Return the result of a question."""
         return await self._queue.result(approval_id, None)
 
     async def record(self, audit_id: str) -> RecordOfRun:
-        """Its events, and whether there are more."""
+        """Return a run with its events, and whether there are more."""
         return await query.run_with_events(self._ledger, audit_id)
 
     def news(self) -> anyio.Event:
-        """The ledger's."""
+        """Return the event that is set at the ledger's next write."""
         return self._ledger.news()
 
-    # What is done
+    # Decisions
 
     async def decide(self, key: daemon_port.Key, decided: UnsignedDecision) -> Settled:
-        """Signed with the key of the page, and decided as any other."""
+        """Sign a decision with the page's key, and decide like any other surface."""
         if not isinstance(key, keyfile.ApproverKey):
             raise TypeError("only this module opens keys")
         body = signed_decision(key, decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head)
         return await self._decisions.decide(decided.approval_id, body, SURFACE)
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
-        """As any other: what a passkey signed is checked where every decision is."""
+        """Decide with a passkey's signature, which is checked like that of every decision."""
         return await self._decisions.decide(approval_id, decision, SURFACE)
 
     async def ask_back(self, approval_id: str, text: str) -> None:
-        """To whoever asked."""
+        """Put the person's question to the requesting agent."""
         await self._queue.ask_back(approval_id, text)
 
     async def cancel(self, approval_id: str) -> None:
-        """Take back what is held."""
+        """Cancel a held run."""
         await self._queue.cancel(approval_id, SURFACE, None)
 
 
 @contextlib.contextmanager
 def _looked_up() -> Iterator[None]:
-    """Look into /proc: what fails for want of a thread or a descriptor is tried again, and nobody is suspected."""
+    """Translate errors of reading /proc: without a thread or a descriptor it can be retried, and no process is suspected."""
     try:
         yield
     except OSError as error:

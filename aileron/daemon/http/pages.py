@@ -1,9 +1,9 @@
-"""What the loopback port serves to browsers: the page, and whether the daemon is alive.
+"""The content that the loopback port serves to browsers: the page, and whether the daemon is alive.
 
 Runs in the daemon. Everything on this port is reachable by every user of the machine and by every page in the person's browser:
-what is not unlocked shows nothing (web/admission.py).
+a page that is not unlocked shows nothing (web/admission.py).
 
-Source: docs/reference/page.md. Not here: who may ask the port at all, and what else is served there (listeners.py).
+Source: docs/reference/page.md. Not here: access to the port, and its other applications (listeners.py).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PLAIN: Final = PageFrame("")
 
 
 def review_base(port: int) -> str:
-    """What a review address begins with."""
+    """Return the base URL of the pages."""
     return f"http://localhost:{port}"
 
 
 def pages(page: Page) -> ASGIApp:
-    """The application that serves them."""
+    """Return the application that serves the pages."""
     app = Starlette(routes=[*page.routes(), Route("/healthz", _health, methods=["GET"])])
-    app.router.redirect_slashes = False  # to an address that the request named itself
+    app.router.redirect_slashes = False  # a redirect would go to an address that the request named itself
     return app
 
 
@@ -41,6 +41,6 @@ async def _health(_request: Request) -> Response:
 
 
 def harmless(response: Response) -> Response:
-    """With the headers that keep a page from doing more than showing itself."""
+    """Return the response with headers that keep a page from doing more than showing itself."""
     response.headers.update(_PLAIN.headers)
     return response

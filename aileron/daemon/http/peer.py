@@ -1,25 +1,25 @@
-"""Which process holds the other end of a connection on loopback: the kernel's word, not the caller's.
+"""Identifies the process at the other end of a loopback connection, by the kernel's word, not the caller's.
 
 Runs in the daemon, as the user it serves. A cookie lies in a file of the browser's profile, where any process of the same user
-reads it; the process that sends it cannot be made up. So a page that was unlocked by one process is answered to that process and
-to nobody else (web/sessions.py).
+reads it; the process that sends it cannot be faked. So a page that was unlocked by one process is answered to that process and
+to no other (web/sessions.py).
 
     /proc/net/tcp, tcp6   the connection, seen from its client → an inode and a uid
-    /proc/PID/fd          who has a socket of that inode → one process, and when it began
+    /proc/PID/fd          the holder of a socket with that inode → one process, and its start time
 
 Rules
-- Exactly one process of our own user, or nobody: a socket that two processes hold, one that no process we may look into holds
-  (another user's, one that is not dumpable), and one of another network namespace are not told apart from an attack.
-- A process is its number and its beginning (proc_pid_stat(5), field 22): numbers are used again.
-- A process counts as no holder if it has gone or may not be looked into. Any other error, as without a descriptor, names nobody:
-  the second holder may be the one that was not looked at.
-- A connection that has gone meanwhile is `Gone`: nobody reads the answer, and nobody is suspected.
-- Looked up anew for each request. A connection can be handed on between two of them.
+- Exactly one process of our own user, or none: a socket that two processes hold, one whose holders we may not inspect
+  (another user's, one that is not dumpable), and one of another network namespace are treated like an attack.
+- A process is identified by its number and its start time (proc_pid_stat(5), field 22): numbers are used again.
+- A process does not count as a holder if it has gone or may not be inspected. On any other error, as without a descriptor, none
+  is named: the second holder may be the one that was not inspected.
+- A connection that has gone meanwhile is `GONE`: no client reads the response, and none is suspected.
+- The process is looked up anew for each request: a connection can be handed on between two of them.
 
-A browser may do its networking in a process of its own (Chromium does): that one is meant, and must be readable.
+A browser may do its networking in a process of its own (Chromium does): that process is meant, and must be readable.
 
 Source: proc_net(5), proc_pid_fd(5), proc_pid_stat(5), ptrace(2) (PTRACE_MODE_READ_FSCREDS); docs/reference/page.md. Not
-here: the kernel's table (connections.py), what is refused to whom (web/admission.py).
+here: the kernel's table (connections.py), admission (web/admission.py).
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ __all__ = ["NoPeer", "Peer", "peer_of", "variable_of"]
 _PROC: Final = Path("/proc")
 _TRIES: Final = 4
 _PAUSE_S: Final = 0.03
-"""A browser that starts a process holds everything twice between fork(2) and execve(2), for a millisecond or two."""
+"""Seconds between two tries: a browser that starts a process holds everything twice between fork(2) and execve(2), for 1-2 ms."""
 _NOT_SEEN: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 """Errors for a process that has gone, or is another user's, or not dumpable: proc_pid_fd(5)."""
 _STARTED: Final = 19  # field 22, counted from the state, which is field 3
 
 
 class Peer(NamedTuple):
-    """One process: its number, when it began (clock ticks since the machine did), and what it calls itself."""
+    """A process: its number, its start (clock ticks since boot), and the name that it gives itself."""
 
     pid: int
     started: int
     name: str
 
     def is_same(self, other: Peer) -> bool:
-        """Whether it is this process: whatever it calls itself now."""
+        """Return whether the other is the same process, whatever its present name."""
         return (self.pid, self.started) == (other.pid, other.started)
 
 
 class NoPeer(enum.StrEnum):
-    """Why nobody can be named."""
+    """Reason why no process can be named."""
 
     GONE = "the connection has gone"
     ANOTHER_USER = "another user's process holds it"
@@ -66,10 +66,10 @@ class NoPeer(enum.StrEnum):
 
 
 def variable_of(pid: int, name: str) -> str | None:
-    """A variable of the environment that a process was started with, as far as this one may look; None where it has none.
+    """Return a variable of the environment that a process was started with, as far as it can be read; None if there is none.
 
-    It can have another by now, and whoever starts a process chooses what it gets: that one is there says something, that none is
-    there says nothing. OSError if nobody can look, as without a descriptor.
+    The process may have changed it, and its starter chose it: a variable that is present proves something, a missing
+    one proves nothing. OSError if it cannot be read now, as without a descriptor.
     """
     try:
         data = (_PROC / str(pid) / "environ").read_bytes()
@@ -81,9 +81,10 @@ def variable_of(pid: int, name: str) -> str | None:
 
 
 def peer_of(client: tuple[str, int], server: tuple[str, int]) -> Peer | NoPeer:
-    """Who holds the end `client` of the connection to `server`, both (address, port) on loopback. Blocks for some milliseconds.
+    """Return the process with the end `client` of the connection to `server`, both (address, port) on loopback. Blocks for some
+    ms.
 
-    ValueError for what is no address, OSError if nobody can look, as without a descriptor.
+    ValueError for an invalid address, OSError if /proc cannot be read now, as without a descriptor.
     """
     local, remote = spellings_of(*client), spellings_of(*server)
     for _ in range(_TRIES - 1):
@@ -103,13 +104,13 @@ def _looked_up(local: tuple[str, ...], remote: tuple[str, ...]) -> Peer | NoPeer
     holders = list(_holders(end.inode))
     if len(holders) > 1:
         return NoPeer.SEVERAL
-    if _end(local, remote) != end:  # closed while we looked: whoever held it may not be who was found
+    if _end(local, remote) != end:  # closed meanwhile: the process found may not be its holder
         return NoPeer.GONE
     return holders[0] if holders else NoPeer.UNSEEN
 
 
 def _end(local: tuple[str, ...], remote: tuple[str, ...]) -> Connection | None:
-    """The connection with these two ends, as the first of them has it; None where nobody holds that any more."""
+    """Return the connection with these two ends, as the first end has it; None if no process holds that any longer."""
     for one in connections():
         if one.local in local and one.remote in remote and not one.is_waiting:
             return one if one.inode else None
@@ -117,7 +118,7 @@ def _end(local: tuple[str, ...], remote: tuple[str, ...]) -> Connection | None:
 
 
 def _holders(inode: int) -> Iterator[Peer]:
-    """Every process that has a socket of this inode, as far as this one may look."""
+    """Yield every process that has a socket of this inode, as far as this process may look."""
     wanted = f"socket:[{inode}]"
     with os.scandir(_PROC) as entries:
         for entry in entries:

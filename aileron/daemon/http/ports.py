@@ -1,12 +1,12 @@
-"""Where the daemon is reached over TCP: sockets that listen, before anything of it answers there.
+"""The TCP ports of the daemon: listening sockets, made before any application answers there.
 
 Runs in the daemon, at its start: little is imported here.
 
 Rules
-- Both loopback addresses are taken, or the daemon does not start: `localhost` may mean either, and whoever else listened on
-  the other one would be shown what is ours.
+- Both loopback addresses are taken, or the daemon does not start: `localhost` may mean either, and a program that listened on
+  the other one would receive our clients' requests.
 
-Source: ip(7), ipv6(7). Not here: who may ask there, and what is answered (listeners.py).
+Source: ip(7), ipv6(7). Not here: access, and the applications (listeners.py).
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ __all__ = ["listen_on", "listen_on_loopback"]
 
 _ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _FIRST_PORT, _LAST_PORT = 20480, 32767
-"""Where a new port is chosen: below the range from which Linux numbers outgoing connections (32768, ip(7)), so that none of
-those holds it when the daemon comes back."""
+"""Range from which a new port is chosen: below the range from which Linux numbers outgoing connections (32768, ip(7)), so that no
+outgoing connection holds it when the daemon comes back.
+"""
 _TRIES: Final = 64
-"""Ports tried before it is plain that something else is wrong."""
+"""Ports tried before another problem must be the cause."""
 _DYING_S: Final = 3.0
-"""For ingress, whose priority is low, to die on a busy machine."""
+"""Seconds for the ingress of a killed daemon, whose priority is low, to die on a busy machine."""
 _BACKLOG: Final = 64
 _IP_FREEBIND: Final = 15  # linux/in.h
 _IPV6_FREEBIND: Final = 78  # linux/in6.h
 
 
 def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
-    """Listening sockets on the loopback addresses there are, all on `port`; without one, on a free port that is chosen now.
+    """Return listening sockets on the available loopback addresses, all on `port`; without one, on a free port that is chosen
+    now.
 
-    AileronError(internal_error) where the port is another program's.
+    AileronError(internal_error) if another program has the port.
     """
     if port is not None:
         try:
@@ -66,9 +68,9 @@ def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
 
 
 def listen_on(address: ListenAddress) -> socket.socket:
-    """A listening socket on one address. AileronError(internal_error) where it cannot be had.
+    """Return a listening socket on one address. AileronError(internal_error) if that fails.
 
-    An address that no interface has yet is taken all the same (ip(7), IP_FREEBIND): the network of a container comes and goes.
+    An address that no interface has yet is accepted all the same (ip(7), IP_FREEBIND): the network of a container comes and goes.
     """
     family = socket.AF_INET6 if ":" in address.address else socket.AF_INET
     level, option = (
@@ -92,7 +94,7 @@ def listen_on(address: ListenAddress) -> socket.socket:
 
 
 def _listeners_soon(port: int) -> list[socket.socket]:
-    """The listeners on a port of ours, which ingress of a daemon that was killed may hold for the moment that it dies in."""
+    """Return the listeners on the daemon's port. The ingress of a killed daemon may hold it for a moment until it dies."""
     until = time.monotonic() + _DYING_S
     while True:
         try:
@@ -118,7 +120,7 @@ def _listeners(port: int) -> list[socket.socket]:
 
 
 def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket | None:
-    """None where this machine has no IPv6."""
+    """Return a listener on one address; None if this machine has no IPv6."""
     try:
         listener = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
@@ -128,7 +130,7 @@ def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.s
     try:
         listener.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a daemon that ended a moment ago is no other program
+        )  # a daemon that has just ended is not another program
         if family is socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((address, port))

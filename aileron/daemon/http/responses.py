@@ -1,4 +1,4 @@
-"""Values of ours as HTTP answers. Pure but for the clock nobody asks.
+"""Aileron's values as HTTP responses. Pure.
 
 One place turns a failure into a status and a body, for every route of every socket.
 Source: docs/reference/http-api.md, docs/reference/failures.md.
@@ -28,21 +28,21 @@ __all__ = [
 
 _ENCODER: Final = msgspec.json.Encoder()
 _UNKEPT: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""RFC 9111 section 5.2.2.5; WHATWG Fetch, `X-Content-Type-Options`."""
+"""Headers of every JSON response: RFC 9111 section 5.2.2.5; WHATWG Fetch, `X-Content-Type-Options`."""
 
 
 def as_json(value: Any, status: int = 200) -> Response:
-    """`value` as a JSON answer, which is JSON and nothing else to whoever gets it, and is kept nowhere on its way."""
+    """Return `value` as a JSON response, which no client may take for another type, and no cache keeps."""
     return Response(_ENCODER.encode(value), status, _UNKEPT, media_type="application/json")
 
 
 def failure_answer(failure: Failure, audit_id: str | None = None) -> Response:
-    """A failure with the status of its class."""
+    """Return a failure with the HTTP status of its class."""
     return as_json(ErrorAnswer(error=ErrorBody.of(failure, audit_id)), failure.failure_class.http_status)
 
 
 def run_answer(answer: Outcome | Pending | Running, review: str) -> Response:
-    """What `POST /v1/actions/{name}/run` says; `review` is where the pages are served, without a slash at its end."""
+    """Return the response of `POST /v1/actions/{name}/run`; `review` is the base URL of the pages, without a slash at its end."""
     match answer:
         case Succeeded():
             return as_json(RunAnswer(audit_id=answer.run_id, result=answer.result))
@@ -57,7 +57,7 @@ def run_answer(answer: Outcome | Pending | Running, review: str) -> Response:
 
 
 def pending_answer(pending: Pending, review: str) -> PendingAnswer:
-    """That a person decides first."""
+    """Return the answer that a person must decide first."""
     return PendingAnswer(
         approval_id=pending.approval_id,
         audit_id=pending.run_id,
@@ -68,5 +68,5 @@ def pending_answer(pending: Pending, review: str) -> PendingAnswer:
 
 
 def pending_message(review: str, approval_id: str) -> str:
-    """What whoever asked passes on while a run waits for a person."""
+    """Return the message for the person while a run waits for a decision, which the caller passes on."""
     return f"Nothing has happened yet: a person must decide this first, {where_to_decide(review, approval_id)}."

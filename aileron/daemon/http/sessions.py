@@ -1,24 +1,24 @@
-"""Who asks: sessions of agents, each with a token that can list, run and look after its own, and nothing else.
+"""Sessions of agents: each has a token that can list, run and follow its own requests, and nothing else.
 
-Runs in the daemon. The record is what is so: a session is open from its `session.started` to its `session.ended`, or until its
-time is over. Tokens are known by their digests alone, and a daemon that starts again knows them from the record.
+Runs in the daemon. The record decides: a session is open from its `session.started` to its `session.ended`, or until its
+time is over. Tokens are known by their digests alone, and a restarted daemon reads them from the record.
 
 Rules
-- A token that is unknown, ended or expired is refused (`unauthorized`); it never counts as no token.
-- A session that ends is over at once for whoever asks. An end that cannot be recorded is tried again until it is: with the next
+- A token that is unknown, ended or expired is refused (`unauthorized`); it never counts as a missing token.
+- A session that ends is over at once for all callers. The record of its end is tried again until it succeeds: with the next
   `end`, and every LOOK_S.
-- A session that began with a process ends with it: a launcher that was killed leaves no token behind that opens anything.
+- A session that began with a process ends with it: a launcher that was killed leaves no valid token behind.
 - At most MAX_OPEN at once, MAX_S long each.
-- What a session asked for goes on when it ends; a person still decides about it.
-- A session can be limited to a selection of the actions: as it began, and by its folder. What descends from its process, and what
-  another session started, is limited with it, whatever else it shows.
-- A session that another started, by descent or by its token in the environment, shares with that one (model/shares.py), and stays
-  so. One whose process does not descend from whoever opened it shares with all that have none: else one session could name a
-  process that everybody descends from.
-- A cell's session is that of the process which opened it, and of no other: at the cell's doors that process is known by its
-  number and its beginning, and by nothing that it shows. It has one such session at a time.
+- Requests of a session go on when it ends; a person still decides about them.
+- A session can be limited to a selection of the actions: by its own selectors, and by its folder. Processes that descend from
+  its process, and sessions that it started, are limited with it, whatever token they send.
+- A session that another started, by descent or by its token in the environment, shares with that one (model/shares.py), and this
+  stays so. One whose process does not descend from its opener shares with all sessions without a process: else one could name a
+  process that all others descend from.
+- A cell's session belongs to the process that opened it, and to no other: at the cell's doors that process is identified by its
+  number and its start time, and by nothing that it sends. It has one such session at a time.
 
-Source: docs/reference/sessions.md. Not here: which routes a token opens (api/, pages.py), who starts agents (launch/).
+Source: docs/reference/sessions.md. Not here: the routes for tokens (api/, pages.py), starting agents (launch/).
 """
 
 from __future__ import annotations
@@ -67,35 +67,35 @@ __all__ = [
 ]
 
 LOCAL_SESSION: Final = "local"
-"""Every caller on a socket of this home that shows no token: they see each other's runs."""
+"""Session of every caller on a socket of this home that sends no token: they see each other's runs."""
 TOKEN_VARIABLE: Final = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
-"""What an agent and all that it starts have their token in (launch/agent.py)."""
+"""Variable with the token of an agent, and of all programs that it starts (launch/agent.py)."""
 TOKEN_PREFIX: Final = "ail_"  # noqa: S105 - what a token begins with
 MAX_OPEN: Final = 256
-"""Sessions at once: an agent is a process of hundreds of megabytes."""
+"""Most sessions at once: an agent is a process of hundreds of megabytes."""
 MAX_S: Final = 7 * 24 * 3600
-"""A week: longer than anybody leaves an agent running without a look at it."""
+"""A week, in seconds: longer than a person leaves an agent running without checking it."""
 DEFAULT_S: Final = 12 * 3600
-"""Without a process to end with: a day's work."""
+"""Seconds that a session without a process lasts: a day's work."""
 MAX_LISTED: Final = 200
 LOOK_S: Final = 5.0
-"""Between two looks at the processes that sessions end with."""
+"""Seconds between two checks of the processes that sessions end with."""
 END_S: Final = 2.0
-"""Between two looks at whether the session of what is being answered has ended: within five seconds is what is said of that."""
+"""Seconds between two checks whether the session of a response in progress has ended: the documentation promises five."""
 MAX_TOKEN: Final = 256
-"""Characters of an Authorization field that are looked at; a token has 47."""
+"""Characters of an Authorization field that are examined; a token has 47."""
 _MIN_S: Final = 60
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _AGENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _TOKEN: Final = re.compile(TOKEN_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 _SHA256: Final = "sha256:"
 _CLOCK_S: Final = 1.0
-"""What two readings of a process's start may differ by: the kernel counts in hundredths since boot."""
+"""Most seconds by which two readings of a process's start may differ: the kernel counts in hundredths since boot."""
 _log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """Who asks: the scope of the socket, the session, and the process at the other end, where that can be known."""
+    """The caller of a request: the scope of the socket, the session, and the process at the other end, if it is known."""
 
     scope: Scope
     session: str
@@ -103,12 +103,12 @@ class Caller(NamedTuple):
 
     @property
     def sees(self) -> str | None:
-        """The only session whose runs and questions there are for this caller; None: it sees all."""
+        """Session whose runs and questions the caller can see; None: it sees all."""
         return self.session if self.scope is Scope.AGENT else None
 
 
 class CellSession(NamedTuple):
-    """An open session whose agent is in a cell. `ask`: a person is asked about hosts that none of `hosts` means."""
+    """An open session whose agent is in a cell. `ask`: a person is asked about hosts that none of `hosts` matches."""
 
     id: str
     hosts: tuple[HostPattern, ...]
@@ -118,7 +118,7 @@ class CellSession(NamedTuple):
 
 
 class _Open(msgspec.Struct, frozen=True, kw_only=True):
-    """One session that is open, as its `session.started` says it."""
+    """An open session, as its `session.started` describes it."""
 
     id: str = msgspec.field(name="session")
     token_digest: str
@@ -133,77 +133,77 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     cell_asks: bool = False
     pid_ticks: int | None = None
     above_only: tuple[tuple[str, ...], ...] = ()
-    """Of the sessions in which it was opened: their limits are its own, and stay when they end."""
+    """Selectors of the sessions in which it was opened: their limits apply to it, and stay when they end."""
     above_folders: tuple[str, ...] = ()
     inject_digest: str | None = None
-    """Of the name in its addresses at the gateway, where tools are put into its requests."""
+    """Digest of the name in its addresses at the gateway, if tools are put into its requests."""
 
     def __post_init__(self) -> None:
         for texts in self.every_only:
-            parse_selectors(texts)  # ValueError: what cannot be read opens nothing
+            parse_selectors(texts)  # ValueError: an unreadable row opens no session
         parse_host_patterns(self.cell_hosts or ())
 
     @property
     def every_only(self) -> tuple[tuple[str, ...], ...]:
-        """Its own list of selectors, and those that it was opened within."""
+        """Own list of selectors, and those of the sessions in which it was opened."""
         return (*((self.only,) if self.only else ()), *self.above_only)
 
     @property
     def every_folder(self) -> tuple[str, ...]:
-        """The same of folders."""
+        """Own folder, and those of the sessions in which it was opened."""
         return (self.folder, *self.above_folders)
 
     def selection(self, mcp: McpSettings) -> Selection:
-        """What it can use: as it began, and as the settings have it of its folder."""
+        """Return the actions that the session can use: by its selectors, and by the settings for its folder."""
         of_folders = [found for folder in self.every_folder if (found := mcp.of_folder(folder)) is not None]
         return Selection((*map(parse_selectors, self.every_only), *of_folders))
 
     @property
     def process(self) -> tuple[int | None, float | None]:
-        """The one that it began with: a number is used again, a beginning with it is not."""
+        """Process that the session began with: its number and its start, as numbers are used again."""
         return self.pid, self.pid_started
 
     @property
     def cell(self) -> CellSession | None:
-        """What is particular to a cell's; None for every other."""
+        """Facts of a cell's session; None for every other."""
         if self.cell_hosts is None:
             return None
         return CellSession(self.id, parse_host_patterns(self.cell_hosts), self.cell_asks, self.folder, self.agent)
 
     @property
     def shares_as(self) -> str:
-        """The party that its runs count against."""
+        """Party that its runs count against."""
         return self.party or (BY_HAND if self.pid is None else self.id)
 
 
 class Sessions:
-    """One for each daemon."""
+    """The sessions of agents. One per daemon."""
 
     def __init__(self, audit: Audit, ledger: Ledger, known: KnownCallers) -> None:
         self._audit = audit
         self._ledger = ledger
         self._known = known
         self._open: dict[str, _Open] = {}
-        """By the digest of its token."""
+        """Open sessions by the digest of their token."""
         self._ends: dict[str, events.SessionEnded] = {}
-        """Ends that are not on record yet, or not told of, by session."""
+        """Ends that are not on record yet, or not told, by session."""
         self._ending = anyio.Lock()
         self._opening = anyio.Lock()
         self._families = Families()
-        """By the sessions that have a share of their own and began with a process."""
+        """Families named by sessions that have a share of their own and began with a process."""
         self._within = Families()
-        """By all sessions that began with a process: whose limits hold for what descends from it."""
+        """Families named by all sessions that began with a process: their limits apply to descendants of the process."""
         self._started: dict[str, _Open] = {}
-        """These sessions, by id, for as long as there is that process."""
+        """Sessions that name families, by id, for as long as their process exists."""
         self._mcp = McpSettings()
         self._told_ended: list[Callable[[str], Awaitable[None]]] = []
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on: what a session's folder says holds at its next request."""
+        """Use these settings from now on: their limits for a session's folder apply at its next request."""
         self._mcp = settings.mcp
 
     async def load(self) -> None:
-        """Know again what was open when the last daemon ended."""
+        """Load the sessions that were open when the last daemon ended."""
         since_us = self._ledger.now_us() - MAX_S * 1_000_000
         still_open, ended = await self._ledger.read(lambda snapshot: _sessions(snapshot, since_us))
         for one in ended:
@@ -223,7 +223,7 @@ class Sessions:
         inject: bool = False,
         opener: int | None = None,
     ) -> NewSession:
-        """Begin a session for the process `opener`: its facts, and its token, which is said this once.
+        """Begin a session for the process `opener`. Return its facts, and its token, which is told only once.
 
         AileronError(invalid_request), (busy).
         """
@@ -249,7 +249,7 @@ class Sessions:
                 self._check_first_cell(pid, ticks)
             now_us = self._ledger.now_us()
             token = TOKEN_PREFIX + secrets.token_urlsafe(32)
-            # Clients write addresses into logs and errors, so what is in them is not the token: it is good for the gateway alone.
+            # Clients write addresses into logs and errors, so this name is not the token: it is valid at the gateway alone.
             name = TOKEN_PREFIX + secrets.token_urlsafe(32) if inject else None
             one = _Open(
                 id=new_id("ses", now_us),
@@ -268,7 +268,7 @@ class Sessions:
                 above_folders=above_folders,
                 inject_digest=None if name is None else _digest(name),
             )
-            self._add_family(one)  # before it is on record: where its process cannot be looked at, no session begins
+            self._add_family(one)  # before the record: if its process cannot be read, no session begins
             try:
                 await self._audit.note(_event_of(one))
             except AileronError:
@@ -286,14 +286,14 @@ class Sessions:
         return await self.show(session)
 
     def session_of(self, token: str) -> str:
-        """The id of the session that this token belongs to. AileronError(unauthorized)."""
+        """Return the id of the session that this token belongs to. AileronError(unauthorized)."""
         one = self._open.get(_digest(token)) if _TOKEN.fullmatch(token) else None
         if one is None or one.expires_at_us <= self._ledger.now_us():
             raise _over()
         return one.id
 
     def session_of_address(self, name: str) -> str:
-        """The id of the session in whose addresses at the gateway this name is. AileronError(unauthorized)."""
+        """Return the id of the session that has this name in its addresses at the gateway. AileronError(unauthorized)."""
         digest, now_us = _digest(name), self._ledger.now_us()
         for one in self._open.values():
             if one.inject_digest == digest and one.expires_at_us > now_us:
@@ -306,11 +306,11 @@ class Sessions:
         )
 
     def is_injected(self, session: str) -> bool:
-        """Whether it is open, and tools are put into its requests to models."""
+        """Return whether the session is open, and tools are put into its requests to models."""
         return any(one.id == session and one.inject_digest is not None for one in self._open.values())
 
     def check_open(self, session: str) -> None:
-        """Return if a connection that was made in this session may still ask. AileronError(unauthorized)."""
+        """Check that a connection of this session may still send requests. AileronError(unauthorized)."""
         now_us = self._ledger.now_us()
         if session == LOCAL_SESSION or any(
             one.id == session and one.expires_at_us > now_us for one in self._open.values()
@@ -319,19 +319,19 @@ class Sessions:
         raise _over()
 
     def cell(self, session: str) -> CellSession | None:
-        """The open session of this id whose agent is in a cell; None where it is over, or never was."""
+        """Return the open session with this id whose agent is in a cell; None if it is over, or never existed."""
         now_us = self._ledger.now_us()
         found = (one for one in self._open.values() if one.id == session and one.expires_at_us > now_us)
         return next((one.cell for one in found), None)
 
     def tell_ended(self, told: Callable[[str], Awaitable[None]]) -> None:
-        """Have this told of each session that ends from now on, once that is on record."""
+        """Call this with each session that ends from now on, once that is on record."""
         self._told_ended.append(told)
 
     def cell_of_process(self, process: PeerProcess) -> CellSession | None:
-        """The open session of a cell that this very process opened, while it is there; None where it opened none. Reads /proc.
+        """Return the open session of a cell that this very process opened, while the process exists, or None. Reads /proc.
 
-        What descends from the process is not it: neither the agent in the cell nor anything else.
+        Descendants of the process do not count: neither the agent in the cell nor any other.
         """
         one = self._cell_of(*process)
         if one is None or one.expires_at_us <= self._ledger.now_us():
@@ -350,7 +350,7 @@ class Sessions:
         )
 
     def _check_first_cell(self, pid: int | None, ticks: int | None) -> None:
-        """Return if the process has no cell yet. AileronError(invalid_request)."""
+        """Check that the process has no cell yet. AileronError(invalid_request)."""
         if ticks is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"process {pid}, which the cell is of, does not exist")
         if (other := self._cell_of(pid, ticks)) is not None:
@@ -370,9 +370,9 @@ class Sessions:
     def caller(
         self, scope: Scope, shown: list[str], *, needs_token: bool = False, process: int | None = None
     ) -> Caller:
-        """Who asks on a socket of `scope`, by its Authorization fields: an agent is the session of its token, and `local` without
-        one, unless it `needs_token`. AileronError(unauthorized) for a token that is not good, and for none where one is needed.
-        `process` is at the other end.
+        """Return the caller on a socket of `scope`, by its Authorization fields: an agent has the session of its token, and is
+        `local` without a token, unless it `needs_token`. AileronError(unauthorized) for a bad token, and for a missing one that
+        is needed. `process` is at the other end.
         """
         token = None if scope is Scope.OPERATOR else token_shown(shown)
         if token is not None:
@@ -382,9 +382,10 @@ class Sessions:
         return Caller(scope, LOCAL_SESSION, process)
 
     def party_of(self, caller: Caller) -> str | None:
-        """Whose share its runs count against, where that is not what its session or its socket says (model/shares.py).
+        """Return the party that the caller's runs count against; None if it follows from the session or the socket
+        (model/shares.py).
 
-        That of the session that its process descends from, whatever token it shows or does not: another token is no other share.
+        The session that its process descends from counts, whatever token it sends: another token gives no other share.
         """
         by_descent = None if caller.process is None else self._families.name_of(caller.process)
         by_token = next((one.shares_as for one in self._open.values() if one.id == caller.session), None)
@@ -392,8 +393,9 @@ class Sessions:
         return None if found == caller.session else found
 
     def selection_of(self, caller: Caller) -> Selection:
-        """What the caller can use: no more than its session can, those in which that one was opened, and every session that its
-        process descends from. Where that cannot be told, it may be any that has a process, so all of their limits hold.
+        """Return the actions that the caller can use: no more than its session, the sessions in which that was opened, and
+        every session that its process descends from. If the descent is unknown, it may be any session with a process, so the
+        limits of all apply.
         """
         if not self._is_any_limited():
             return Selection()
@@ -403,24 +405,24 @@ class Sessions:
         return Selection(tuple(dict.fromkeys(lists)))
 
     def _above(self, process: int) -> list[_Open]:
-        """The sessions that a process belongs to by its descent, all the way up. Reads /proc."""
+        """Return the sessions that a process belongs to by descent, all the way up. Reads /proc."""
         names = self._within.names_of(process)
         if names is None:
             return list(self._started.values())
         processes = {self._started[name].process for name in names if name in self._started}
         return [
             one for one in self._started.values() if one.process in processes
-        ]  # two may have begun with one process
+        ]  # two sessions may have begun with one process
 
     def _above_new(self, opener: int | None) -> list[_Open]:
-        """The sessions in which a process opens another: by its descent, and by the token in its environment. Reads /proc."""
+        """Return the sessions in which a process opens another: by descent, and by the token in its environment. Reads /proc."""
         if opener is None:
             return []
         by_token = self._by_token(descent_of(opener))
         return [*self._above(opener), *(() if by_token is None else (by_token,))]
 
     def limited(self) -> frozenset[str]:
-        """The digests of the tokens whose sessions cannot use every action, or are not shown them over the protocol."""
+        """Return the digests of the tokens whose sessions cannot use every action, or are not shown all over the protocol."""
         is_any = self._is_any_limited()
         return frozenset(
             one.token_digest.removeprefix(_SHA256)
@@ -434,9 +436,10 @@ class Sessions:
 
     @contextlib.contextmanager
     def answering(self, caller: Caller) -> Iterator[None]:
-        """For one request: an agent's session is open when it asks, and still when it is answered. AileronError(unauthorized).
+        """Check around one request that an agent's session is open when it asks, and still when it is answered.
+        AileronError(unauthorized).
 
-        What was waited for is not said to a session that ended meanwhile; what has begun goes on.
+        A session that ended meanwhile does not get the result; runs that have begun go on.
         """
         if caller.sees is not None:
             self.check_open(caller.sees)
@@ -445,10 +448,10 @@ class Sessions:
             self.check_open(caller.sees)
 
     def started_by(self, pid: int) -> str | None:
-        """The open session that started this process, or an ancestor of it. Reads /proc.
+        """Return the open session that started this process, or an ancestor of it. Reads /proc.
 
-        By its descent from the session's process, or by the session's token in its environment, which a process that has left its
-        family behind (two forks, and its parent's end) still has, unless somebody took it out.
+        It is found by descent from the session's process, or by the session's token in the environment, which a process that
+        has left its family (two forks, and its parent's end) still has, unless it was removed.
         """
         if not self._open:
             return None
@@ -460,7 +463,7 @@ class Sessions:
         return None if by_token is None else by_token.id
 
     async def of_process(self, pid: int) -> list[Session]:
-        """The open session that started this process, as one of a list; an empty one where none did."""
+        """Return the open session that started this process, as a list of one; an empty list if none did."""
         found = await in_thread(self.started_by, pid)
         return [] if found is None else [await self.show(found)]
 
@@ -469,7 +472,7 @@ class Sessions:
         return next((one for token in tokens if (one := self._open.get(_digest(token))) is not None), None)
 
     def _party_of_new(self, opener: int | None, pid: int | None) -> str | None:
-        """The `party` of a session that a process opens for one that it should end with. Reads /proc."""
+        """Return the `party` of a session that `opener` opens for the process `pid`. Reads /proc."""
         if opener is not None:
             by_descent, by_token = self._families.name_of(opener), self._by_token(descent_of(opener))
             found = by_descent or (None if by_token is None else by_token.shares_as)
@@ -478,7 +481,7 @@ class Sessions:
         return None if pid is None or opener in descent_of(pid) else BY_HAND
 
     async def show(self, session: str) -> Session:
-        """One session. AileronError(not_found)."""
+        """Return one session. AileronError(not_found)."""
 
         def look(snapshot: Snapshot) -> Session | None:
             found = snapshot.events(EventFilter(type="session.started", session=session, limit=1))
@@ -490,13 +493,13 @@ class Sessions:
         return facts
 
     async def details(self, session: str) -> SessionDetails:
-        """The same, with the hosts that a cell's agent reached. AileronError(not_found)."""
+        """Return one session, with the hosts that a cell's agent reached. AileronError(not_found)."""
         facts = await self.show(session)
         reached = None if facts.cell is None else await self._ledger.read(lambda look: cell_connections(look, session))
         return SessionDetails(**msgspec.structs.asdict(facts), connections=reached)
 
     async def newest(self) -> list[Session]:
-        """The sessions there were, the newest first, at most MAX_LISTED."""
+        """Return the newest sessions, the newest first, at most MAX_LISTED."""
 
         def look(snapshot: Snapshot) -> list[Session]:
             return [
@@ -507,13 +510,13 @@ class Sessions:
         return await self._ledger.read(look)
 
     async def end_on_time(self) -> None:
-        """Serve until cancelled: end what expired, and what began with a process that is gone."""
+        """End sessions that expired, and those that began with a process that is gone, until cancelled."""
         problem = ""
         while True:
             try:
                 await self._end_due()
                 problem = ""
-            except (AileronError, OSError) as error:  # a ledger that cannot write, or no descriptor for a look at /proc
+            except (AileronError, OSError) as error:  # a ledger that cannot write, or no descriptor to read /proc
                 if str(error) != problem:  # once, and not every LOOK_S
                     problem = str(error)
                     _log.warning("sessions that are over may stay open: %s", problem)
@@ -550,9 +553,9 @@ class Sessions:
             await self._record_end(session)
 
     def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:
-        """Let nobody in any more; what follows is `_record_end`."""
+        """Close a session to all callers; `_record_end` follows."""
         if self._open.pop(one.token_digest, None) is None:
-            return  # somebody else was faster
+            return  # another caller was faster
         self._known.discard(one.token_digest.removeprefix(_SHA256))
         self._ends[one.id] = events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code)
 
@@ -570,9 +573,9 @@ class Sessions:
 
 
 def token_shown(fields: list[str]) -> str | None:
-    """The token that a request shows in its Authorization fields; None where it shows none.
+    """Return the token in a request's Authorization fields; None without one.
 
-    AileronError(unauthorized) for anything else there: whoever shows something means to be somebody.
+    AileronError(unauthorized) for anything else there: a caller that sends such a field claims a session.
     """
     if not fields:
         return None
@@ -583,7 +586,7 @@ def token_shown(fields: list[str]) -> str | None:
 
 
 def no_token() -> AileronError:
-    """That one is needed."""
+    """Return the error that a token is required."""
     return AileronError(
         FailureClass.UNAUTHORIZED,
         "a session token is required: Authorization: Bearer TOKEN; to create one, `aileron sessions new --for 12h`",
@@ -617,7 +620,7 @@ def _check(agent: str, folder: str, for_s: int, only: Sequence[str]) -> None:
 
 
 def _checked_hosts(cell: CellFacts, pid: int | None, opener: int | None) -> tuple[str, ...]:
-    """The patterns of its hosts, each once, in their one spelling. AileronError(invalid_request)."""
+    """Return the patterns of a cell's hosts, each once, in their canonical spelling. AileronError(invalid_request)."""
     if pid is None or pid != opener:
         raise AileronError(
             FailureClass.INVALID_REQUEST,
@@ -655,7 +658,7 @@ def _digest(token: str) -> str:
 
 
 def _start_of(pid: int) -> float | None:
-    """When a process began, in seconds since the epoch; None where there is none."""
+    """Return when a process began, in seconds since the epoch; None if there is none."""
     import psutil  # 17 ms, and only where agents are started
 
     try:
@@ -683,7 +686,7 @@ def _is_alive(one: _Open) -> bool:
 
 
 def _sessions(snapshot: Snapshot, since_us: int) -> tuple[list[_Open], list[_Open]]:
-    """Those that began since then and did not end, whether or not their time is over, and those that did."""
+    """Return the sessions that began since then: those without a recorded end, even if their time is over, and those with one."""
     still_open: list[_Open] = []
     ended: list[_Open] = []
     after: int | None = None
@@ -693,7 +696,7 @@ def _sessions(snapshot: Snapshot, since_us: int) -> tuple[list[_Open], list[_Ope
         if not rows:
             return still_open, ended
         for row in rows:
-            with contextlib.suppress(msgspec.ValidationError, ValueError):  # not written by a daemon: it opens nothing
+            with contextlib.suppress(msgspec.ValidationError, ValueError):  # not written by a daemon: no session
                 one = msgspec.convert(row.facts, type=_Open)
                 (still_open if _end_of(snapshot, one.id) is None else ended).append(one)
         after = rows[-1].seq

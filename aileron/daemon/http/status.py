@@ -1,4 +1,4 @@
-"""What `GET /v1/status` says: what runs, since when, with what in force.
+"""The answer of `GET /v1/status`: version, process, start time, and the settings in force.
 
 Runs in the daemon. Source: docs/reference/http-api.md.
 """
@@ -30,7 +30,7 @@ __all__ = ["DaemonStatus"]
 
 
 class DaemonStatus:
-    """One for each daemon. `layers` are those of its jails, `web` is where its pages are served."""
+    """State of the daemon for `GET /v1/status`. One per daemon. `layers` are those of its jails, `web` is the pages' base URL."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class DaemonStatus:
         self._started_at = started_at
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings, which are in force from now on."""
         self._settings = settings
 
     async def facts(self) -> Status:
-        """All of it, now."""
+        """Return the whole status as of now."""
         await self._in_force.look()
         return Status(
             version=__version__,
@@ -89,7 +89,7 @@ class DaemonStatus:
         )
 
     def _vault_facts(self) -> VaultState:
-        """The vault's, for a page that says everything: one that cannot be read is a fact among others."""
+        """Return the vault's state. A vault that cannot be read does not fail the whole status."""
         try:
             return self._vaults.status()
         except AileronError as error:

@@ -1,15 +1,15 @@
 """`run/tunnel.sock`: the way out of cells, for the processes that attend them.
 
-Runs in the daemon's event loop. A connection is a cell's if the process that made it is the one which opened the session, as the
-kernel says: there is no token, so that none can be copied. Everybody else of this user can connect too, and is told so.
+Runs in the daemon's event loop. A connection belongs to a cell if the process that made it is the one that opened the session,
+according to the kernel: there is no token, so none can be copied. Other processes of this user can connect too, and are refused
+with the reason.
 
 Rules
-- Who connects is looked at once, when the connection is accepted; that its session is open, every LOOK_S for as long as it lasts.
-- A connection that is nobody's gets its answer and no place. At most MAX_STRANGERS are told so at once.
-- Where there is no descriptor for one more, nothing is accepted for a while (accepting.py).
+- The process is identified once, when its connection is accepted; its session is checked every LOOK_S for as long as it lasts.
+- A connection without a cell gets a refusal and no place. At most MAX_STRANGERS are refused at once.
+- Without a free descriptor, nothing is accepted for a while (accepting.py).
 
-Source: docs/reference/cell-egress.md; unix(7), SO_PEERCRED. Not here: what a tunnel is (egress/tunnel/), which hosts (its
-policy).
+Source: docs/reference/cell-egress.md; unix(7), SO_PEERCRED. Not here: tunnels (egress/tunnel/), the hosts (its policy).
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from aileron.model.invocation import Scope
 __all__ = ["LOOK_S", "Tunnels", "TunnelsOnRecord"]
 
 LOOK_S: Final = 1.0
-"""Between two looks whether the sessions of tunnels are still open: theirs end within five seconds."""
+"""Seconds between two checks whether the sessions of tunnels are still open: tunnels end within five seconds."""
 MAX_STRANGERS: Final = 32
 _RECORD_S: Final = 2.0
-"""For the row of somebody who is answered anyway."""
+"""Seconds to record a refused caller, which is answered in any case."""
 _ROUTE: Final = "CONNECT"
 _log = logging.getLogger(__name__)
 
 
 class TunnelsOnRecord:
-    """What aileron/egress/tunnel/journal.py asks for."""
+    """Records tunnels. Implements aileron/egress/tunnel/journal.py."""
 
     def __init__(self, audit: Audit, now_us: Callable[[], int]) -> None:
         self._audit = audit
         self._now_us = now_us
 
     async def opened(self, intent: TunnelIntent) -> str:
-        """On disk when it returns."""
+        """Record that a tunnel opens, and return its id. On disk when it returns."""
         tunnel, to = new_id("tun", self._now_us()), intent.destination
         await self._audit.note(
             events.TunnelOpened(
@@ -65,7 +65,7 @@ class TunnelsOnRecord:
         return tunnel
 
     async def closed(self, tunnel: str, report: TunnelReport) -> None:
-        """With whatever is recorded next."""
+        """Record that a tunnel closed, together with the next event."""
         self._audit.note_end(
             events.TunnelClosed(
                 session=report.session,
@@ -81,12 +81,12 @@ class TunnelsOnRecord:
         )
 
     async def refused(self, session: str, destination: str, reason: str) -> None:
-        """On disk when it returns, or counted."""
+        """Record that a destination was refused. On disk when it returns, or counted."""
         await self._audit.tunnel_refused(session, destination, reason)
 
 
 class Tunnels:
-    """One for each daemon."""
+    """The way out of cells, on its socket. One per daemon."""
 
     def __init__(self, way_out: WayOut, sessions: Sessions, audit: Audit) -> None:
         self._way_out = way_out
@@ -95,7 +95,7 @@ class Tunnels:
         self._strangers = 0
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings, which are in force from now on."""
         self._way_out.adopt(settings)
 
     async def serve(self, listener: socket.socket) -> None:
@@ -107,7 +107,7 @@ class Tunnels:
                     connection = await accepted(listener, "tunnel")
                     try:
                         cell = self._cell_of(connection)
-                    except OSError as error:  # no descriptor is free for a look at /proc: it may be a cell's
+                    except OSError as error:  # no descriptor is free to read /proc: it may be a cell's
                         _log.warning("whose tunnel it is cannot be told: %s", error.strerror)
                         connection.close()
                         continue

@@ -1,4 +1,4 @@
-"""What is installed: where it is put, whether it is what it says, and where it can go.
+"""Installs connectors and actions, verifies them, and tells which hosts they can reach.
 
-install.py all or nothing · verify.py whose bytes they are · access_summary.py where a binding or an action can go
+install.py all or nothing · verify.py checks the bytes · access_summary.py the hosts of a binding or an action
 """

@@ -1,6 +1,6 @@
-"""Where actions and bindings can go, from what their connectors' manifests declare.
+"""The hosts that actions and bindings can reach, from their connectors' manifests.
 
-Runs in the daemon. Reads files. Not here: what a person is asked about it (decisions/consents.py), whether a host is let out
+Runs in the daemon. Reads files. Not here: the questions about it (decisions/consents.py), enforcement
 (egress/).
 """
 
@@ -24,19 +24,19 @@ __all__ = ["action_reach", "binding_consent", "binding_reach", "needing", "newes
 
 
 def action_reach(store: ContentStore, action: ActionFile) -> list[str]:
-    """`host:port`, sorted: what the action's connectors declare, those that are installed and whole."""
+    """Return the `host:port`s, sorted, that the action's connectors declare, as far as they are installed and undamaged."""
     hosts: set[str] = set()
     for required in action.connectors:
         try:
             manifest = store.manifest(ConnectorPin(str(required.name), required.version, required.hash))
         except AileronError:
-            continue  # it cannot run, and the run says why
+            continue  # this connector cannot run, and the run says why
         hosts.update(map(str, manifest.hosts))
     return sorted(hosts)
 
 
 def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
-    """The installed versions that need a credential, the newest first, by the name of their connector. One look at the store."""
+    """Return the installed versions that need a credential, newest first, by connector name. Reads the store once."""
     found: dict[str, list[ConnectorManifest]] = {}
     for entry in store.list_connectors():
         if entry.manifest is not None and entry.manifest.credential is not None:
@@ -47,7 +47,9 @@ def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
 
 
 def newest_of_kind(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> ConnectorManifest:
-    """Of the `versions` of one connector, as `needing` has them. AileronError(not_found) where none needs such a credential."""
+    """Return the newest version whose credential is of this kind, from the `versions` of one connector, as `needing` returns
+    them. AileronError(not_found) if none needs such a credential.
+    """
     for manifest in versions:
         if manifest.credential is not None and manifest.credential.kind == kind:
             return manifest
@@ -59,7 +61,7 @@ def newest_of_kind(versions: Sequence[ConnectorManifest], connector: str, kind: 
 
 
 def binding_reach(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> Reach:
-    """What a binding made now is for: what the newest version asks for, and older ones that differ in hosts or scopes alone.
+    """Return the reach of a binding made now: that of the newest version, with hosts and scopes of older ones otherwise alike.
 
     AileronError as `newest_of_kind`.
     """
@@ -82,7 +84,7 @@ def binding_consent(
     replaces: bool = False,
     commitment: str | None = None,
 ) -> BindingConsent:
-    """What a person is asked about a binding that would reach this, with a secret that is kept `elsewhere`."""
+    """Return the consent for a binding with this reach, and with a secret that is kept `elsewhere`."""
     return BindingConsent(
         name=str(binding.name),
         connector=binding.connector,

@@ -1,17 +1,17 @@
-"""Connectors and actions put in their places and on record: all of what belongs together, or nothing of it.
+"""Puts connectors and actions in place and on record: everything that belongs together, or nothing.
 
-Runs in the daemon. An action that comes with connectors is written last, by one rename; what it needs lies in the store before.
-What is under way stands in `store/installing.json` meanwhile, so that a daemon that was killed in between leaves nothing behind
-that the next one does not take back.
+Runs in the daemon. An action that comes with connectors is written last, by one rename; its connectors are in the store by then.
+An installation in progress stands in `store/installing.json`, so that the next daemon completes it, or undoes it, if
+this one is killed in between.
 
     installing.json written → connectors, one rename each → action file, one rename → installing.json gone
 
 Rules
-- What the action file says decides: is it in its place, everything is, and else the connectors that came for it go again.
-- A connector that was there before, or that another action is pinned to, never goes.
-- What will be on record stands in the journal: what was done and not written down before a kill is written down after it.
+- The action file decides: if it is in place, the installation is complete; else the connectors that came for it are removed.
+- A connector that was there before, or that another action is pinned to, is never removed.
+- The journal has the events to record: those that a killed daemon did not record are recorded after it.
 
-Source: docs/reference/forges.md. Not here: whether a person agreed (decisions/consents.py), fetching (fetch.py).
+Source: docs/reference/forges.md. Not here: consents (decisions/consents.py), fetching (fetch.py).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class FoundConnector(NamedTuple):
-    """A checked connector, and where it was found: a path, or NAME@VERSION."""
+    """A checked connector, and its source: a path, or NAME@VERSION."""
 
     artifact: Artifact
     source: str
@@ -66,7 +66,7 @@ class FoundConnector(NamedTuple):
 
 
 class ActionText(NamedTuple):
-    """An action file to be put in its place; of a fetched one also what was published, and as what."""
+    """The text of an action file to install; for a fetched one also its source and the published text."""
 
     text: str
     replace: bool
@@ -78,8 +78,8 @@ _Noted = events.ConnectorInstalled | events.ConnectorRemoved | events.ActionAdde
 
 
 class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is being installed: the action's name and the digest of its text; the pins that come, and were not there; and what
-    is to be on record of it. `at` in s since the epoch.
+    """The journal of an installation: the action's name and the digest of its text; the pins that are new; and the events to
+    record. `at` in s since the epoch.
     """
 
     at: float
@@ -90,7 +90,7 @@ class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Installer:
-    """One for each daemon. Its holder sees that one change is made at a time."""
+    """Installs connectors and actions. One per daemon. The caller ensures that only one change is made at a time."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Installer:
         audit: Audit,
         mode: Mode,
     ) -> None:
-        """`mode` is what this daemon's jails are made of."""
+        """Create the installer. `mode` is the sandbox mode of this daemon's jails."""
         self._actions = actions
         self._connectors = connectors
         self._published = published
@@ -113,7 +113,7 @@ class Installer:
     async def put_action(self, action: ActionText) -> AddedAction:
         """Install an action file's text. AileronError as ActionStore.add."""
         result = (await self.put_together([], action)).action
-        assert result is not None  # one was given
+        assert result is not None  # an action was given
         return result
 
     async def put_connector(self, found: FoundConnector) -> InstalledConnector:
@@ -121,7 +121,7 @@ class Installer:
         return (await self.put_together([found], None)).connectors[0]
 
     async def put_together(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> InstalledTogether:
-        """Install an action with the connectors that come for it, or nothing. AileronError as the two above."""
+        """Install an action with the connectors that come for it, or nothing. AileronError as `put_action`, `put_connector`."""
         with anyio.CancelScope(shield=True):  # a daemon that is told to stop waits: it is milliseconds
             before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
             journal = await anyio.to_thread.run_sync(self._begin, connectors, action)
@@ -140,8 +140,8 @@ class Installer:
         return InstalledTogether(connectors=put, action=added)
 
     def check_runs_here(self, artifact: Artifact) -> None:
-        """AileronError(sandbox_unavailable) for a connector that this daemon's jails cannot hold, or a compiled one of another
-        machine or in want of a library: said now, not at the first run. Nothing of it is run.
+        """Check that this daemon's jails can hold the connector; for a compiled one also its machine and libraries. AileronError
+        (sandbox_unavailable), raised at installation, not at the first run. The connector is not run.
         """
         kind = program_kind(artifact.connector)
         profile: Profile = "elf-subprocess" if artifact.manifest.limits.subprocess else kind
@@ -169,7 +169,9 @@ class Installer:
             self._published.put(action.fetched, action.published)
 
     async def recover(self) -> None:
-        """After a daemon that was killed: take back what came for an action that is not in its place, else see to its record."""
+        """Complete or undo the installation of a daemon that was killed: record it if the action file is in place, else remove
+        the connectors that came for it.
+        """
         journal = await anyio.to_thread.run_sync(self._maybe_journal)
         if journal is None:
             return
@@ -184,7 +186,7 @@ class Installer:
         await anyio.to_thread.run_sync(self._end)
 
     def _begin(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> _Journal:
-        """What is about to be done, in its file. AileronError where it cannot be."""
+        """Write the journal of the coming installation and return it. AileronError if it cannot be written or installed."""
         there = {entry.pin for entry in self._connectors.list_connectors()}
         new = [found for found in connectors if found.artifact.pin not in there]
         gone = [
@@ -219,7 +221,7 @@ class Installer:
             return msgspec.json.decode(data, type=_Journal)
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError as error:  # written by one rename: nobody but somebody else makes it so
+        except msgspec.MsgspecError as error:  # written by one rename: only another program damages it
             _log.error("%s was changed (%s): nothing is rolled back", self._journal, error)
             return None
 
@@ -231,7 +233,7 @@ class Installer:
         )
 
     async def _undo(self, journal: _Journal) -> None:
-        """Those of its connectors that nothing needs go; then nothing is under way any more."""
+        """Remove the journal's connectors that nothing needs; then remove the journal."""
         for pin in await anyio.to_thread.run_sync(self._unneeded, journal.connectors):
             await anyio.to_thread.run_sync(self._connectors.remove, pin)
             await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
@@ -244,7 +246,7 @@ class Installer:
 
 
 def _has_happened(event: _Noted, there: Collection[str]) -> bool:
-    """Whether what the event says is so, of connectors; an action that is in its place is looked at before."""
+    """Return whether a connector event has happened. For other events True: the caller has checked the action file."""
     match event:
         case events.ConnectorInstalled():
             return event.hash in there

@@ -1,8 +1,8 @@
-"""What a question named is found again before it is installed: the archive, read and checked anew, and the same as was described.
+"""Finds the archive of a question again before installation, checks it anew, and compares it with what the question described.
 
-Runs in the daemon. A question names a connector by its pin and where it was found: a path on this machine, or NAME@VERSION, which
-was fetched and lies in staging. Neither place is believed: signature, name, version and pin are looked at again, and what the
-question said of it is worked out again.
+Runs in the daemon. A question names a connector by its pin and where it was found: a path on this machine, or NAME@VERSION,
+whose archive was fetched and lies in staging. Neither place is trusted: signature, name, version and pin are checked again, and
+the question's description is derived again.
 
 Source: docs/reference/consents.md. Not here: asking (decisions/consents.py), fetching (fetch.py).
 """
@@ -31,7 +31,9 @@ __all__ = ["ArtifactVerifier", "fetched_for"]
 
 
 class ArtifactVerifier:
-    """One for each daemon. `trust` says whose signatures count now, `is_installed` whether somebody agreed to what is there."""
+    """Checks artifacts against their questions. One per daemon. `trust` returns the keys that are trusted now, `is_installed`
+    whether a person approved an installed connector.
+    """
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class ArtifactVerifier:
         self._is_installed = is_installed
 
     def action(self, wanted: ArtifactRequest, digest: str) -> ActionArtifact:
-        """An action that was fetched. AileronError as registry.artifact; not_found where it is kept no more."""
+        """Return a fetched action. AileronError as registry.artifact; not_found if it is no longer kept."""
         archive = self._staging.take(digest, str(wanted))
         artifact = action_of(archive, self._trust(), wanted=wanted, parse=parse_action)
         if artifact.digest != digest:
@@ -54,14 +56,14 @@ class ArtifactVerifier:
         return artifact
 
     def connector(self, wanted: ArtifactRequest, pin_hash: str, on_conflict: OnConflict = "refuse") -> FoundConnector:
-        """A connector that was fetched. AileronError as `action`."""
+        """Return a fetched connector. AileronError as `action`."""
         artifact = connector_of(self._staging.take(pin_hash, str(wanted)), self._trust(), wanted=wanted)
         if artifact.pin.hash != pin_hash:
             raise _other_bytes(str(wanted), artifact.pin.hash, pin_hash)
         return FoundConnector(artifact, str(wanted), on_conflict)
 
     def agreed(self, subject: ConnectorConsent) -> FoundConnector:
-        """The connector of a question. AileronError(hash_mismatch) where it is not as it was described."""
+        """Return the connector of a question. AileronError(hash_mismatch) if it is not as it was described."""
         on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
         if _is_path(subject.source):
             found = FoundConnector(
@@ -80,7 +82,7 @@ class ArtifactVerifier:
         return found
 
     def installed(self, name: Fqn) -> list[ConnectorManifest]:
-        """The manifests of every version of it that is installed; what somebody else put there is nothing to compare with."""
+        """Return the manifests of the installed and approved versions; only these are a basis for comparison."""
         return [
             one.manifest
             for one in self._connectors.list_connectors()
@@ -88,11 +90,11 @@ class ArtifactVerifier:
         ]
 
     def drop(self, digest: str) -> None:
-        """What was fetched under this digest is not wanted any more."""
+        """Drop the file that was fetched under this digest."""
         self._staging.drop(digest)
 
     def _is_described(self, subject: ConnectorConsent, found: FoundConnector) -> bool:
-        """Whether this is what would be asked about it, compared with the version that it was compared with then."""
+        """Return whether the artifact still gives the same question, compared with the same earlier version."""
         group, action = subject.group, subject.for_action
         together = None if group is None or action is None else Together(group=group, for_action=action)
         before: list[ConnectorManifest | None] = [None]
@@ -112,14 +114,14 @@ class ArtifactVerifier:
 
 
 def fetched_for(subject: Subject) -> str | None:
-    """The digest that a question's archive lies in staging under; None where nothing was fetched for it."""
+    """Return the digest of a question's archive in staging; None if nothing was fetched for it."""
     if isinstance(subject, ConnectorConsent) and not _is_path(subject.source):
         return subject.hash
     return subject.published if isinstance(subject, ActionFileConsent) else None
 
 
 def _is_path(source: str) -> bool:
-    """Whether a connector's source is a place on this machine, and not NAME@VERSION."""
+    """Return whether a connector's source is a path on this machine, and not NAME@VERSION."""
     return source.startswith("/")
 
 

@@ -1,1 +1,1 @@
-"""That a question waits, told where the person is: notifier.py chooses, desktop.py and webhook.py send, notices.py says what."""
+"""Notices that a question waits, where the person is: notifier.py chooses, desktop.py and webhook.py send; text in notices.py."""

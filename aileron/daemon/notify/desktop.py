@@ -1,19 +1,19 @@
-"""A question on the person's desktop: one notify-send(1) for each, and a count where there are too many.
+"""Notifications on the person's desktop: one notify-send(1) for each question, and a count if there are too many.
 
-Runs in the daemon. What is started is the notify-send that was in the daemon's PATH when it began, by its absolute path, with
-arguments and never by a shell; of the daemon's environment it gets what leads to the session bus and nothing else.
+Runs in the daemon. The daemon starts the notify-send that was in its PATH when it began, by its absolute path, with
+arguments and never by a shell; of the daemon's environment it gets the variables that lead to the session bus and nothing else.
 
 Rules
-- One at a time, each with a deadline; it is ended when that is over.
-- In a round of a minute a handful is shown one by one; the others are counted and told as "and N more", once soon and once when
-  the round is over. So a flood of questions is no flood of notifications, and what is kept meanwhile is a number.
-- A notification that cannot be shown is said once in the log, until one can be shown again. Nothing waits for it.
-- Where notify-send and the notification server have actions, and there is an xdg-open(1), a notification has a button that opens
-  the page of its question. Its notify-send then waits for the button: MAX_OPEN at most, each with a deadline. Nothing that comes
-  back from the desktop names what is opened.
+- One runs at a time, each with a deadline, at which it is ended.
+- In a round of a minute a handful is shown one by one; the others are counted and shown as "and N more", once soon and once when
+  the round is over. So a flood of questions is no flood of notifications, and only a number is kept meanwhile.
+- The log says once that a notification cannot be shown, until one can be shown again. Nothing waits for it.
+- If notify-send and the notification server have actions, and there is an xdg-open(1), a notification has a button that opens
+  the page of its question. Its notify-send then waits for the button: MAX_OPEN at most, each with a deadline. Nothing from the
+  desktop decides which page is opened.
 
-Source: Desktop Notifications Specification; notify-send(1) of libnotify 0.8; sd_bus_open_user(3) for where the bus is.
-Not here: what may be shown (notices.py).
+Source: Desktop Notifications Specification; notify-send(1) of libnotify 0.8; sd_bus_open_user(3) for the address of the bus.
+Not here: the text (notices.py).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from aileron.daemon.notify.notices import Asked, Describe, NotifyTiming
 __all__ = ["HANDFUL", "MAX_OPEN", "Desktop"]
 
 HANDFUL: Final = 5
-"""Notices of a round that are shown one by one: as many as one reads."""
+"""Most notices of a round that are shown one by one: as many as a person reads."""
 MAX_OPEN: Final = 8
-"""Notifications whose button is waited for: a process of some 5 MiB each. Those beyond have none."""
+"""Most notifications that wait for their button: a process of some 5 MiB each. Those beyond have no button."""
 _PROGRAM: Final = "notify-send"
 _OPENER: Final = "xdg-open"
 _PASSED_ON: Final = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
@@ -55,17 +55,17 @@ _TO_A_BROWSER: Final = (
     "XDG_DATA_DIRS",
     "XDG_SESSION_TYPE",
 )
-"""What a browser is found and started with. No token of a session, and no passphrase."""
+"""Environment variables with which a browser is found and started. No token of a session, and no passphrase."""
 _OPEN: Final = "open"
 _NO_ACTIONS: Final = b"Actions are not supported"
-"""What notify-send says, in LC_ALL=C, where the server has none: it has shown the notification, and ends with 1."""
+"""Words of notify-send, in LC_ALL=C, if the server has no actions: it has shown the notification, and ends with 1."""
 _MAX_SAID: Final = 4096
-"""Bytes of what notify-send says that are read."""
+"""Bytes of notify-send's output that are read."""
 _log = logging.getLogger(__name__)
 
 
 class _Ended(NamedTuple):
-    """One notify-send: its status, None where it was ended; and what it said."""
+    """The end of one notify-send: its exit status, None if it was ended at its deadline; and its output."""
 
     status: int | None
     out: bytes
@@ -73,14 +73,14 @@ class _Ended(NamedTuple):
 
 
 class _Opener(NamedTuple):
-    """What opens an address, without it, and with which environment."""
+    """A command that opens an address, without the address, and its environment."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
 
 class Desktop:
-    """One desktop. `asked` and `serve` belong to one event loop. `opener` opens an address; None: there are no buttons."""
+    """A channel to one desktop. `asked` and `serve` belong to one event loop. `opener` opens an address; None: no buttons."""
 
     def __init__(
         self,
@@ -95,16 +95,16 @@ class Desktop:
         self._pace: Final = pace
         self._describe: Final = describe
         self._opener: Final = opener
-        self._has_actions: bool | None = None if opener else False  # None: nobody has looked
+        self._has_actions: bool | None = None if opener else False  # None: not checked yet
         self._open = 0
         self._waiting: deque[Asked] = deque()
-        self._more = 0  # beyond those
+        self._more = 0  # beyond _waiting
         self._some = anyio.Event()
         self._is_failing = False
 
     @classmethod
     def maybe_of(cls, environment: Mapping[str, str], pace: NotifyTiming, describe: Describe) -> Desktop | None:
-        """The desktop that this environment leads to; None where there is no notify-send or no session bus."""
+        """Return the desktop that this environment leads to; None without notify-send or a session bus."""
         program = _found(_PROGRAM, environment)
         if program is None:
             return None
@@ -114,7 +114,7 @@ class Desktop:
         return cls(program, _some_of(environment, _PASSED_ON), pace, describe, _opener_in(environment))
 
     def asked(self, asked: Asked) -> None:
-        """Show it soon, or count it."""
+        """Show the question soon, or count it."""
         if len(self._waiting) < HANDFUL:
             self._waiting.append(asked)
         else:
@@ -122,7 +122,7 @@ class Desktop:
         self._some.set()
 
     async def serve(self) -> None:
-        """Show what is asked, round after round. Ends only by cancellation."""
+        """Show questions, round after round. Ends only by cancellation."""
         async with anyio.create_task_group() as buttons:
             while True:
                 await self._some.wait()
@@ -137,7 +137,7 @@ class Desktop:
                 await self._show_count(buttons)
 
     async def _is_some(self, until: float) -> bool:
-        """Wait until something waits to be shown or counted; False when the time is over."""
+        """Wait until a question waits to be shown or counted. Return False at the deadline if there is none."""
         if not self._waiting and not self._more:
             self._some = anyio.Event()
             with anyio.CancelScope(deadline=until):
@@ -165,7 +165,7 @@ class Desktop:
             await self._notify(notice.title, notice.body)
 
     async def _can_have_a_button(self) -> bool:
-        """Whether this notify-send knows of actions, as libnotify 0.8 does; asked once."""
+        """Return whether this notify-send supports actions, as libnotify 0.8 does; checked once."""
         if self._has_actions is None:
             try:
                 self._has_actions = b"--action" in (await self._run(["--help"], self._pace.desktop_s)).out
@@ -174,7 +174,7 @@ class Desktop:
         return self._has_actions
 
     async def _notify_with_button(self, summary: str, body: str, url: str) -> None:
-        """Show it, and open the page where its button is pressed."""
+        """Show a notification with a button, and open the page if the button is pressed."""
         try:
             ended = await self._run([f"--action={_OPEN}=Open", "--", summary, body], self._pace.open_s)
             if ended.status == 1 and _NO_ACTIONS in ended.err:
@@ -190,8 +190,8 @@ class Desktop:
             self._open -= 1
 
     async def _open_page(self, url: str) -> None:
-        """Hand it to the desktop's own browser, which is nobody's child, and outlives the daemon."""
-        assert self._opener is not None  # there is no button without one
+        """Open a page in the desktop's own browser, which is not a child of the daemon and outlives it."""
+        assert self._opener is not None  # no button without an opener
         command, environment = self._opener
         try:
             with anyio.move_on_after(self._pace.desktop_s):
@@ -212,7 +212,7 @@ class Desktop:
         self._note(problem)
 
     async def _run(self, arguments: list[str], most_s: float) -> _Ended:
-        """One notify-send, ended after `most_s` seconds; what it says is cut. OSError."""
+        """Run notify-send once, ended after `most_s` seconds; its output is cut. OSError."""
         status: int | None = None
         said: dict[str, bytes] = {"out": b"", "err": b""}
 
@@ -238,9 +238,9 @@ class Desktop:
 
 
 async def _started(command: list[str], environment: Mapping[str, str], output: int) -> anyio.abc.Process:
-    """It runs, and is ended where its block is left. OSError.
+    """Start a command. Its process is ended when the `async with` block is left. OSError.
 
-    Not cancelled halfway: what was started then would be nobody's.
+    Starting cannot be cancelled halfway: the process would then have no owner.
     """
     with anyio.CancelScope(shield=True):
         process = await anyio.open_process(
@@ -252,17 +252,17 @@ async def _started(command: list[str], environment: Mapping[str, str], output: i
             env=environment,
             start_new_session=True,
         )
-    return process  # noqa: RET504 - to mypy a scope may swallow what is raised, and return nothing
+    return process  # noqa: RET504 - to mypy a scope may swallow exceptions, and return nothing
 
 
 def _found(program: str, environment: Mapping[str, str]) -> str | None:
-    """Its absolute path: beside the daemon's working directory is nowhere."""
+    """Return the program's absolute path, or None. A path relative to the working directory does not count."""
     found = shutil.which(program, path=environment.get("PATH", ""))
     return found if found is not None and os.path.isabs(found) else None
 
 
 def _opener_in(environment: Mapping[str, str]) -> _Opener | None:
-    """xdg-open(1), by setsid(1), which ends at once: a browser may run in it for as long as the person has it open."""
+    """Return xdg-open(1) run by setsid(1), which ends at once: a browser may run in it for as long as the person has it open."""
     detach, opener = _found("setsid", environment), _found(_OPENER, environment)
     if detach is None or opener is None:
         return None

@@ -1,8 +1,8 @@
-"""That a question waits, told where a person looks: on their desktop, and at an address they named.
+"""Notifies a person that a question waits: on their desktop, and at an address that they named.
 
-Runs in the daemon, one task for each of the two. Told is that something waits, and not what becomes of it; once more shortly
-before its time is over, unless it was decided by then. Nothing waits for a notification and nothing fails with one: `asked` puts
-it in a bounded queue and returns. Nothing is kept beyond the process: a daemon that was started anew reminds of nothing older.
+Runs in the daemon, one task for each of the two. A notice says that a question waits, not how it ends; a reminder follows shortly
+before it expires, unless it was decided by then. Nothing waits for a notification and nothing fails with one: `asked` puts
+it in a bounded queue and returns. Nothing is kept beyond the process: a restarted daemon reminds of nothing older.
 
     notifier = Notifier(settings, egress, vault, queue=entry_of, page="http://localhost:27182")
     background.start_soon(notifier.serve)
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 __all__ = ["MAX_REMINDERS", "Notifier", "QueueLook"]
 
 MAX_REMINDERS: Final = 256
-"""Questions that are told again; who is told of so many looks at the list anyway."""
+"""Most questions with a planned reminder: a person with so many notices reads the list anyway."""
 QueueLook = Callable[[str], Awaitable["ApprovalEntry | None"]]
-"""A question by its id, where it still waits for a person. AileronError."""
+"""A function that returns a question by its id, or None if it no longer waits for a person. AileronError."""
 _log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """One for each daemon. Make it and use it in the event loop."""
+    """Notifies a person of questions. One per daemon. Make it and use it in the event loop."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Notifier:
         pace: NotifyTiming = NotifyTiming(),  # noqa: B008 - a frozen value
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`settings` are those in force; `page` is the origin of the page. `environment` is the daemon's own as it was started;
-        `clock` gives s since the epoch.
+        """Create the notifier. `settings` are those in force; `page` is the origin of the page. `environment` is the daemon's
+        own as it was started; `clock` gives s since the epoch.
         """
         self._clock: Final = clock
         self._pace: Final = pace
@@ -89,15 +89,15 @@ class Notifier:
                     clock=clock,
                 )
             except RefusedError as error:
-                # Not worth a daemon that does not start, when nothing but an edit of its settings could mend it.
+                # Not worth a daemon that does not start, when only an edit of its settings could fix it.
                 _log.error("notify.webhook is not used: %s", error)
             else:
                 self._channels.append(webhook)
 
     def asked(self, approval_id: str, action: str, kind: str) -> None:
-        """A question waits. `action`: its name, or that of what a person is asked to agree to; `kind`: a ConsentKind.
+        """Send notices of a new question. `action`: name of the action, or of the subject of a consent; `kind`: a ConsentKind.
 
-        Returns at once and raises nothing. What was asked before `serve` is told when that begins.
+        Returns at once and raises nothing. Questions from before `serve` are told when that begins.
         """
         if self._channels:
             asked = Asked(approval_id, action, kind, self._clock())
@@ -109,7 +109,7 @@ class Notifier:
             channel.asked(asked)
 
     async def serve(self) -> None:
-        """Tell what is asked. Ends only by cancellation."""
+        """Send notices of questions. Ends only by cancellation."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
                 tasks.start_soon(_serve, type(channel).__name__, channel.serve)
@@ -120,22 +120,22 @@ class Notifier:
     async def _describe(self, asked: Asked) -> Notice | None:
         try:
             entry = await self._queue(asked.approval_id)
-        except AileronError as error:  # by its name alone: it waits, as far as anybody knows
+        except AileronError as error:  # by its name alone: it waits, as far as is known
             _log.warning("a notification says less: %s", error)
             return Notice.of(asked, None, self._page, with_details=False)
         return None if entry is None else Notice.of(asked, entry, self._page, with_details=self._with_details)
 
     async def _remind(self) -> None:
-        """Tell each question once more, shortly before its time is over. Ends only by cancellation."""
+        """Remind of each question once, shortly before it expires. Ends only by cancellation."""
         while True:
             await anyio.sleep(self._pace.remind_look_s)
             while self._new:
                 await self._plan(self._new.popleft())
             while self._due and self._due[0][0] <= self._clock():
-                self._tell(heapq.heappop(self._due)[2])  # whoever tells it looks whether it still waits
+                self._tell(heapq.heappop(self._due)[2])  # the channel checks whether it still waits
 
     async def _plan(self, asked: Asked) -> None:
-        """When it is told again: not at all where it waits hardly longer than that."""
+        """Plan the reminder of a question; none if it expires soon after it was asked."""
         notice = await self._describe(asked)
         if notice is None or notice.expires_at_s is None or len(self._due) >= MAX_REMINDERS:
             return
@@ -153,7 +153,7 @@ async def _serve(name: str, serve: Callable[[], Awaitable[None]]) -> None:
 
 
 class _Lender:
-    """The vault as a SecretLender."""
+    """Lends secrets of the vault. A SecretLender."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault: Final = vault

@@ -1,18 +1,18 @@
-"""A question told to an address that the person named: one signed POST, as the Standard Webhooks specification has it.
+"""Sends a notice to an address that the person named: one signed POST, as the Standard Webhooks specification defines it.
 
-Runs in the daemon. It leaves through egress, as everything does: https, a verified certificate, addresses that are public or that
-the user's `egress.private` names, no redirect followed. The receiver is not trusted: of its answer the status is looked at, and
-nothing else is read.
+Runs in the daemon. It leaves through egress, as all traffic does: https, a verified certificate, addresses that are public or
+that the user's `egress.private` names, no redirect followed. The receiver is not trusted: of its response the status is read,
+and nothing else.
 
 Rules
-- The key is a secret of the vault that a setting names, in the form of a webhook's (`whsec_` and 24 to 64 bytes in base64), so
-  that nothing else the vault holds can be put to this use. It is lent for each try, to make one signature.
-- One at a time, a few tries each, a bounded queue. What could not be sent within ten minutes is dropped, as while the vault is
-  locked.
-- What goes wrong is said once in the log, until something goes right; never with the path of the URL, which may be a secret.
-- No row of the ledger: these requests are of no run.
+- The key is a secret of the vault that a setting names, in the form of a webhook key (`whsec_` and 24 to 64 bytes in base64), so
+  that no other secret of the vault can be put to this use. It is lent for each try, to make one signature.
+- One notice at a time, a few tries each, a bounded queue. A notice not sent within ten minutes is dropped, for example if the
+  vault is locked.
+- A problem is logged once, until a request succeeds; never with the path of the URL, which may be a secret.
+- No row of the ledger: these requests belong to no run.
 
-Source: docs/reference/notifications.md; Standard Webhooks, section "Signature scheme". Not here: what may be told (notices.py).
+Source: docs/reference/notifications.md; Standard Webhooks, section "Signature scheme". Not here: the text (notices.py).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["EVENT", "EXPIRING", "MAX_WAITING", "SecretLender", "Webhook", "signa
 EVENT: Final = "approval.requested"
 EXPIRING: Final = "approval.expiring"
 MAX_WAITING: Final = 64
-"""Notices kept until they are sent; 200 bytes each. Who is told of so many looks at the list anyway."""
+"""Notices kept until they are sent; 200 bytes each. A person with so many reads the list anyway."""
 _PREFIX: Final = "whsec_"
 _MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64  # Standard Webhooks, "Signature scheme"
 _SECOND: Final = 200, 299
@@ -53,20 +53,20 @@ _log = logging.getLogger(__name__)
 
 
 class SecretLender(Protocol):
-    """The vault, as this module sees it."""
+    """The part of the vault that this module uses."""
 
     @property
     def is_locked(self) -> bool:
-        """Whether a loan would be refused for that."""
+        """True if a loan would be refused because the vault is locked."""
         ...
 
     def lend_secret(self, name: str) -> contextlib.AbstractContextManager[Secret]:
-        """A stored value, until the block is left. AileronError(vault_locked) or (not_found)."""
+        """Lend a stored value until the block is left. AileronError(vault_locked) or (not_found)."""
         ...
 
 
 class Webhook:
-    """One receiver. `asked` and `serve` belong to one event loop."""
+    """A channel to one receiver. `asked` and `serve` belong to one event loop."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Webhook:
         pace: NotifyTiming,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`secret` is its name in the vault. `clock`: s since the epoch. RefusedError for a URL that egress does not take."""
+        """Create the channel. `secret`: its name in the vault. `clock`: s since the epoch. RefusedError for a bad `url`."""
         self._url: Final = url
         self._to: Final = parse_url(url).destination
         self._secret: Final = secret
@@ -95,7 +95,7 @@ class Webhook:
         self._said: set[str] = set()
 
     def asked(self, asked: Asked) -> None:
-        """Send it soon, if there is room."""
+        """Queue the question's notice, if there is room."""
         if len(self._waiting) >= MAX_WAITING:
             self._say_once("full", f"{MAX_WAITING} notices wait already, others are dropped")
             return
@@ -103,7 +103,7 @@ class Webhook:
         self._some.set()
 
     async def serve(self) -> None:
-        """Send what is asked. Ends only by cancellation."""
+        """Send queued notices. Ends only by cancellation."""
         while True:
             await self._some.wait()
             await self._send_waiting()
@@ -128,7 +128,7 @@ class Webhook:
             self._say_once(f"old: {why}", f"what waited over {self._pace.keep_s:g} s is dropped: {why}")
 
     async def _is_told(self, notice: Notice) -> bool:
-        """Send it, or give it up: True. False where the vault was locked meanwhile, and it has to wait."""
+        """Send a notice. Return True if it was sent or given up, False if it must wait because the vault was locked."""
         problem = ""
         for pause_s in (*self._pace.backoff_s, None):
             try:
@@ -138,7 +138,7 @@ class Webhook:
                     return False
                 problem = error.failure.message
                 if error.failure.failure_class is not FailureClass.NETWORK_ERROR:
-                    break  # what a rule or a setting forbids is not otherwise a second later
+                    break  # a rule or a setting that forbids it is the same a second later
             else:
                 if _SECOND[0] <= status <= _SECOND[1]:
                     self._said.clear()
@@ -150,9 +150,9 @@ class Webhook:
         return True
 
     async def _post(self, notice: Notice) -> int:
-        """One try; the status of the answer. AileronError."""
+        """Send one request. Return the status of the response. AileronError."""
         body, at = json.dumps(_event(notice)).encode(), str(int(self._clock()))
-        # A notice that is sent again has the id it had, and a receiver drops it: a reminder is another one.
+        # A notice that is sent again has the id it had, and a receiver drops it: a reminder has an id of its own.
         message_id = f"{notice.approval_id}-expiring" if notice.is_reminder else notice.approval_id
         with self._lender.lend_secret(self._secret) as secret:
             signed = signature(secret, message_id, at, body)
@@ -176,7 +176,7 @@ class Webhook:
 
 
 def _event(notice: Notice) -> dict[str, str]:
-    """As JSON; what is not known, or not told, is not there."""
+    """Return the notice as a JSON object; values that are unknown or not told are left out."""
     told = {
         "type": EXPIRING if notice.is_reminder else EVENT,
         "id": notice.approval_id,
@@ -191,7 +191,7 @@ def _event(notice: Notice) -> dict[str, str]:
 
 
 def signature(secret: Secret, message_id: str, timestamp: str, body: bytes) -> str:
-    """The value of `webhook-signature`. AileronError(bad_input) for a secret that is not a webhook's."""
+    """Return the value of `webhook-signature`. AileronError(bad_input) for a secret that is not a webhook key."""
     mac = hmac.new(_key(secret), b".".join((message_id.encode(), timestamp.encode(), body)), hashlib.sha256)
     return f"v1,{base64.b64encode(mac.digest()).decode()}"
 

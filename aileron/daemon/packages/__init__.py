@@ -1,5 +1,5 @@
-"""Connectors and actions, from where they are published to where they run.
+"""Connectors and actions, from publication to installation.
 
-actions.py and connectors.py what is installed, shown and changed · fetch.py jobs that fetch · updates.py what is newer, unused
-or damaged · keyring.py publishers' keys · hub.py · forge_web.py requests to forges, through egress · build.py all of it, once
+actions.py and connectors.py show and change what is installed · fetch.py fetch jobs · updates.py finds newer, unused
+or damaged versions · keyring.py publishers' keys · hub.py · forge_web.py requests to forges, through egress · build.py builds all
 """

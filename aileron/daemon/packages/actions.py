@@ -1,8 +1,8 @@
-"""The action files of this home: shown, put in place, switched on and off, removed. Each change is on record, or asked first.
+"""The action files of this home: shown, installed, enabled, disabled, removed. Each change is recorded, or asked about first.
 
 Runs in the daemon, behind the operator's socket. File work runs in worker threads.
 
-Not here: running them (runs/spine.py), fetching published ones (fetch.py), what agents are offered (http/agents.py).
+Not here: running them (runs/spine.py), fetching published ones (fetch.py), the tools of agents (http/agents.py).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_FILE: Final = 4096  # PATH_MAX, limits.h
 
 
 class ActionService:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Service for action files. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -71,16 +71,16 @@ class ActionService:
         self._changing = changing
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings, which are in force from now on."""
         self._settings = settings
 
     async def listed(self) -> list[ActionEntry]:
-        """Every action file, sorted by name."""
+        """Return every action file, sorted by name."""
         found = await anyio.to_thread.run_sync(self._actions.list_actions)
         return [listed_facts(entry, self._suspended(entry.action)) for entry in found]
 
     async def show(self, name: str) -> ActionDetail:
-        """One action, whole."""
+        """Return one action with all its details."""
         return await anyio.to_thread.run_sync(self._facts, name)
 
     def _facts(self, name: str) -> ActionDetail:
@@ -99,7 +99,7 @@ class ActionService:
         return [] if action is None else [state.op for state in self._tools.suspended(uses_of(action))]
 
     async def add(self, text: str, file: str, *, replace: bool) -> AddedAction | ConsentAnswer:
-        """Install an action file's text, placeholders bound to the one installed connector they can mean; or ask whether to."""
+        """Install an action file's text, or ask whether to. Bind each placeholder to the only installed connector that fits."""
         async with self._changing:
             action, bound = await anyio.to_thread.run_sync(
                 lambda: self._addable(text, file[:_MAX_FILE], replace=replace)
@@ -114,7 +114,7 @@ class ActionService:
             return msgspec.structs.replace(put, bound=bound, needs=needs)
 
     def _addable(self, text: str, file: str, *, replace: bool) -> tuple[ActionFile, dict[str, str]]:
-        """The checked action, and the hash that each of its placeholders was bound to."""
+        """Return the checked action, and the hash that each of its placeholders was bound to."""
         bound: dict[str, str] = {}
 
         def pins(name: Fqn, version: str) -> list[str]:
@@ -128,7 +128,7 @@ class ActionService:
         return action, bound
 
     def _needs(self, action: ActionFile) -> list[str]:
-        """What a person still has to do before a run can work, with its command: bind a credential, allow a destination."""
+        """Return what a person must still do before a run can work, with its command: bind a credential, allow a destination."""
         found: list[str] = []
         try:
             used_credentials(action, connectors=self._connectors, bindings=self._vault)
@@ -147,7 +147,7 @@ class ActionService:
         return found
 
     async def enable(self, name: str, enabled: bool) -> None:
-        """Switch an action on or off."""
+        """Enable or disable an action."""
         async with self._changing:
             await anyio.to_thread.run_sync(self._actions.load, name)
             await anyio.to_thread.run_sync(self._actions.set_enabled, name, enabled)

@@ -1,4 +1,4 @@
-"""Builds what fetches, installs and keeps connectors and actions."""
+"""Builds the services that fetch, install and keep connectors and actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Packages", "build_packages"]
 
 
 class Packages(msgspec.Struct, frozen=True, kw_only=True):
-    """What is installed, and where it comes from."""
+    """Services for installed packages and their sources."""
 
     actions: ActionService
     connectors: ConnectorService
@@ -33,7 +33,7 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: BuiltConsents) -> Packages:
-    """After what asks a person."""
+    """Build the services of packages. Needs the services of consent."""
     consents, agreements, changing = consenting.consents, consenting.agreements, base.changing
     forge_web = ForgeWeb(egress, base.settings)
     forges = Forges(forge_web, base.settings, base.vault)

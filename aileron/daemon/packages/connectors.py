@@ -1,7 +1,7 @@
-"""The connectors in the store: listed, installed from this machine, removed. Each change is on record, or asked about first.
+"""The connectors in the store: listed, installed from this machine, removed. Each change is recorded, or asked about first.
 
-Runs in the daemon, behind the operator's socket. Not here: fetching published ones (fetch.py), what is newer, unused or damaged
-(updates.py).
+Runs in the daemon, behind the operator's socket. Not here: fetching published ones (fetch.py), finding newer, unused or damaged
+versions (updates.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
 
 class ConnectorService:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Service for connectors. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ConnectorService:
         self._changing = changing
 
     async def listed(self) -> list[ConnectorEntry]:
-        """What is installed, broken entries with their problem."""
+        """Return the installed connectors; damaged entries have a problem."""
         return [
             connector_facts(entry.pin, entry.manifest)
             if entry.pin is not None and entry.manifest is not None
@@ -61,7 +61,7 @@ class ConnectorService:
         ]
 
     async def install(self, path: str, on_conflict: OnConflict) -> InstalledConnector | ConsentAnswer:
-        """Install from a directory, which is built, or from an archive; or ask whether to."""
+        """Install a connector from a directory, which is built first, or from an archive; or ask whether to."""
         source = Path(path)
         if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:
             raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")
@@ -83,10 +83,10 @@ class ConnectorService:
         return artifact
 
     async def remove(self, pin_hash: str) -> None:
-        """Remove one by its hash."""
+        """Remove a connector by its hash."""
         async with self._changing:
             found = [
-                entry.pin or ConnectorPin("", "", entry.hash)  # a damaged one has lost its name, and goes all the same
+                entry.pin or ConnectorPin("", "", entry.hash)  # a damaged one has lost its name
                 for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
                 if entry.hash == pin_hash
             ]

@@ -1,19 +1,20 @@
-"""Fetching what is published, so that a person can be asked about it: one job each, from the request to the installation.
+"""Fetches published artifacts, so that a person can be asked about them: one job each, from the request to the installation.
 
-    asked → running (forge, signature, hash, staging) → ready, or failed → installed, or waits for a person, or cancelled
+    requested → running (forge, signature, hash, staging) → ready, or failed → installed, or waits for a person, or cancelled
 
-Runs in the daemon, behind the operator's socket. Whoever asks polls the job for how far it is, is shown what would be installed,
-and says so. What was fetched lies in staging (registry/staging.py) by its pin and is checked again before it is installed.
+Runs in the daemon, behind the operator's socket. A client polls the job for its progress, shows the person what would be
+installed, and then installs. Fetched archives lie in staging (registry/staging.py) by their pin and are checked again before
+installation.
 
 Rules
-- What is asked of a forge is on record before it is asked, and how it ended after.
-- Nothing of what was fetched is run, and nothing of it is in the store before a person said so.
-- A version that was installed once has these bytes for ever: when its forge has others by now, that is an error and says both.
-- An action is fetched with the connectors that it is pinned to and that are not installed. Their hashes are the action's to say.
-- MAX_JOBS are known: what waits to be installed goes last, and what it fetched with it; MAX_RUNNING at once.
+- A fetch is on record before the forge is asked, and its end afterwards.
+- Nothing that was fetched is run, and nothing of it is in the store before a person approved it.
+- A version that was installed once has these bytes for ever: if its forge has others by now, that is an error that names both.
+- An action is fetched with the connectors that it is pinned to and that are not installed. The action says their hashes.
+- MAX_JOBS are known: those that wait to be installed are forgotten last, with their fetched files; MAX_RUNNING run at once.
 
-Source: docs/reference/forges.md, docs/reference/http-api.md. Not here: asking a person (decisions/consents.py), putting it in
-its place (install.py), which forge is where (keyring.py).
+Source: docs/reference/forges.md, docs/reference/http-api.md. Not here: asking a person (decisions/consents.py), installing
+(install.py), the addresses of forges (keyring.py).
 """
 
 from __future__ import annotations
@@ -75,20 +76,20 @@ from aileron.threads import in_thread
 __all__ = ["FetchJobs"]
 
 MAX_JOBS: Final = 16
-"""Known at once: a person looks at one, and a script installs a handful."""
+"""Most jobs known at once: a person looks at one, and a script installs a handful."""
 MAX_RUNNING: Final = 4
-"""At once: each holds an archive in memory, at most 65 MiB."""
+"""Most jobs that run at once: each holds an archive in memory, at most 65 MiB."""
 _JOB_S: Final = 1800.0
-"""Seconds, for all that one job fetches: a large archive over a poor line takes a quarter of an hour."""
+"""Seconds for all that one job fetches: a large archive over a poor line takes a quarter of an hour."""
 MAX_CONNECTORS: Final = 64
-"""That one job fetches: a home with more that are missing is synced in several steps."""
+"""Most connectors that one job fetches: a home with more missing ones is synced in several steps."""
 _MAX_FILE: Final = 4096  # PATH_MAX, limits.h
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
 class _Connector(NamedTuple):
-    """A connector that lies in staging."""
+    """A connector whose archive lies in staging."""
 
     wanted: ArtifactRequest
     pin: ConnectorPin
@@ -96,7 +97,7 @@ class _Connector(NamedTuple):
 
 
 class _Action(NamedTuple):
-    """An action whose published file lies in staging; `text` is what is to be installed of it."""
+    """An action whose published file lies in staging; `text` is the text to be installed."""
 
     wanted: ArtifactRequest
     published: str
@@ -105,7 +106,7 @@ class _Action(NamedTuple):
 
 
 class _Job:
-    """One, from its beginning on."""
+    """A fetch job, from its beginning on."""
 
     def __init__(self, request: FetchRequest) -> None:
         self.id: Final = new_id("fch", time.time_ns() // 1000)
@@ -122,7 +123,7 @@ class _Job:
         self.over: Final = anyio.Event()
 
     def noting(self, name: str) -> Callable[[int, int | None], None]:
-        """How far the download of `name` is, kept."""
+        """Return a function that records the progress of the download of `name`."""
 
         def note(done: int, total: int | None) -> None:
             self.progress[name] = (done, total)
@@ -130,7 +131,7 @@ class _Job:
         return note
 
     def told(self) -> Fetch:
-        """As the routes answer it."""
+        """Return the job as the routes answer it."""
         return Fetch(
             fetch=self.id,
             what=self.request.what,
@@ -144,7 +145,7 @@ class _Job:
 
 
 class FetchJobs:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Fetch jobs. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -176,9 +177,9 @@ class FetchJobs:
         self._jobs: dict[str, _Job] = {}
 
     async def serve(self) -> None:
-        """Carry on what is begun. Ends only by cancellation, and every job with it."""
+        """Run the jobs that are begun. Ends only by cancellation, and every job with it."""
         async with anyio.create_task_group() as tasks:
-            self._tasks = tasks  # before anything is waited for: the first request may be there already
+            self._tasks = tasks  # before the first await: the first request may be there already
             try:
                 await in_thread(self._staging.sweep)
             except (OSError, AileronError) as error:
@@ -186,13 +187,13 @@ class FetchJobs:
             await anyio.sleep_forever()
 
     async def begin(self, request: FetchRequest) -> Fetch:
-        """Begin a job. AileronError: invalid_request for what cannot be a name, busy."""
+        """Begin a job. AileronError: invalid_request for an invalid name; busy."""
         _check_request(request)
         running = [job for job in self._jobs.values() if not job.over.is_set()]
         if len(running) >= MAX_RUNNING:
             raise AileronError(FailureClass.BUSY, f"{MAX_RUNNING} fetches are running: try again", retriable=True)
         over = sorted((job for job in self._jobs.values() if job.over.is_set()), key=lambda job: job.status == "ready")
-        for gone in over[: max(0, len(self._jobs) - MAX_JOBS + 1)]:  # the oldest, what is of no more use first
+        for gone in over[: max(0, len(self._jobs) - MAX_JOBS + 1)]:  # the oldest first, ready ones last
             del self._jobs[gone.id]
             await self._drop(gone)
         job = _Job(request)
@@ -202,15 +203,16 @@ class FetchJobs:
         return job.told()
 
     async def show(self, fetch: str, wait_s: float = 0.0) -> Fetch:
-        """How one is, waited for at most `wait_s`. AileronError(not_found)."""
+        """Return the state of a job; wait for its end for at most `wait_s`. AileronError(not_found)."""
         job = self._job(fetch)
         with anyio.move_on_after(wait_s):
             await job.over.wait()
         return job.told()
 
     async def resolve(self, fetch: str, text: str) -> Fetch:
-        """Take `text` for what an update installs: its conflicts resolved, or as somebody looked it over; the job with what a
-        person is shown of it. AileronError: not_found; invalid_request where it is not ready, or the text is not of that action.
+        """Use `text` as the action file that an update installs: with its conflicts resolved, or edited by the person. Return
+        the job with its questions. AileronError: not_found; invalid_request if the job is not ready, or the text is not of that
+        action.
         """
         job = self._job(fetch)
         async with self._changing:
@@ -220,9 +222,9 @@ class FetchJobs:
         return job.told()
 
     async def install(self, fetch: str) -> InstalledTogether | ConsentsAnswer:
-        """Install what it fetched; or ask whether to.
+        """Install what the job fetched; or ask whether to.
 
-        AileronError: not_found; invalid_request where it is not ready; and as registry.artifact, registry.install.
+        AileronError: not_found; invalid_request if it is not ready; and as registry.artifact, registry.install.
         """
         job = self._job(fetch)
         async with self._changing:
@@ -240,7 +242,7 @@ class FetchJobs:
             return result
 
     async def cancel(self, fetch: str) -> Fetch:
-        """Want it no more: what it fetched is dropped. What was installed or asked about stays so. AileronError(not_found)."""
+        """Cancel a job and drop its fetched files. Anything installed or asked about stays. AileronError(not_found)."""
         job = self._job(fetch)
         job.scope.cancel()
         await job.over.wait()
@@ -252,7 +254,7 @@ class FetchJobs:
         return job.told()
 
     async def suite(self, source: str | None, text: str | None, file: str) -> SuiteRead:
-        """A published suite, or the `text` of one on this machine, called `file` in messages: what it would have installed.
+        """Read a published suite, or the `text` of one on this machine, called `file` in messages. Return the actions to install.
 
         AileronError as Forge.suite, registry.suite.
         """
@@ -264,14 +266,14 @@ class FetchJobs:
         place = parsed(SuiteSource.parse, source)
         async with self._forges.of(place.repository.scheme) as forge:
             found = await forge.suite(place.repository, place.path, place.ref)
-        at = parsed(place.at, found.ref)  # what it calls its latest tag is a stranger's word
+        at = parsed(place.at, found.ref)  # the name of its latest tag is untrusted
         suite = await in_thread(lambda: parse_suite(found.text, file=str(at)))
         return _suite_facts(suite, wanted_of(suite, at), found.ref)
 
     # One job
 
     async def _carry_on(self, job: _Job) -> None:
-        """From the first request to what a person is shown. Whatever happens, it is over after this, and on record."""
+        """Run a job from its first request to its questions. Whatever happens, it is over and on record after this."""
         status: FetchStatus = "cancelled"
         try:
             with job.scope, anyio.fail_after(_JOB_S):
@@ -302,12 +304,12 @@ class FetchJobs:
                 await self._audit.note(
                     events.FetchEnded(fetch=job.id, status=status, failure_class=failed, hashes=hashes)
                 )
-            except AileronError as error:  # a full disk, say: what is not on record is not installed either
+            except AileronError as error:  # a full disk, say: without a record nothing is installed
                 status, job.error = "failed", error
             if status != "ready":
                 try:
                     await self._drop(job)
-                except AileronError as error:  # it is swept at the next start
+                except AileronError as error:  # staging is swept at the next start
                     _log.warning("what %s fetched lies there for nothing: %s", job.id, error)
             job.status = status
             job.over.set()
@@ -329,7 +331,7 @@ class FetchJobs:
     async def _fetch_connector(
         self, job: _Job, wanted: ArtifactRequest, pinned: str | None, on_conflict: OnConflict = "refuse"
     ) -> None:
-        """Into staging, unless the pinned bytes are installed. AileronError(hash_mismatch) where they are others."""
+        """Fetch a connector into staging. AileronError(hash_mismatch) if its bytes are not the pinned ones."""
         trust = await in_thread(self._consents.trust)
         if len(job.connectors) >= MAX_CONNECTORS:
             raise AileronError(FailureClass.BUSY, f"more than {MAX_CONNECTORS} connectors are to be fetched at once")
@@ -351,7 +353,7 @@ class FetchJobs:
         self._staging.put(artifact.pin.hash, archive)
 
     async def _fetch_action(self, job: _Job, wanted: ArtifactRequest) -> None:
-        """An action's published file, and the connectors that come for it."""
+        """Fetch an action's published file, and the connectors that come for it."""
         trust = await in_thread(self._consents.trust)
         published = await self._published_file(job, wanted, trust)
         if not job.request.replace:
@@ -359,7 +361,7 @@ class FetchJobs:
         await self._fetch_for(job, wanted, published, published.text, replace=job.request.replace)
 
     async def _fetch_update(self, job: _Job) -> None:
-        """The newest version of an installed action, or the one that was asked for, with the user's own edits in it."""
+        """Fetch the newest version of an installed action, or the requested one, with the user's own edits merged in."""
         request = job.request
         installed = await in_thread(lambda: self._actions.load(request.name))
         now = _source_of(installed)
@@ -397,7 +399,7 @@ class FetchJobs:
         await self._fetch_for(job, wanted, published, text, replace=True)
 
     async def _fetch_missing(self, job: _Job) -> None:
-        """Every connector that an action is pinned to and that is not there; what fails is told, and the rest goes on."""
+        """Fetch every missing connector that an action is pinned to; report one that fails, and go on with the rest."""
         listed = await in_thread(self._actions.list_actions)
         problems = [FetchProblem(name=one.name, problem=one.problem or "") for one in listed if one.action is None]
         pins = dict.fromkeys(
@@ -419,7 +421,7 @@ class FetchJobs:
     async def _fetch_for(
         self, job: _Job, wanted: ArtifactRequest, published: ActionFile, text: str, *, replace: bool
     ) -> None:
-        """What an action of this text needs, and it can be installed."""
+        """Fetch the connectors that an action with this text needs, and check that it can be installed."""
         action = await in_thread(lambda: self._actions.check_addable(text, replace=replace))
         await self._fetch_needed(job, action)
         installed = await in_thread(self._actions.maybe_load, action.name)
@@ -433,7 +435,7 @@ class FetchJobs:
                 await self._fetch_connector(job, ArtifactRequest(needed.name, needed.version), needed.hash)
 
     async def _published_file(self, job: _Job, wanted: ArtifactRequest, trust: Trust) -> ActionFile:
-        """The action that was published as `wanted`, into staging."""
+        """Fetch the archive of the action that was published as `wanted` into staging. Return the action."""
         archive = await self._archive(job, wanted)
         artifact = await in_thread(lambda: action_of(archive, trust, wanted=wanted, parse=parse_action))
         job.staged.add(artifact.digest)
@@ -441,12 +443,12 @@ class FetchJobs:
         return artifact.action
 
     async def _base_of(self, job: _Job, now: ArtifactRequest, trust: Trust) -> str | None:
-        """The file that the installed one was made of; None where it cannot be had any more: then nothing can be merged."""
+        """Return the file that the installed one was made from; None if it is no longer available: then nothing is merged."""
         kept = await in_thread(self._published.maybe_get, str(now))
         if kept is not None:
             with contextlib.suppress(
                 AileronError
-            ):  # others can write there: what is not as it was published is no base
+            ):  # others can write there: a text that is not as it was published is no base
                 await self._check_file_not_moved(now, sha256_digest(kept.encode()))
                 return kept
         try:
@@ -463,10 +465,10 @@ class FetchJobs:
         async with self._forges.of(wanted.name.scheme) as forge:
             return await forge.archive(wanted.name, wanted.version, job.noting(str(wanted)))
 
-    # What was there before
+    # Earlier installations
 
     async def _check_not_moved(self, wanted: ArtifactRequest, pin_hash: str) -> None:
-        """Return if these are the bytes that this version had when it was fetched before. AileronError(hash_mismatch)."""
+        """Check that these are the bytes that this version had when it was installed before. AileronError(hash_mismatch)."""
         earlier = EventFilter(connector=str(wanted.name), limit=MAX_ROWS)
         for row in await self._ledger.read(lambda look: look.events_of(events.ConnectorInstalled, earlier)):
             if row.event.source == str(wanted) and row.event.hash != pin_hash:
@@ -479,10 +481,10 @@ class FetchJobs:
             if row.event.source == str(wanted) and published is not None and published != digest:
                 raise _moved(wanted, published, digest, "it was installed from there as")
 
-    # What a person is shown, and what is done when they agree
+    # Questions, and installation after consent
 
     def _describe(self, job: _Job) -> None:
-        """The questions of this job, as they are now."""
+        """Set the questions of this job, as they are now."""
         found = self._found(job)
         coming = {one.artifact.pin: one.artifact.manifest for one in found}
         together = None if job.action is None or not found else _together(job.action, found)
@@ -518,7 +520,7 @@ class FetchJobs:
         )
 
     async def _put(self, job: _Job) -> InstalledTogether:
-        """Nobody signs, or all of it was agreed to: it is done now."""
+        """Install now: there is no approver, or all of it was approved."""
         found = await in_thread(self._found, job)
         if job.action is None:
             return InstalledTogether(
@@ -529,18 +531,18 @@ class FetchJobs:
         return await self._installing.put_together(found, text)
 
     def _found(self, job: _Job) -> list[FoundConnector]:
-        """Those that are not installed by now, perhaps by another job."""
+        """Return the job's connectors that are not installed by now, perhaps by another job."""
         there = self._there()
         job.connectors = [one for one in job.connectors if one.pin.hash not in there]
         return [self._consents.finding.connector(one.wanted, one.pin.hash, one.on_conflict) for one in job.connectors]
 
     def _there(self) -> set[str]:
-        """The pins of what is installed: whole, and agreed to where somebody signs. What merely lies there is not."""
+        """Return the pins of the installed connectors: undamaged, and approved if there is an approver. Others do not count."""
         entries = self._connectors.list_connectors()
         return {entry.hash for entry in entries if entry.pin is not None and self._consents.is_installed(entry.pin)}
 
     def _resolve_conflicts(self, job: _Job, text: str) -> None:
-        """The text that somebody made of an update. AileronError where it is no action, or of another name or origin."""
+        """Use a text that a person made of an update. AileronError if it is not an action, or has another name or source."""
         if job.action is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"{job.id} fetched no action", boundary=Boundary.USER)
         action = self._actions.check_addable(text, replace=True)
@@ -564,7 +566,7 @@ class FetchJobs:
         job.found = msgspec.structs.replace(job.found, conflicts=0, text=text)
 
     async def _drop(self, job: _Job) -> None:
-        """What it fetched lies there for nothing, unless another job has fetched the same, or a question is about it."""
+        """Drop the job's fetched files, unless another job has fetched the same, or a question is about them."""
         others = [one for one in self._jobs.values() if one is not job and one.status in ("running", "ready")]
         wanted = {kept for other in others for kept in other.staged} | await self._consents.fetched()
         for digest in job.staged - wanted:
@@ -591,7 +593,7 @@ def _suite_facts(suite: Suite, actions: Sequence[ArtifactRequest], ref: str | No
 
 
 def _check_request(request: FetchRequest) -> None:
-    """AileronError(invalid_request) for what is known to be wrong before anything is asked."""
+    """Raise AileronError(invalid_request) for a request that is known to be wrong before a forge is asked."""
     if request.what in ("connector", "action"):
         parsed(ArtifactRequest.parse, request.name)
     if request.hash is not None:
@@ -616,7 +618,7 @@ def _source_of(action: ActionFile) -> ArtifactRequest:
 
 
 def _together(action: _Action, connectors: Sequence[FoundConnector]) -> Together:
-    """One name for all questions about this, the same whenever it is asked."""
+    """Return one group for all questions of this action, the same whenever it is asked about."""
     what = {
         "action": sha256_digest(action.text.encode()),
         "connectors": sorted(one.artifact.pin.hash for one in connectors),

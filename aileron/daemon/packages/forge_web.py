@@ -1,9 +1,9 @@
-"""The way to forges: one GET, one bounded answer, through egress as everything that leaves.
+"""Requests to forges: one GET, one bounded response, through egress like all outgoing traffic.
 
-Runs in the daemon. A forge's address comes out of the user's settings, or out of a redirect that the forge was believed in
-(registry/forges/forge.py); it is checked here as any destination is. An address that is not public needs `egress.private`.
+Runs in the daemon. A forge's address comes from the user's settings, or from a redirect that the forge's client accepts
+(registry/forges/forge.py); it is checked here like any destination. An address that is not public needs `egress.private`.
 
-Source: docs/reference/forges.md. Not here: what is asked, and what an answer means (registry/forges/).
+Source: docs/reference/forges.md. Not here: the requests, and what a response means (registry/forges/).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from aileron.registry.forges.forge import Answer, Progress
 __all__ = ["ForgeWeb"]
 
 _ANSWER_S: Final = 30.0
-"""For an answer of some kilobytes."""
+"""Seconds for a response of some kilobytes."""
 _LEAST_BYTES_S: Final = 64 << 10
-"""Of a large one: 64 KiB/s, which a poor mobile line has; an archive of 64 MiB may take 17 minutes."""
+"""Lowest rate for a large response: 64 KiB/s, which a poor mobile line has; an archive of 64 MiB may take 17 minutes."""
 _AGENT: Final = ("User-Agent", "aileron")  # GitHub's API refuses requests without one
 
 
 class ForgeWeb:
-    """One for each daemon."""
+    """HTTP client for forges. Implements registry.forges.forge.Web. One per daemon."""
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
         self.adopt(settings)
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings, which are in force from now on."""
         self._private = settings.egress_private
 
     async def get(
         self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
     ) -> Answer:
-        """As registry.forges.forge.Web."""
+        """Send one GET, as registry.forges.forge.Web says."""
         to = _destination(url)
         grant = Grant(hosts=(to,), private=self._private & {to}, budget=Budget(requests=1, bytes_down=limit_bytes))
         request = EgressRequest("GET", url, (_AGENT, *headers))

@@ -1,12 +1,12 @@
-"""What the Hub says it has: searched, and one artifact looked at whole. Information for a person; nothing is installed by it.
+"""The contents of the Hub: searched, and one artifact shown in full. Information for a person; this installs nothing.
 
-Runs in the daemon. The Hub is not trusted: its index is read strictly and whole or not at all (registry/hub_index.py), and what
-it says is passed on as that. The place of every file that is asked for is computed from a name that was checked.
+Runs in the daemon. The Hub is not trusted: its index is read strictly and whole or not at all (registry/hub_index.py), and its
+claims are passed on as claims. The address of every requested file is computed from a checked name.
 
 Rules
-- The index is fetched anew for each question: it is a file on a web server, and a person waits. Nothing of it is kept.
-- What a version may reach is read from its own manifest, by the same reader as when it is installed.
-- Whether a key counts here is never the Hub's to say.
+- The index is fetched anew for each request: it is a file on a web server, and a person waits. Nothing of it is kept.
+- The hosts of a version are read from its own manifest, by the same reader as at installation.
+- The Hub never decides whether a key is trusted here.
 
 Source: docs/reference/hub.md. Not here: fetching (registry/forges/hub.py), installing (installed/), trusting keys (keyring.py).
 """
@@ -36,25 +36,25 @@ from aileron.registry.tarball import Kind
 __all__ = ["HubSearch"]
 
 MAX_FOUND: Final = 50
-"""Of one search: two screens; who looks for something says one word more."""
+"""Most results of one search: two screens; a person who needs another result adds a word."""
 _MAX_ASKED: Final = 200
-"""Characters of a question: the longest intent is a phrase."""
+"""Most characters of a search: the longest intent is a phrase."""
 _KINDS: Final[tuple[str, ...]] = get_args(Kind)
 _INSTALL: Final[dict[Kind, str]] = {"connector": "aileron connector install", "action": "aileron action add"}
 
 Trusted = Literal["yes", "no", "unknown"]
-"""Of a key; unknown while the vault is locked that has what a person agreed to."""
+"""State of a key: trusted or not; unknown while the vault is locked, which has the person's consents."""
 
 
 class HubSearch:
-    """One for each daemon. `keyring` is the keys that count; AileronError(vault_locked) while nobody can tell."""
+    """Search of the Hub. One per daemon. `keyring` returns the trusted keys; AileronError(vault_locked) if they are unknown."""
 
     def __init__(self, *, forges: Forges, keyring: Callable[[], Keyring]) -> None:
         self._hub: Final[Hub] = forges.hub()
         self._keyring = keyring
 
     async def search(self, text: str, kind: str | None) -> HubFound:
-        """The first MAX_FOUND that fit, the best first, and how many there are. AileronError as Hub.index, (invalid_request)."""
+        """Return the first MAX_FOUND matches, best first, and the number of all. AileronError as Hub.index, (invalid_request)."""
         if len(text) > _MAX_ASKED:
             raise _wrong(f"text has {len(text)} characters; at most {_MAX_ASKED}")
         if kind is not None and kind not in _KINDS:
@@ -66,9 +66,10 @@ class HubSearch:
         return HubFound(hub=self._hub.address, as_of=found.as_of, total=len(hits), entries=rows)
 
     async def entry(self, asked: str) -> HubDetail:
-        """All that is known of `NAME` in its newest version, or of `NAME@VERSION`.
+        """Return all that is known of `NAME` in its newest version, or of `NAME@VERSION`.
 
-        AileronError: (invalid_request) for what is no name of a Hub, or a Hub that contradicts itself; (not_found); as Hub.index.
+        AileronError: (invalid_request) for a name that is not a Hub's, or a Hub that contradicts itself; (not_found); as
+        Hub.index.
         """
         name, version = _asked(asked)
         found = await self._hub.index()
@@ -93,7 +94,7 @@ class HubSearch:
         )
 
     async def _about(self, name: Fqn, kind: Kind, published: Published) -> About:
-        """What the version's own document says, held against what was asked for."""
+        """Return the description in the version's own document, compared with the request."""
         file, data = await self._hub.document(name, published.version, kind)
         try:
             return await anyio.to_thread.run_sync(_read, file, data, name, kind, published)
@@ -109,7 +110,7 @@ class HubSearch:
             raise
 
     async def _signature(self, name: Fqn, published: Published) -> HubSignature:
-        """Who signed it by the Hub's word, and whether that key counts here by ours."""
+        """Return the signing key that the Hub names, and whether that key is trusted here."""
         if published.signed_by is None:
             return HubSignature(status="unsigned", key=None, trusted=None)
         trusted = await anyio.to_thread.run_sync(self._is_trusted, name, published.signed_by)
@@ -126,7 +127,7 @@ class HubSearch:
 
 
 def _asked(text: str) -> tuple[Fqn, str | None]:
-    """A name, and a version if one was said."""
+    """Return the requested name, and the version if it has one."""
     name, separator, version = text.partition("@")
     if len(text) > 2 * _MAX_ASKED:
         raise _wrong(f"name has {len(text)} characters; at most {2 * _MAX_ASKED}")
@@ -154,7 +155,7 @@ def _published(index: Index, name: Fqn, version: str | None, hub: str) -> tuple[
 
 
 def _read(file: str, data: bytes, name: Fqn, kind: Kind, published: Published) -> About:
-    """What a document says of itself. ValueError where it is not that of this version; AileronError as its reader."""
+    """Return a document's description of itself. ValueError if it is not of this version; AileronError as its reader."""
     if kind == "connector":
         manifest = parse_connector_manifest(data, file=file)
         if (manifest.name, manifest.version) != (name, published.version):
@@ -189,7 +190,7 @@ class _About(TypedDict):
 
 
 def _about(about: About) -> _About:
-    """Every key, also where there is nothing."""
+    """Return every key, also those without a value."""
     need = about.credential
     return {
         "publisher": about.publisher,

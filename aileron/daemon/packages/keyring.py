@@ -1,9 +1,9 @@
-"""Whose signatures count, and the forges that say which keys there are.
+"""The publishers' keys that are trusted, and the forges that publish keys.
 
 Runs in the daemon. A key that a repository publishes is a claim; a person compares its fingerprint with what they know from
-elsewhere, and only then it counts. Where an approver exists it counts once they signed that.
+elsewhere, and only then trusts it. With an approver, it is trusted once the approver has signed that.
 
-Source: docs/reference/signatures.md. Not here: what is asked about and kept (decisions/consents.py), what a signature is worth
+Source: docs/reference/signatures.md. Not here: questions and storage (decisions/consents.py), the checking of signatures
 (registry/keyring.py).
 """
 
@@ -36,12 +36,12 @@ from aileron.vault.vault import Vault
 __all__ = ["Forges", "PublisherKeys"]
 
 _MAX_SEEN: Final = 256
-"""Repositories whose key was looked at: a person looks at one, and trusts it."""
+"""Most repositories whose seen key is remembered: a person looks at one, and trusts it."""
 _MAX_SAID: Final = 300
 
 
 class Forges:
-    """Each place that publishes, as the settings say where it is. One for each daemon."""
+    """The publishing places, at the addresses of the settings. One per daemon."""
 
     def __init__(self, web: ForgeWeb, settings: Settings, vault: Vault) -> None:
         self._web = web
@@ -49,16 +49,16 @@ class Forges:
         self.adopt(settings)
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings, which are in force from now on."""
         self._settings = settings.forges
 
     def hub(self) -> Hub:
-        """The Hub, which takes no token."""
+        """Return the Hub, which takes no token."""
         return Hub(self._web, self._settings.hub)
 
     @contextlib.asynccontextmanager
     async def of(self, scheme: str) -> AsyncIterator[Forge]:
-        """The forge of a scheme, with its token for as long as the block lasts. AileronError(vault_locked), (not_found)."""
+        """Yield the forge of a scheme, with its token for as long as the block lasts. AileronError(vault_locked), (not_found)."""
         github, gitlab = self._settings.github, self._settings.gitlab
         token = {"github": github.token, "gitlab": gitlab.token}.get(scheme)
         with contextlib.ExitStack() as stack:
@@ -75,17 +75,17 @@ class Forges:
 
 
 class PublisherKeys:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Service for publishers' keys. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(self, *, forges: Forges, consents: ConsentService, changing: anyio.Lock) -> None:
         self._forges = forges
         self._consents = consents
         self._changing = changing
         self._published: dict[str, str] = {}
-        """The fingerprint that each repository was seen to publish last."""
+        """Fingerprint of the key that each repository was last seen to publish."""
 
     async def listed(self) -> list[PublisherEntry]:
-        """The keys that count, by authority. AileronError vault_locked where an approver exists."""
+        """Return the trusted keys, by authority. AileronError vault_locked if there is an approver."""
         keyring = await anyio.to_thread.run_sync(self._consents.keyring)
         return [
             PublisherEntry(authority=str(authority), keys=[key.fingerprint for key in keys])
@@ -93,7 +93,7 @@ class PublisherKeys:
         ]
 
     async def look(self, authority: str) -> PublishedKey:
-        """The key that a repository publishes, and whether it counts already. AileronError as Forge.publisher_key."""
+        """Return the key that a repository publishes, and whether it is trusted already. AileronError as Forge.publisher_key."""
         whose = _authority(authority)
         if whose.is_owner:
             raise _which_repository(whose)
@@ -114,7 +114,7 @@ class PublisherKeys:
         )
 
     async def trust_key(self, authority: str, key: str, source: str) -> TrustedKeys | ConsentAnswer:
-        """Let a key count; or ask whether to. AileronError(invalid_request) for what is no key, or no authority."""
+        """Trust a key; or ask whether to. AileronError(invalid_request) for an invalid key or authority."""
         whose = _authority(authority)
         try:
             public = PublicKey.parse(key)
@@ -131,13 +131,13 @@ class PublisherKeys:
             return msgspec.structs.replace(await self._consents.put_key(subject), new=True)
 
     def _source(self, whose: Authority, key: PublicKey, said: str) -> str:
-        """Where a key is from: only what was seen is a fact, the rest is the word of whoever asks."""
+        """Return the source of a key: a fact if the daemon saw it published there, else the caller's claim, marked so."""
         if said == _published_by(whose) and self._published.get(str(whose)) == key.fingerprint:
             return said
         return f"handed in, said to be from {said[:_MAX_SAID]}"
 
     async def revoke(self, authority: str, fingerprint: str | None) -> RevokedKeys:
-        """Let a key count no more, or all of an authority's. AileronError(not_found)."""
+        """Stop trusting a key, or all keys of an authority. AileronError(not_found)."""
         if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
             raise AileronError(
                 FailureClass.INVALID_REQUEST,

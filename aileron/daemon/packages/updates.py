@@ -1,11 +1,11 @@
-"""What is installed, looked after: newer versions, bytes that are as they were pinned, and what nothing needs any more.
+"""Maintenance of installed versions: newer versions, damaged bytes, and connectors that nothing needs any longer.
 
-Runs in the daemon, behind the operator's socket. Looking changes nothing; nothing is updated by itself.
+Runs in the daemon, behind the operator's socket. Checking changes nothing; nothing is updated by itself.
 
 Rules
-- A forge that cannot be asked is one line of the answer, and the others are told all the same.
-- Unused is what no action file, no waiting question and no run under way is pinned to. Where an action file cannot be read, what
-  it needs is not known, and nothing is removed.
+- A forge that cannot be reached is one line of the result, and the others are reported all the same.
+- A connector is unused if no action file, no waiting question and no run in progress is pinned to it. If an action file cannot be
+  read, its connectors are not known, and nothing is removed.
 
 Source: docs/tutorial/publish-and-update.md, docs/reference/http-api.md. Not here: fetching (fetch.py).
 """
@@ -41,13 +41,13 @@ from aileron.registry.forges.forge import newest
 __all__ = ["Updates"]
 
 _ASKED_AT_ONCE: Final = 4
-"""Requests for lists of versions under way."""
+"""Most requests for lists of versions at once."""
 _ALL_S: Final = 50.0
-"""Seconds for all of them: what has not answered by then could not be looked up. A client waits for 60."""
+"""Seconds for all of them: a forge that has not answered by then is reported as a problem. A client waits for 60."""
 
 
 class Updates:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Service for maintenance. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -67,9 +67,8 @@ class Updates:
         self._changing = changing
 
     async def updates(self, *, prerelease: bool) -> list[Update]:
-        """Of each published thing that an installed action is made of or uses: the version here, and the newest there.
-
-        `newest` is None where there is none newer; `prerelease`, which is never recommended, is told beside it.
+        """Return a row for each published action and connector that is installed or used by an installed action, with its
+        version here and the newest published one.
         """
         listed = await anyio.to_thread.run_sync(self._actions.list_actions)
         used = sorted(set(_used(listed)))
@@ -91,11 +90,14 @@ class Updates:
         return [_update(kind, wanted, found.get(wanted.name), prerelease=prerelease) for kind, wanted in used]
 
     async def verify(self) -> list[ConnectorEntry]:
-        """All that is installed, every byte hashed again: what is not as it was pinned has a `problem`."""
+        """Return all installed connectors, with every byte hashed again: one that does not match its pin has a `problem`."""
         return [_facts(entry) for entry in await anyio.to_thread.run_sync(self._connectors.verify)]
 
     async def remove_unused(self, *, dry_run: bool) -> list[ConnectorEntry]:
-        """Remove what nothing is pinned to; those that went, or that would. AileronError(invalid_request) for a broken file."""
+        """Remove connectors that nothing is pinned to, unless `dry_run`; return them.
+
+        AileronError(invalid_request) if an action file is broken.
+        """
         async with self._changing:
             listed = await anyio.to_thread.run_sync(self._actions.list_actions)
             broken = [entry.name for entry in listed if entry.action is None]
@@ -122,7 +124,7 @@ class Updates:
         await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
 
     async def _waited_for(self) -> set[str]:
-        """The pins of every plan that waits for a person, or runs, and of every action file that a person is asked about."""
+        """Return the pins of every plan that waits for a person or runs, and of every action file in a question."""
 
         def look(snapshot: Snapshot) -> tuple[list[str], set[str]]:
             waiting = [row.id for row in snapshot.open_approvals() if row.kind == ACTION_KIND]
@@ -182,6 +184,6 @@ def _pins_of_plan(plan: Plan) -> list[str]:
 
 
 def _pins_of_run(snapshot: Snapshot, run_id: str) -> list[str]:
-    """What a run that is under way may still need: all that it was asked with."""
+    """Return the pins that a run in progress may still need: all that it was requested with."""
     requested = snapshot.events_of(events.RunRequested, EventFilter(run=run_id, limit=1))
     return [step.hash for row in requested for step in row.event.steps]

@@ -1,5 +1,5 @@
-"""The vault while the daemon runs, and what is made of it.
+"""The vault while the daemon runs, and the services that use it.
 
-secret_store.py secrets by name · vault.py opened, locked, backed up, held against the record · credentials.py bindings ·
-signins.py a person at a provider · lending.py one secret for one request · build.py all of it, once
+secret_store.py secrets by name · vault.py opens, locks and backs up the vault, and compares it with the record · credentials.py
+bindings · signins.py sign-ins at a provider · lending.py one secret for one request · build.py builds all
 """

@@ -1,4 +1,4 @@
-"""Builds what has to do with secrets: first what goes out with them, then what a person does with them."""
+"""Builds the services for secrets: first those that send requests with them, then those for people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Outgoing", "Secrets", "build_outgoing", "build_secrets"]
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """What leaves, and what is added to it on the way."""
+    """Services that send requests, and that add credentials to them."""
 
     lending: Lending
     egress: Egress
@@ -39,7 +39,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Secrets(msgspec.Struct, frozen=True, kw_only=True):
-    """The vault, and what is made of it."""
+    """The vault, and the services for people that use it."""
 
     vaults: VaultService
     stored: SecretStore
@@ -48,8 +48,8 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_outgoing(base: Foundation) -> Outgoing:
-    """What goes out through egress for what it borrows (renewals, requests for tokens, some fetches) is asked for first,
-    when something is lent.
+    """Build the services that send requests. Renewals, requests for tokens and some fetches go through egress themselves, so
+    lending asks for them only when something is lent.
     """
     lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
     lending.adopt(base.settings)
@@ -73,7 +73,7 @@ def build_outgoing(base: Foundation) -> Outgoing:
 
 
 def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsents) -> Secrets:
-    """After what asks a person."""
+    """Build the services for people. Needs the services of consent."""
     approver, consents = consenting.approver, consenting.consents
     credentials = Credentials(
         vault=base.vault,

@@ -1,12 +1,12 @@
-"""Which credential serves which connector: bind, bind anew, look, revoke. Each change is on record, or asked about first.
+"""The bindings of credentials to connectors: bind, rebind, show, revoke. Each change is recorded, or asked about first.
 
 Runs in the daemon, behind the operator's socket. Values come back as JSON-ready dicts in the shapes of
 docs/reference/http-api.md; none holds a secret.
 
 Rules
-- A binding is for what the installed versions of its connector ask for when it is made. One that asks for more later is refused
-  by the plan (actions/resolve.py), until the person binds anew.
-- Revoked here first, and only then where it was issued: what the provider does or fails to do gives nothing back.
+- A binding serves what the installed versions of its connector ask for when it is made. A version that asks for more is refused
+  by the plan (actions/resolve.py), until the person rebinds.
+- A binding is revoked here first, and only then at its provider: whatever the provider does, the binding stays revoked.
 
 Source: docs/reference/bindings.md. Not here: signing in (signins.py), lending (lending.py), secrets (secret_store.py).
 """
@@ -48,21 +48,21 @@ __all__ = ["Credentials", "Revoker", "parsed"]
 
 _T = TypeVar("_T")
 _LOOKED_AT: Final = 1000
-"""Requests of a connector that are looked through for the last one with a credential: a page of the record."""
+"""Most requests of a connector that are searched for the last one with a credential: a page of the record."""
 _REVOKE_S: Final = 10.0
-"""For the provider to take tokens back: a person waits for the answer."""
+"""Seconds for the provider to revoke tokens: a person waits for the result."""
 
 
 class Revoker(Protocol):
-    """Whoever takes tokens back where they were issued (oauth/)."""
+    """Client that revokes tokens at their provider (oauth/)."""
 
     async def revoke(self, tokens: TokenSet) -> str:
-        """What became of them: `revoked`, `not offered`, `failed: …`. Never raises AileronError."""
+        """Revoke tokens. Return the result: `revoked`, `not offered`, `failed: …`. Never raises AileronError."""
         ...
 
 
 class Credentials:
-    """One for each daemon. `changing` is the lock that all changes of this home share."""
+    """Service for bindings. One per daemon. `changing` is the lock that all changes of this home share."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Credentials:
         self._changed = changed
 
     async def listed(self) -> list[BindingEntry]:
-        """Every binding, sorted by name."""
+        """Return every binding, sorted by name."""
         bindings = self._vault.bindings()
         installed = await anyio.to_thread.run_sync(needing, self._connectors)
         kept_at = self._vault.kept_elsewhere()
@@ -105,7 +105,7 @@ class Credentials:
         ]
 
     async def show(self, name: str) -> BindingDetail:
-        """One binding, whole. AileronError(not_found)."""
+        """Return one binding with all its details. AileronError(not_found)."""
         binding = self._known(name)
         versions = (await anyio.to_thread.run_sync(needing, self._connectors)).get(binding.connector, [])
         users = await anyio.to_thread.run_sync(self._users, binding)
@@ -153,8 +153,8 @@ class Credentials:
     async def rebind(
         self, name: str, username: str | None, secret: str | None, details: LoginDetails | None = None
     ) -> BindingEntry | ConsentAnswer:
-        """Bind anew to what the installed versions ask for now, with another secret, user name or details if given; or ask
-        whether to. AileronError(binding_failed) where only the provider can give what is new.
+        """Rebind to what the installed versions ask for now, with another secret, user name or details if given; or ask whether
+        to. AileronError(binding_failed) if only the provider can grant what is new.
         """
         if secret is not None:
             await self._elsewhere.secret_ready(secret)
@@ -181,7 +181,7 @@ class Credentials:
             return await self._consents.put_binding(binding, replace=True) if answer is None else answer
 
     async def unbind(self, name: str) -> RevokedBinding:
-        """Revoke a binding; the tokens of a sign-in are forgotten, and taken back at the provider where it offers that."""
+        """Revoke a binding; forget the tokens of a sign-in, and revoke them at the provider if it offers that."""
         binding_name = parsed(BindingName.parse, name)
         async with self._changing:
             tokens = await anyio.to_thread.run_sync(lambda: self._vault.revoke(binding_name))
@@ -193,12 +193,12 @@ class Credentials:
                 at_provider = await self._taken_back(tokens)
         finally:
             word = None if at_provider is None else at_provider.partition(":")[0]
-            with anyio.CancelScope(shield=True):  # it is revoked: that goes on record though the daemon stops meanwhile
+            with anyio.CancelScope(shield=True):  # it is revoked: record that even if the daemon stops meanwhile
                 await self._audit.note(events.BindingRevoked(binding=str(binding_name), at_provider=word))
         return RevokedBinding(revoked=True, removed=str(binding_name), at_provider=at_provider)
 
     def reach_for(self, connector: str, name: BindingName) -> tuple[Reach, ConnectorManifest]:
-        """What a binding of this name would be for, and the newest version that asks for it, of one look at the store.
+        """Return the reach of a binding with this name, and the newest version that needs it, both from one reading of the store.
 
         AileronError(not_found), (invalid_request) for another kind. Reads files.
         """
@@ -218,7 +218,7 @@ class Credentials:
         return binding_reach(versions, connector, name.kind), newest
 
     def _check_usable(self, binding: Binding, *, replace: bool = False) -> None:
-        """AileronError as Vault.check_bindable, and (binding_failed) if no token can be got with its secret."""
+        """Raise AileronError as Vault.check_bindable, or (binding_failed) if no token can be got with the binding's secret."""
         self._vault.check_bindable(binding, replace=replace)
         if binding.kind == "oauth2_client":
             stored = self._vault.secret_entry(binding.secret).stored
@@ -240,7 +240,7 @@ class Credentials:
         return binding
 
     def _users(self, binding: Binding) -> dict[str, list[str]]:
-        """The actions that pin its connector, by version."""
+        """Return the actions that pin the binding's connector, by version."""
         found: dict[str, list[str]] = {}
         for entry in self._actions.list_actions():
             for required in () if entry.action is None else entry.action.connectors:
@@ -249,7 +249,7 @@ class Credentials:
         return found
 
     async def _last_used(self, binding: Binding) -> str | None:
-        """When a request last carried it, as the record says; None: not among the newest."""
+        """Return when a request last used the binding, according to the record; None if it is not among the newest requests."""
 
         def newest(snapshot: Snapshot) -> int | None:
             sent = snapshot.events_of(events.EgressSending, EventFilter(connector=binding.connector, limit=_LOOKED_AT))
@@ -260,7 +260,7 @@ class Credentials:
 
 
 def parsed(parse: Callable[[str], _T], text: str) -> _T:
-    """A name as its type. AileronError(invalid_request) with what is wrong with it."""
+    """Return a name as its type. AileronError(invalid_request) that says what is wrong with it."""
     try:
         return parse(text)
     except ValueError as error:
@@ -288,7 +288,7 @@ def _made_now(
 
 
 def _widened(binding: Binding, manifest: ConnectorManifest) -> tuple[str, ...]:
-    """What this version asks for beyond the binding."""
+    """Return what this version asks for beyond the binding's reach."""
     if binding.reach is None:
         return ("everything: it was bound before that was kept",)
     if manifest.credential is None or manifest.credential.kind != binding.kind:
@@ -297,7 +297,7 @@ def _widened(binding: Binding, manifest: ConnectorManifest) -> tuple[str, ...]:
 
 
 def _check_granted(binding: Binding, reach: Reach, secret: str | None) -> None:
-    """A sign-in cannot be stretched here: another application, and other scopes, are the provider's to grant."""
+    """Check that a sign-in covers this reach: only the provider can grant another application or more scopes."""
     if secret is not None:
         raise AileronError(
             FailureClass.BINDING_FAILED,
@@ -306,7 +306,7 @@ def _check_granted(binding: Binding, reach: Reach, secret: str | None) -> None:
             boundary=Boundary.USER,
         )
     before = binding.reach or Reach()
-    missing = [scope for scope in reach.scopes if scope not in before.scopes]  # all it was signed in for was granted
+    missing = [scope for scope in reach.scopes if scope not in before.scopes]  # all requested scopes were granted
     if not missing and before.client == reach.client:
         return
     raise AileronError(

@@ -1,15 +1,16 @@
-"""Secrets that are kept elsewhere, for whoever needs one now: fetched once for all who wait, and known until the vault is locked.
+"""Secrets that are kept elsewhere: fetched once for all that wait, and known until the vault is locked.
 
-Runs in the daemon. What was fetched is the vault's to keep (vault/references.py), and nobody else has it.
+Runs in the daemon. Only the vault keeps fetched values (vault/references.py).
 
 Rules
-- What will be fetched is on record before it is, and so is that it could not be, or that nobody waited for it to the end.
-- One fetch at a time for each secret. Whoever waited while one failed gets its failure, and does not begin another.
-- What a request needs is fetched at once, MOST_AT_ONCE of it; one that cannot be fetched refuses the request, and ends the rest.
-- A connector learns the name of a secret that its request waits for, and not where that is kept.
-- A value is lent for FRESH_S after it was fetched. It is searched for in answers for as long as the vault is open.
-- A request to a host to which such a secret could have been sent waits until it is known, with a credential or without: else what
-  comes back could not be searched for it. Where it cannot be fetched, the request is refused.
+- A fetch is on record before it begins, and so is its failure, or that it was cancelled.
+- One fetch at a time for each secret. A request that waited for a fetch that failed gets its failure, and does not begin another.
+- The secrets of a request are fetched at once, MOST_AT_ONCE at a time; one that cannot be fetched refuses the request, and ends
+  the rest.
+- A connector learns the name of a secret that its request waits for, and not where the secret is kept.
+- A value is lent for FRESH_S after it was fetched. Responses are searched for it for as long as the vault is open.
+- A request to a host to which such a secret could have been sent waits until it is known, with a credential or without: else its
+  response could not be searched for it. If it cannot be fetched, the request is refused.
 
 Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: how it is fetched (aileron/elsewhere).
 """
@@ -36,17 +37,17 @@ from aileron.vault.vault import Vault
 __all__ = ["FETCH_S", "FRESH_S", "SecretsElsewhere"]
 
 FETCH_S: Final = 10.0
-"""For one: gpg takes a tenth of a second, a server some; a smart card's touch is not waited for longer."""
+"""Seconds to fetch one secret: gpg takes a tenth of a second, a server a few; a smart card's touch is not waited for longer."""
 FRESH_S: Final = 300.0
-"""So long it is lent without asking again: a run with many requests asks once, and a change is noticed within minutes."""
+"""Seconds that a value is lent without a new fetch: a run with many requests fetches once; a change is noticed in minutes."""
 MOST_AT_ONCE: Final = 4
-"""Programs and connections for one request: gpg decrypts one after the other anyway, by one agent."""
+"""Most programs and connections at once for one request: gpg decrypts one after the other anyway, by one agent."""
 _TOLD_S: Final = 0.25
-"""Left of that, once it was given up, to say why."""
+"""Seconds of a fetch's time that are kept to record and report why it failed."""
 
 
 class _Turn(msgspec.Struct, eq=False):
-    """One secret's fetches, one after the other."""
+    """The fetches of one secret, one after the other."""
 
     lock: anyio.Lock
     waiting: int = 0
@@ -55,23 +56,23 @@ class _Turn(msgspec.Struct, eq=False):
 
 
 class SecretsElsewhere:
-    """One for each daemon."""
+    """Fetches secrets that are kept elsewhere. One per daemon."""
 
     def __init__(self, vault: Vault, fetcher: Fetcher, audit: Audit) -> None:
         self._vault: Final = vault
         self.fetcher: Final = fetcher
         self._audit: Final = audit
         self._turns: dict[str, _Turn] = {}
-        """Of those that are being fetched: gone when nobody waits for one."""
+        """Secrets that are being fetched, by name; removed when no request waits for one."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Whether nothing has to be fetched for a request. Quick."""
+        """Return whether a request needs no fetch. Quick."""
         return not self._to_fetch(use, destination)
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Return when all that is needed for a request is known.
+        """Wait until all secrets that a request needs are known.
 
-        AileronError as `Fetcher.fetch`, and (binding_failed) where a value changed.
+        AileronError as `Fetcher.fetch`, and (binding_failed) if a value changed.
         """
         until = min(deadline, anyio.current_time() + FETCH_S)
         binding = None if use is None else use.binding
@@ -92,15 +93,15 @@ class SecretsElsewhere:
             raise failed[0]
 
     async def secret_ready(self, name: str) -> None:
-        """Return when this secret's value is known, if it is elsewhere at all: before it is bound. AileronError as `ready`.
+        """Wait until this secret's value is known, if it is kept elsewhere: before it is bound. AileronError as `ready`.
 
-        Of a locked vault, and a name that nothing has, whoever binds it says more.
+        Accepts a locked vault and an unknown name: binding it then reports more.
         """
         if self._vault.kept_at(name) is not None and not self._vault.is_locked:
             await self._fetched_once(name, None, anyio.current_time() + FETCH_S)
 
     async def pinned(self, reference: str, token: str | None) -> Elsewhere:
-        """Where a secret will be from now on, and what will read it. AileronError(bad_input) for what is no reference,
+        """Return the place of a secret, and the program that will read it. AileronError(bad_input) for an invalid reference,
         (binding_failed) for a program that is not installed, (vault_locked).
         """
         self._vault.check_unlocked()
@@ -111,7 +112,7 @@ class SecretsElsewhere:
         return await anyio.to_thread.run_sync(self.fetcher.pinned, parsed, token)
 
     async def found(self, name: str, elsewhere: Elsewhere) -> Secret:
-        """The value that a secret has there now, for a person who approves it. AileronError(not_found) for its token,
+        """Return the value that a secret has there now, for a person who approves it. AileronError(not_found) for its token,
         (vault_locked), and as `ready`.
         """
         try:
@@ -163,7 +164,7 @@ class SecretsElsewhere:
         try:
             with anyio.CancelScope(
                 deadline=until - _TOLD_S / 2
-            ):  # for what does not keep the other, and so says no more
+            ):  # for a fetcher that misses its own deadline; it reports nothing then
                 return await self.fetcher.fetch(elsewhere, token, until - _TOLD_S)
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(_TOLD_S, shield=True):
@@ -182,7 +183,7 @@ class SecretsElsewhere:
 
 
 def _for_connector(name: str, error: AileronError) -> AileronError:
-    """What is not the run's end is told to its connector (executor/broker.py): a server that was not reached."""
+    """Return the error as its connector is told it, if it does not end the run (executor/broker.py): a server was not reached."""
     failure = error.failure
     if failure.failure_class is not FailureClass.NETWORK_ERROR:
         return error
@@ -196,6 +197,6 @@ def _for_connector(name: str, error: AileronError) -> AileronError:
 
 
 def _code(error: AileronError) -> str:
-    """The word of ours for it."""
+    """Return our code for the error."""
     code = error.failure.details.get("code")
     return code if isinstance(code, str) and code in CODES else error.failure.failure_class.value

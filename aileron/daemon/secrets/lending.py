@@ -1,9 +1,9 @@
-"""The vault's loans in the type egress asks for, kept fresh by oauth/ and fetched by elsewhere/: no room knows another.
+"""Lends the vault's secrets in the type that egress needs, renewed by oauth/ and fetched by elsewhere/: no room knows another.
 
-Runs in the daemon. What is lent for `oauth2_client` is a token that was got with the loan (oauth/minting.py), for the grant that
-the binding was agreed to.
+Runs in the daemon. For `oauth2_client`, the lent secret is a token that was got with the stored one (oauth/minting.py), for the
+grant that the binding was approved for.
 
-Source: docs/explanation/oauth.md. Not here: what a loan is (vault/lend.py), when one is renewed (oauth/renew.py).
+Source: docs/explanation/oauth.md. Not here: loans (vault/lend.py), the time of renewals (oauth/renew.py).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ __all__ = ["Lending", "RenewalsOnRecord", "check_client"]
 
 
 class Lending:
-    """What egress borrows from. `renewals` and `minting`, and some of what is `elsewhere`, go out through egress themselves, so
-    they are asked for when something is lent.
+    """The lender of egress. `renewals` and `minting`, and some fetches of `elsewhere`, go through egress themselves, so they are
+    asked for when something is lent.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class Lending:
         self._vault = vault
         self._lender = VaultLender(vault)
         self._needles: Final = weakref.WeakKeyDictionary[Sendables, tuple[tuple[Secret, ...], Needles]]()
-        """Made once for each host and change of the vault, and gone when it is locked: the vault holds the keys of this."""
+        """Needles made once for each host and change of the vault, and gone when it is locked: the vault holds their keys."""
         self._renewals = renewals
         self._minting = minting
         self._elsewhere = elsewhere
         vault.tell_ends(self._forget)
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on: they say which secrets the daemon itself sends, and where to."""
+        """Use these settings from now on: they name the secrets that the daemon itself sends, and their destinations."""
         self._vault.send_also(_own(settings))
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """As egress.inject.Lender."""
+        """Return whether `ready` has nothing to do, as egress.inject.Lender says."""
         elsewhere = self._elsewhere()
         if elsewhere is not None and not elsewhere.is_ready(use, destination):
             return False
@@ -80,7 +80,7 @@ class Lending:
         return self._renewals_of(use) is None
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Fetch first what is kept elsewhere, and renew what is about to end. AileronError as SecretsElsewhere.ready,
+        """Fetch the secrets that are kept elsewhere, and renew what is about to expire. AileronError as SecretsElsewhere.ready,
         Renewals.ready and Minting.ready.
         """
         if (elsewhere := self._elsewhere()) is not None:
@@ -92,7 +92,7 @@ class Lending:
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """AileronError as VaultLender.lend, and as Minting.token."""
+        """Lend a credential for one request. AileronError as VaultLender.lend and Minting.token."""
         if (minting := self._minting_of(use)) is not None:
             credential = self._credential(use)
             yield LentCredential(use.need.kind, minting.token(credential), stored=credential.stored)
@@ -103,7 +103,7 @@ class Lending:
             yield LentCredential(loan.kind, secret, loan.username, loan.details, stored=loan.stored)
 
     def needles(self, destination: HostPort) -> Needles:
-        """As egress.inject.Lender. Access tokens that were renewed and are in no vault are looked for everywhere."""
+        """Return the secrets to search for in responses, as egress.inject.Lender says; also renewed tokens that no vault has."""
         known = self._vault.sendables(str(destination))
         renewals = self._renewals()
         unwritten = (() if renewals is None else renewals.unwritten(destination)) + self._minted(destination)
@@ -116,11 +116,11 @@ class Lending:
         return needles
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """As egress.inject.Lender."""
+        """Return whether a binding may exist for this destination, as egress.inject.Lender says."""
         return self._vault.may_be_bound(str(destination))
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Whether there is another than the one that was refused. AileronError as Renewals.renew and Minting.renew."""
+        """Return whether another credential than the refused one exists now. AileronError as Renewals.renew and Minting.renew."""
         if (minting := self._minting_of(use)) is not None:
             return await minting.renew(self._credential(use), refused, deadline)
         renewals = self._renewals_of(use)
@@ -133,7 +133,7 @@ class Lending:
         return self._minting() if use.need.kind == "oauth2_client" else None
 
     def _credential(self, use: CredentialUse) -> ClientCredential:
-        """What a token is got with. AileronError as VaultLender.lend, and (binding_failed) if it was agreed otherwise."""
+        """Return the credential for token requests. AileronError as VaultLender.lend; (binding_failed) if approved otherwise."""
         with self._lender.lend(use) as loan:
             binding = self._vault.binding(use.binding)
             credential = None if binding is None else _maybe_client(binding, loan.secret, loan.stored)
@@ -146,7 +146,7 @@ class Lending:
         return credential
 
     def _minted(self, destination: HostPort) -> tuple[Secret, ...]:
-        """Tokens in use that could have been sent there. The vault remembers them too, but not without bound."""
+        """Return the tokens in use that could have been sent to this host. The vault remembers tokens too, up to a bound."""
         minting = self._minting()
         tokens = () if minting is None else minting.tokens()
         if not tokens:
@@ -155,7 +155,7 @@ class Lending:
         return tuple(token for name, token in tokens if name in reached)
 
     def _forget(self) -> None:
-        """The vault was locked or changed: tokens of what is no longer there go. In any thread."""
+        """Forget tokens that have lost their binding, after the vault was locked or changed. In any thread."""
         minting = self._minting()
         if minting is None:
             return
@@ -173,7 +173,7 @@ class Lending:
 
 
 def check_client(binding: Binding, secret: Secret, stored: Stored, now: float) -> None:
-    """Return if tokens can be got with this secret, or the binding is for none. AileronError(binding_failed)."""
+    """Check that tokens can be got with this secret, unless the binding needs none. AileronError(binding_failed)."""
     if (credential := _maybe_client(binding, secret, stored)) is not None:
         check_usable(credential, now)
 
@@ -186,14 +186,14 @@ def _maybe_client(binding: Binding, secret: Secret, stored: Stored) -> ClientCre
 
 
 def _lent_of(each: Sendable) -> tuple[LentCredential, ...]:
-    """In the forms that it is sent in."""
+    """Return a secret in the forms in which it is sent."""
     if each.kind != "oauth2_client":
         return (LentCredential(each.kind, each.secret, each.username),)
     return tuple(LentCredential(each.kind, part) for part in sent_parts(each.secret, each.username))
 
 
 def _own(settings: Settings) -> list[Own]:
-    """What the gateway and the forges are sent. A webhook is sent a signature, and no secret."""
+    """Return the secrets that the gateway and the forges are sent. A webhook is sent a signature, and no secret."""
     upstreams, forges = destinations(settings.gateway).values(), settings.forges
     own = [Own(to.provider, to.secret, f"{to.host.decode()}:{to.port}") for to in upstreams if to.secret is not None]
     for of, token, url in (
@@ -201,25 +201,25 @@ def _own(settings: Settings) -> list[Own]:
         ("gitlab", forges.gitlab.token, forges.gitlab.url),
     ):
         if token is not None:
-            with contextlib.suppress(RefusedError):  # what is asked of it is parsed in the same way, so nothing ever is
+            with contextlib.suppress(RefusedError):  # its requests are parsed the same way, so none is sent
                 own.append(Own(of, token, str(parse_url(f"{url}/").destination)))
     return own
 
 
 class RenewalsOnRecord:
-    """What oauth/ writes down."""
+    """Records renewals for oauth/."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
 
     async def renewing(self, binding: BindingName, host: str) -> None:
-        """Durable when this returns."""
+        """Record that a renewal begins. Durable when this returns."""
         await self._audit.note(events.BindingRenewing(binding=str(binding), host=host))
 
     async def renewed(self, binding: BindingName) -> None:
-        """The provider gave another; the vault has it, or will as soon as it can be written (oauth/renew.py)."""
+        """Record a renewed token; the vault has it, or will as soon as it can be written (oauth/renew.py)."""
         await self._audit.note(events.BindingRenewed(binding=str(binding)))
 
     async def failed(self, binding: BindingName, code: str) -> None:
-        """The provider's code, or a word of ours."""
+        """Record that a renewal failed, with the provider's code or a word of ours."""
         await self._audit.note(events.BindingRenewalFailed(binding=str(binding), code=code))

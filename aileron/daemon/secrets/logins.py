@@ -1,4 +1,4 @@
-"""The processes that log in, started before the first login where an installed connector has one: that takes half a second.
+"""Starts the login processes before the first login, if an installed connector has logins: that takes half a second.
 
 Runs in the daemon. Not here: the processes (aileron/logins/keeper.py), who may log in (egress).
 """
@@ -18,12 +18,12 @@ from aileron.threads import in_thread
 __all__ = ["start_early"]
 
 EARLY_S: Final = 5.0
-"""After the daemon has started: whoever waits for it has been answered by then."""
+"""Seconds after the daemon's start: the client that waits for it has been answered by then."""
 _log = logging.getLogger(__name__)
 
 
 async def start_early(connectors: ContentStore, logins: Keeper) -> None:
-    """Once. What cannot be started now is tried again, and told, with the first login."""
+    """Start the login processes once. A failure is logged; the first login tries again and reports it."""
     await anyio.sleep(EARLY_S)
     try:
         await logins.start(await in_thread(_protocols, connectors))
@@ -32,7 +32,7 @@ async def start_early(connectors: ContentStore, logins: Keeper) -> None:
 
 
 def _protocols(connectors: ContentStore) -> frozenset[LoginProtocol]:
-    """Of all that is installed."""
+    """Return the login protocols of all installed connectors."""
     manifests = [one.manifest for one in connectors.list_connectors() if one.manifest is not None]
     needs = [one.credential for one in manifests if one.credential is not None]
     return frozenset(target.protocol for need in needs for target in need.logins)

@@ -1,14 +1,14 @@
-"""The secrets that a person stored by name: listed, set, removed. Each change is on record, or asked about first.
+"""The secrets that a person stored by name: listed, set, removed. Each change is recorded, or asked about first.
 
 Runs in the daemon, behind the operator's socket. No value ever comes back.
 
 Rules
-- Where decisions are signed, nobody exchanges a secret that is bound, that a setting names, or that a question about a binding
-  names which waits: that would be another credential than the one that is approved.
-- There, no secret of the vault leaves it as a token before a person has approved who gets it: whoever can ask for a reference
-  names both.
+- With an approver, a secret that is bound, that a setting names, or that a waiting question about a binding names is not replaced
+  without a question: that would be another credential than the approved one.
+- With an approver, no secret leaves the vault as a token before a person has approved its receiver: a caller that adds a
+  reference names both.
 
-Source: docs/reference/bindings.md. Not here: what is done with them (credentials.py, lending.py), the file they lie in (vault/).
+Source: docs/reference/bindings.md. Not here: their use (credentials.py, lending.py), their file (vault/).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["SecretStore"]
 
 
 class SecretStore:
-    """One for each daemon. `changing` is held while anything of this home is changed."""
+    """Service for stored secrets. One per daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SecretStore:
         self._elsewhere = elsewhere
 
     def listed(self) -> list[SecretEntry]:
-        """Names, dates, and where those are that are kept elsewhere; never values."""
+        """Return names, dates, and the places of those that are kept elsewhere; never values."""
         return [
             SecretEntry(
                 name=info.name,
@@ -70,23 +70,21 @@ class SecretStore:
         ]
 
     async def set(self, name: str, value: Secret) -> SecretStored | ConsentAnswer:
-        """Store a secret in place of what was there; or ask whether to, where a binding or a setting names it: that is another
-        credential.
-        """
+        """Store a secret, replacing an earlier value; or ask whether to, if a binding or a setting names it."""
         async with self._changing:
             used_by = await self._used_by(name)
             if used_by and self._approver.consents() is not None:
-                if not self._vault.is_locked:  # nobody is asked about what could not be stored anyway
+                if not self._vault.is_locked:  # do not ask about a value that cannot be stored anyway
                     await anyio.to_thread.run_sync(self._vault.check_storable, name, value)
                 commitment = self._consents.hold(value)
                 return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
             return await self._consents.put_secret(name, value)
 
     async def set_reference(self, name: str, reference: str, token: str | None) -> SecretStored | ConsentAnswer:
-        """Store where a secret is kept, in place of what was there, and which value is approved: the one that is there now.
+        """Store the place of a secret, replacing an earlier value, and approve the value that it has there now.
 
-        That is fetched first. Or ask whether to, as `set` does; and before anything is fetched, if that gives its token to
-        somebody who does not get it already. AileronError as SecretsElsewhere.found.
+        The value is fetched first. Or ask whether to, as `set` does; and before anything is fetched, if that gives its token to a
+        receiver that does not get it already. AileronError as SecretsElsewhere.found.
         """
         if named := self._agreements.settings_naming(name):
             message = f"{', '.join(named)} uses the secret {name!r}, and settings cannot use one that is kept elsewhere"
@@ -110,7 +108,7 @@ class SecretStore:
             )
 
     async def _ask_first(self, name: str, elsewhere: Elsewhere) -> ConsentAnswer:
-        """Ask whether its token may go there. The value is the one that is there when that is approved."""
+        """Ask whether the secret's token may be sent there. The value is fetched after the approval."""
         commitment = self._consents.hold(
             Secret(elsewhere.words.encode()), elsewhere=elsewhere, fetch=lambda: self._elsewhere.found(name, elsewhere)
         )
@@ -126,14 +124,14 @@ class SecretStore:
         )
 
     async def _used_by(self, name: str) -> tuple[str, ...]:
-        """The bindings that name it, also those that a person is asked about, and the settings."""
+        """Return the bindings that name the secret, including those in questions, and the settings."""
         bindings = {str(one.name) for one in self._vault.bindings() if one.secret == name}
         waiting = (subject for _, subject in await self._audit.open_consents())
         bindings |= {one.name for one in waiting if isinstance(one, BindingConsent) and one.secret == name}
         return (*sorted(bindings), *self._agreements.settings_naming(name))
 
     async def remove(self, name: str) -> None:
-        """Forget a secret."""
+        """Remove a secret."""
         async with self._changing:
             await anyio.to_thread.run_sync(self._vault.remove_secret, name)
             await self._audit.note(events.SecretRemoved(name=name))

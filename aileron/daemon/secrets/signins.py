@@ -1,14 +1,14 @@
-"""Sign-ins under way: a person lets a connector's publisher use their account, and the tokens go into the vault.
+"""Sign-ins in progress: a person lets a connector's publisher use their account, and the tokens go into the vault.
 
-Runs in the daemon, behind the operator's socket. Whoever asks is told where to go (a page, or a code for one), may wait for the
-end, and never sees a token. Where decisions are signed, what the provider gave is kept in memory until the person has agreed to
-the binding, and is stored nowhere before.
+Runs in the daemon, behind the operator's socket. The caller is told where to go (a page, or a code for one), may wait for the
+end, and never sees a token. With an approver, the provider's tokens are kept in memory until the person has approved
+the binding, and are stored nowhere before.
 
 Rules
-- One name is signed in for once at a time; MAX_OPEN sign-ins at once. One ends by itself (oauth/signin.py says when).
-- What was begun is on record before the provider is asked, and how it ended after.
-- Where to go is said once, to whoever begins it: who else knew it could sign in as somebody else in the person's place.
-- What it is for is looked up when it begins: what is installed meanwhile does not change what was shown.
+- A binding name has one sign-in at a time; MAX_OPEN sign-ins at once. A sign-in ends by itself (oauth/signin.py says when).
+- A sign-in is on record before the provider is asked, and its end afterwards.
+- The address to go to is told once, to the caller that begins it: others who knew it could sign in with another account instead.
+- Its reach is read when it begins: later installations do not change what was shown.
 
 Source: docs/reference/sign-in.md, docs/reference/http-api.md. Not here: the protocol (oauth/), bindings (credentials.py).
 """
@@ -50,18 +50,18 @@ from aileron.vault.vault import Vault
 __all__ = ["MAX_OPEN", "Flow", "SignIns"]
 
 MAX_OPEN: Final = 8
-"""Sign-ins at once: a person does one at a time, and each has a port of its own."""
+"""Most sign-ins at once: a person does one at a time, and each has a port of its own."""
 _KEPT: Final = 32
-"""Sign-ins that are over and still told about, the newest: who began one asks within seconds."""
+"""Most ended sign-ins that are still reported, the newest: a client asks within seconds."""
 _MAX_SECRET_NAME: Final = 55
-"""Characters of a name made for tokens; the vault takes 64, and nine may follow."""
+"""Most characters of a name made for tokens; the vault takes 64, and nine may follow."""
 _INVITED_S: Final = 30.0
-"""Until the provider has said where to go: one request for a device, none for a browser, and one more that registers a client."""
+"""Seconds for the provider to say where to go: one request for a device, none for a browser, one more to register a client."""
 _log = logging.getLogger(__name__)
 
 
 class _One:
-    """One sign-in."""
+    """A sign-in and its state."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class _One:
         self.error: AileronError | None = None
 
     def told(self) -> SignInState:
-        """As the routes tell it."""
+        """Return the state as the routes answer it."""
         return SignInState(
             id=self.id,
             status=self.status,
@@ -105,7 +105,7 @@ class _One:
         )
 
     def invited_to(self, invitation: Invitation) -> SignInState:
-        """The same, and where the person has to go, which is said once."""
+        """Return the state with the address that the person must visit, which is told once."""
         return msgspec.structs.replace(
             self.told(),
             authorize_url=invitation.authorize_url or UNSET,
@@ -117,7 +117,7 @@ class _One:
 
 
 class SignIns:
-    """One for each daemon. `changing` is the lock that all changes of this home share."""
+    """Service for sign-ins. One per daemon. `changing` is the lock that all changes of this home share."""
 
     def __init__(
         self,
@@ -139,10 +139,10 @@ class SignIns:
         self._is_signed = is_signed
         self._tasks: anyio.abc.TaskGroup | None = None
         self._known: dict[str, _One] = {}
-        """By id, the oldest first."""
+        """Sign-ins by id, the oldest first."""
 
     async def serve(self) -> None:
-        """Carry on what is begun. Ends only by cancellation, and every sign-in with it."""
+        """Run the sign-ins that are begun. Ends only by cancellation, and every sign-in with it."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             await anyio.sleep_forever()
@@ -150,15 +150,12 @@ class SignIns:
     async def begin(
         self, connector: str, name: str, flow: Flow, *, replace: bool, username: str | None = None
     ) -> SignInState:
-        """Begin one: its id, and where the person has to go. `replace`: for a name that is bound already. `username`: who logs
-        in with it, if not whom the provider names.
-
-        AileronError: vault_locked, not_found, invalid_request for a name or a flow that cannot be, busy, and what the provider
-        or the way to it says.
+        """Begin a sign-in. Return its id and where the person must go. `replace`: for a name that is bound already. `username`:
+        the user name to log in with, unless the provider names the account.
         """
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
         self._vault.check_unlocked()
-        async with self._changing:  # nothing is installed while it is looked at
+        async with self._changing:  # no installation while the store is read
             reach, manifest = await anyio.to_thread.run_sync(
                 lambda: self._credentials.reach_for(str(fqn), binding_name)
             )
@@ -175,7 +172,7 @@ class SignIns:
             await one.invited.wait()
         if one.error is not None:
             raise one.error
-        if one.invitation is None:  # given up meanwhile, or too slow for the person who waits
+        if one.invitation is None:  # cancelled meanwhile, or too slow for the person who waits
             one.scope.cancel()
             message = (
                 f"{urlsplit(provider.token_url).netloc} did not say in {_INVITED_S:g} s where to sign in: try again"
@@ -184,14 +181,14 @@ class SignIns:
         return one.invited_to(one.invitation)
 
     async def show(self, sign_in: str, wait_s: float = 0.0) -> SignInState:
-        """How one is, waited for at most `wait_s`. AileronError(not_found)."""
+        """Return the state of a sign-in; wait for its end for at most `wait_s`. AileronError(not_found)."""
         one = self._one(sign_in)
         with anyio.move_on_after(wait_s):
             await one.over.wait()
         return one.told()
 
     async def cancel(self, sign_in: str) -> SignInState:
-        """End one; what is over stays as it is. AileronError(not_found)."""
+        """Cancel a sign-in; one that is over stays as it is. AileronError(not_found)."""
         one = self._one(sign_in)
         one.scope.cancel()
         with anyio.move_on_after(_INVITED_S):
@@ -199,7 +196,7 @@ class SignIns:
         return one.told()
 
     async def _carry_on(self, one: _One, provider: OAuth2Provider) -> None:
-        """From the invitation to the binding. Whatever happens, it is over after this, and on record."""
+        """Run a sign-in from the invitation to the binding. Whatever happens, it is over and on record after this."""
         granted: GrantedTokens | None = None
         try:
             with one.scope:
@@ -208,7 +205,7 @@ class SignIns:
                     one.invitation = sign_in.invitation
                     one.invited.set()
                     granted = await sign_in.finished()
-                    with anyio.CancelScope(shield=True):  # the tokens are there: what cancels now comes too late
+                    with anyio.CancelScope(shield=True):  # the tokens are there: it is too late to cancel
                         one.result = await self._keep(one, granted)
                         one.status = "done"
         except AileronError as error:
@@ -225,15 +222,15 @@ class SignIns:
         try:
             with anyio.CancelScope(shield=True):
                 await self._audit.note(_ended(one, granted))
-        except AileronError as error:  # a full disk, say: whoever waits is told how it ended all the same
+        except AileronError as error:  # a full disk, say: the waiting client is told the result all the same
             _log.error("the end of %s is not on record: %s", one.id, error)
         one.invited.set()
         one.over.set()
 
     async def _keep(self, one: _One, granted: GrantedTokens) -> BindingEntry | ConsentAnswer:
-        """Bind what the provider gave; or keep it in memory, and ask whether to."""
+        """Bind the provider's tokens; or keep them in memory, and ask whether to."""
         async with self._changing:
-            # Once more: the person was at the provider for minutes.
+            # Check again: the person was at the provider for minutes.
             self._check_free(one.name, one.connector, replace=one.replaces)
             before = self._vault.binding(one.name)
             binding = Binding(
@@ -259,7 +256,7 @@ class SignIns:
             return await self._consents.ask(subject)
 
     def _username(self, name: BindingName, reach: Reach, username: str | None) -> str | None:
-        """Who logs in, before anybody is sent to a provider: what is said, else what was said of the binding before."""
+        """Return the user name that logs in: the given one, else the earlier binding's. Called before the provider is asked."""
         if reach.logins:
             before = self._vault.binding(name)
             return username if username is not None or before is None else before.username
@@ -307,7 +304,7 @@ class SignIns:
         return one
 
     def _secret_for(self, name: BindingName, before: Binding | None) -> str:
-        """The name its tokens are stored under: what they were under, or one that nothing has."""
+        """Return the name under which the tokens are stored: their present name, or an unused one."""
         known = self._vault.bindings()
         if before is not None and before.grant is not None and sum(one.secret == before.secret for one in known) == 1:
             return before.secret

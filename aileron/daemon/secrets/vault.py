@@ -1,19 +1,19 @@
-"""The vault as people meet it: made, opened, locked, given another passphrase, copied, put back. Each is on record.
+"""The vault service: create, unlock, lock, rotate, back up and restore the vault. Each is on record.
 
-Runs in the daemon, one for each. What takes a passphrase derives a key in a worker thread; the home's one lock serialises the
-changes. The record says how far the vault has come, so that an older file in its place is found when it is opened, also by a
-daemon that has just started; and a vault that nobody uses is locked by itself, where that is set.
+Runs in the daemon, one per daemon. Calls with a passphrase derive a key in a worker thread; the home's one lock serialises the
+changes. The record has the vault's generation, so that an older file in its place is found when it is opened, also by a
+daemon that has just started; and an idle vault locks itself, if the settings say so.
 
 Rules
-- Every try to open it, or to show that one could, is on record; no text that was typed is.
-- A vault that was opened counts as locked until the record has been asked whether it is the newest.
-- Where a person signs what is agreed to, no copy is put back that would bring back what they agreed to before.
-- How far it has come is written down soon after each change, in the background: several changes at once are one event. A daemon
-  that is killed in between has a record that is a change behind, and so would accept a file that is.
-- Idle is counted by a clock that goes on while the machine sleeps.
+- Every attempt to open it, or to prove the passphrase, is on record; no typed text is.
+- A vault that was opened counts as locked until the record confirms that it is the newest.
+- With an approver, no copy is restored that would bring back earlier consents.
+- Its generation is recorded soon after each change, in the background: several changes at once are one event. A daemon
+  that is killed in between leaves a record that is a change behind, and so would accept a file that is a change behind.
+- Idle time is measured by a clock that counts suspend time.
 
 Source: docs/reference/vault-format.md, docs/how-to/back-up-the-vault.md. Not here: secrets
-(secret_store.py), bindings (credentials.py), who may ask (http/).
+(secret_store.py), bindings (credentials.py), authorization (http/).
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from aileron.vault.vault import Restored, Vault, VaultCopy
 __all__ = ["Opening", "VaultService"]
 
 LOOK_S: Final = 60.0
-"""Between two looks at a vault that may be idle, at most: a machine that slept has deadlines behind it."""
+"""Most seconds between two checks of a vault that may be idle: a machine that slept has deadlines behind it."""
 _AGAIN_S: Final = 5.0
-"""After a note that the ledger did not take: a full disk is not emptied sooner."""
+"""Seconds until the next try to record a change that the ledger did not take: a full disk is not emptied sooner."""
 _log = logging.getLogger(__name__)
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What somebody gave to open the vault: something typed (a passphrase or a recovery code), or what a keyring had."""
+    """A secret that a person gave to open the vault: a typed passphrase or recovery code, or a key from a keyring."""
 
     secret: Secret
     is_from_keyring: bool = False
 
 
 class VaultService:
-    """The one vault of a home. `changing` is held while anything of it is changed; `lock_after_s` None: never by itself; `locked`
-    is called after it was locked.
+    """The one vault of a home. `changing` is held while anything of it is changed; `lock_after_s` None means that it never locks
+    itself; `locked` is called after it was locked.
     """
 
     def __init__(
@@ -90,11 +90,12 @@ class VaultService:
         self._changed = anyio.Event()
         self._noted: VaultCheckpoint | None = None
         self._taken_back: dict[str, float] = {}
-        """Signed approvals that were cancelled while the vault was locked, and until when each could be used: at most as many as
-        there may be questions. A daemon that ends before the vault is opened forgets them, and the ledger alone has them then."""
+        """Signed approvals that were cancelled while the vault was locked, each with the end of its use: at most as many as
+        there may be questions. A daemon that ends before the vault is opened forgets them; then only the ledger has them.
+        """
 
     def status(self) -> VaultState:
-        """Whether there is a vault, whether it is locked, how much is in it, and when it locks itself."""
+        """Return whether there is a vault, whether it is locked, how much is in it, and when it locks itself."""
         ends = None
         if self._lock_after_s is not None and not self._vault.is_locked:
             ends = utc(time.time() + self._idle_left_s())
@@ -115,7 +116,7 @@ class VaultService:
     async def create(
         self, passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None
     ) -> tuple[Secret, ...]:
-        """Make the vault and leave it unlocked; its recovery codes, which nobody can ask for again.
+        """Create the vault and leave it unlocked. Return its recovery codes, which cannot be shown again.
 
         AileronError as Vault.create.
         """
@@ -129,8 +130,8 @@ class VaultService:
             return codes
 
     async def unlock(self, opening: Opening) -> None:
-        """Unlock; each try is on record. AileronError(hash_mismatch) for a vault that the record knows a newer one of, and, open
-        already, for another in the place of the one that is.
+        """Unlock; each attempt is on record. AileronError(hash_mismatch) if the record knows a newer vault, or if the vault is
+        open and another file is in its place.
         """
         async with self._changing:
             await self._unlock(opening)
@@ -140,14 +141,14 @@ class VaultService:
             if self._vault.is_locked:
                 with self._approver.in_doubt():
                     way = await self._newly_opened(opening)
-            else:  # only looked at: nobody puts another in the place of one that is in use
+            else:  # only checked: a vault in use is never replaced by another
                 way = await anyio.to_thread.run_sync(lambda: self._looked_at(opening))
         mark = self._at()
         await self._audit.note(events.VaultUnlocked(way=way, vault=mark.vault, generation=mark.generation))
         self._is_open(mark)
 
     async def lock(self, reason: str = "asked") -> None:
-        """Forget the key."""
+        """Forget the vault's key."""
         async with self._changing:
             await self._lock(reason)
 
@@ -159,8 +160,8 @@ class VaultService:
     async def rotate(
         self, typed: Secret, passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None
     ) -> tuple[Secret, ...]:
-        """Another passphrase and another key; the recovery codes. It is unlocked afterwards. AileronError as Vault.rotate and
-        `unlock`, and it is as it was then.
+        """Set another passphrase and another key. Return the recovery codes. The vault is unlocked afterwards. AileronError as
+        Vault.rotate and `unlock`; the vault is then locked or unlocked as before.
         """
         async with self._changing:
             was_locked = self._vault.is_locked
@@ -181,7 +182,7 @@ class VaultService:
             return rotated.codes
 
     async def backup(self, file: str, typed: Secret | None, *, replace: bool) -> VaultBackup:
-        """Write the sealed file, verified, to `file`. While the vault is locked that takes its passphrase. AileronError as
+        """Write the sealed file, verified, to `file`. While the vault is locked, that needs its passphrase. AileronError as
         Vault.backup and vault/copies.py.
         """
         path = Path(file)
@@ -198,9 +199,9 @@ class VaultService:
             return VaultBackup(file=str(path), generation=copy.mark.generation)
 
     async def restore(self, file: str, typed: Secret) -> RestoredVault:
-        """Put a copy in the vault's place, once it is known to be whole, and lock; what is there stays beside it.
+        """Put a copy in the vault's place, once it is known to be whole, and lock; the earlier file stays beside it.
 
-        AileronError as Vault.copy and `put_back`, and consent_required for one that would bring back what was agreed to before.
+        AileronError as Vault.copy and `put_back`, and consent_required for a copy that would bring back earlier consents.
         """
         path = Path(file)
         data = await anyio.to_thread.run_sync(read_copy, path)  # as slow as the disk that a person named
@@ -237,22 +238,22 @@ class VaultService:
         return found
 
     async def take_back(self, approval_id: str, until: float) -> None:
-        """The decision counts no more; while the vault is locked that is remembered until it can be written there."""
+        """Invalidate a decision; while the vault is locked, remember that until it can be written to the vault."""
         if self._vault.is_locked:
             self._taken_back[approval_id] = until
         else:
             await self._approver.spend_decision(approval_id, until)
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings, which are in force from now on."""
         self._lock_after_s = settings.vault_lock_after_s
 
     async def serve(self) -> None:
-        """Put on record how far the vault has come, and lock it when it is idle. Until cancelled."""
+        """Record the vault's generation after changes, and lock the vault when it is idle. Until cancelled."""
         loop = asyncio.get_running_loop()
 
         def changed() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: whoever ends it notes the rest
+            with contextlib.suppress(RuntimeError):  # the loop has ended: its owner notes the rest
                 loop.call_soon_threadsafe(self._wake)
 
         self._vault.tell_changes(changed)
@@ -261,7 +262,7 @@ class VaultService:
             tasks.start_soon(self._lock_when_idle)
 
     async def note_change(self) -> None:
-        """Put down how far the vault has come, unless that is on record. AileronError where the ledger cannot."""
+        """Record the vault's generation, unless it is on record. AileronError if the ledger cannot."""
         seen = self._vault.seen
         if seen is None:
             return
@@ -270,7 +271,7 @@ class VaultService:
             await self._audit.note(events.VaultChanged(vault=mark.vault, generation=mark.generation))
             self._noted = mark
 
-    # how it is done
+    # Internals
 
     def _wake(self) -> None:
         self._changed.set()
@@ -280,7 +281,7 @@ class VaultService:
             await self._changed.wait()
             self._changed = anyio.Event()
             try:
-                async with self._changing:  # whatever changes it may say so in an event of its own
+                async with self._changing:  # a change may record an event of its own
                     await self.note_change()
             except AileronError as error:
                 _log.warning("how far the vault has come could not be put on record: %s", error)
@@ -298,7 +299,7 @@ class VaultService:
                     if not self._vault.is_locked and self._idle_left_s() <= 0:
                         try:
                             await self._lock("idle")
-                        except AileronError as error:  # it is locked, and the record does not know why
+                        except AileronError as error:  # it is locked, but not on record
                             _log.warning("the vault was locked, and that could not be put on record: %s", error)
             self._opened = anyio.Event()
 
@@ -333,12 +334,12 @@ class VaultService:
         except BaseException:
             self._vault.lock()
             raise
-        while self._taken_back:  # before anything that was approved begins
+        while self._taken_back:  # before any approved run begins
             await self._spend(*self._taken_back.popitem())
         return way
 
     async def _spend(self, approval_id: str, until: float) -> None:
-        with contextlib.suppress(AileronError):  # used or taken back before
+        with contextlib.suppress(AileronError):  # used or withdrawn before
             await self._approver.spend_decision(approval_id, until)
 
     async def _check_newest(self) -> None:
@@ -371,7 +372,7 @@ class VaultService:
         )
 
     async def _check_restorable(self, copy: VaultCopy) -> None:
-        """A copy that says less than was agreed to since would let what was revoked run again."""
+        """Check that a copy is not older than the recorded consents: it would make revoked permissions valid again."""
         consents: Consents | None = copy.consents
         if consents is not None:
             how = await rolled_back(self._ledger, consents)
@@ -390,12 +391,12 @@ class VaultService:
 
     @contextlib.asynccontextmanager
     async def _on_record(self) -> AsyncIterator[None]:
-        """A try that failed is put down, by its class."""
+        """Record an attempt that failed, by its class."""
         try:
             yield
         except AileronError as error:
             if (
                 error.failure.failure_class is not FailureClass.BAD_INPUT
-            ):  # a new passphrase that is too short opens nothing
+            ):  # a new passphrase that is too short is no attempt
                 await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
             raise

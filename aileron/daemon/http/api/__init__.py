@@ -1,6 +1,6 @@
-"""The HTTP API: translate, ask, show. One app per socket; the scope of a caller is the socket's, never its own word.
+"""The HTTP API: translate requests, call the services, return responses. One app per socket, which sets the scope of its callers.
 
-routes.py every route, who may ask it, and the guard before all of them · requests.py who asks, and what a request says ·
+routes.py every route, and the guard before all of them · requests.py a request's caller, body and query ·
 actions.py, approvals.py, approver.py, grants.py, connectors.py, publishers.py, bindings.py, vault.py, sessions.py, daemon.py the
-answers, by resource
+handlers, by resource
 """

@@ -1,4 +1,4 @@
-"""Actions, and the runs of them: the routes, and what their bodies are.
+"""Routes of actions and their runs, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -30,7 +30,7 @@ DEFAULT_WAIT_S: Final = 25.0
 
 
 class ActionRoutes:
-    """One for each daemon."""
+    """Handlers for actions. One per daemon."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class ActionRoutes:
         self._review = review
 
     async def list_actions(self, request: Request) -> Response:
-        """Every action file that the caller can use, broken ones with their problem."""
+        """List every action file that the caller can use, broken ones with their problem."""
         listed = await self._actions.listed()
         selection = self._selection_of(request)
         return as_json(ActionList(actions=[one for one in listed if _is_admitted(selection, one)]))
 
     async def show_action(self, request: Request) -> Response:
-        """One action, whole."""
+        """Return one action with all its details."""
         name, selection = request.path_params["name"], self._selection_of(request)
         shown = await self._actions.show(name)
         if not _is_admitted(selection, shown):
@@ -66,7 +66,7 @@ class ActionRoutes:
         return as_json(shown)
 
     def _selection_of(self, request: Request) -> Selection:
-        """What an agent can use; a person sees everything, whatever they work in."""
+        """Return the actions that an agent can use; a person sees every action, whatever session they work in."""
         caller = caller_of(request)
         return self._sessions.selection_of(caller) if caller.scope is Scope.AGENT else Selection()
 
@@ -76,7 +76,7 @@ class ActionRoutes:
         return consent_answer(await self._actions.add(asked.text, asked.file, replace=asked.replace))
 
     async def change_action(self, request: Request) -> Response:
-        """Enable or disable."""
+        """Enable or disable an action."""
         asked = await body_of(request, SwitchAction)
         await self._actions.enable(request.path_params["name"], asked.enabled)
         return as_json(ActionSwitched(name=request.path_params["name"], enabled=asked.enabled))
@@ -92,7 +92,7 @@ class ActionRoutes:
         return as_json(Removed(removed=request.path_params["name"]))
 
     async def run_action(self, request: Request) -> Response:
-        """The one door."""
+        """Run an action through the one door, or return its plan."""
         asked = await body_of(request, RunRequest)
         caller, name, key = caller_of(request), request.path_params["name"], request.headers.get("idempotency-key")
         if asked.dry_run:
@@ -101,7 +101,7 @@ class ActionRoutes:
         return run_answer(outcome, self._review)
 
     async def show_run(self, request: Request) -> Response:
-        """Where a run is, and its outcome."""
+        """Return the state of a run, and its outcome."""
         run_id, session = request.path_params["id"], caller_of(request).sees
         return as_json(await self._following.run(run_id, session, wait_s(request, 0.0), seen_progress(request)))
 

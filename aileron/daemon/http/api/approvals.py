@@ -1,4 +1,4 @@
-"""What waits for a person, and their decision: the routes, and what their bodies are.
+"""Routes of questions that wait for a person, and of decisions, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -28,7 +28,7 @@ __all__ = ["ApprovalRoutes"]
 
 
 class ApprovalRoutes:
-    """One for each daemon."""
+    """Handlers for approvals. One per daemon."""
 
     def __init__(
         self, *, queue: ApprovalQueue, decisions: DecisionService, passkeys: Passkeys, following: StatusWaiter
@@ -39,50 +39,50 @@ class ApprovalRoutes:
         self._following = following
 
     async def list_approvals(self, _request: Request) -> Response:
-        """What waits for a person."""
+        """List the questions that wait for a person."""
         return as_json(ApprovalList(approvals=await self._queue.listed()))
 
     async def show_approval(self, request: Request) -> Response:
-        """One ask with its frozen plan."""
+        """Return one question with its frozen plan."""
         return as_json(await self._queue.show(request.path_params["id"]))
 
     async def approval_result(self, request: Request) -> Response:
-        """Always 200 with `status`: what became of an ask."""
+        """Return the state of a question's request as `status`, always with 200."""
         asked, session = request.path_params["id"], caller_of(request).sees
         return as_json(await self._following.question(asked, session, wait_s(request, 0.0), seen_progress(request)))
 
     async def decide(self, request: Request) -> Response:
-        """A person's decision; what they approve begins at once, or is done, or held."""
+        """Record a person's decision; an approved run begins at once or is held, and an approved change is made."""
         asked = await body_of(request, Decision)
         return as_json(await self._decisions.decide(request.path_params["id"], asked, caller_of(request).scope.value))
 
     async def challenge(self, request: Request) -> Response:
-        """What a passkey has to sign for a decision."""
+        """Return the statements that passkeys can sign for a decision."""
         asked = await body_of(request, ChallengeRequest)
         approval_id = request.path_params["id"]
         return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
 
     async def cancel(self, request: Request) -> Response:
-        """Take a question back, or an approval that was not used."""
+        """Withdraw a question, or an approval that was not used."""
         caller = caller_of(request)
         return as_json(await self._queue.cancel(request.path_params["id"], caller.scope.value, caller.sees))
 
     async def edit(self, request: Request) -> Response:
-        """Other arguments, as something that may be approved in place of what was asked."""
+        """Return the plan with other arguments, which can be approved in place of the original."""
         asked = await body_of(request, EditRequest)
         return as_json(await self._queue.edit(request.path_params["id"], asked.args))
 
     async def preview(self, request: Request) -> Response:
-        """What would be changed, read now, sealed for the approver who asks."""
+        """Read the current state of what a run would change, sealed for the requesting approver."""
         asked = await body_of(request, PreviewRequest)
         return as_json(await self._decisions.preview(request.path_params["id"], asked, caller_of(request).scope))
 
     async def ask_back(self, request: Request) -> Response:
-        """A person's question to whoever asked."""
+        """Put a person's question to the requesting agent."""
         asked = await body_of(request, AskBack)
         return as_json(await self._queue.ask_back(request.path_params["id"], asked.question))
 
     async def answer(self, request: Request) -> Response:
-        """The answer to it."""
+        """Record the answer to a person's question."""
         asked = await body_of(request, AnswerQuestion)
         return as_json(await self._queue.answer(request.path_params["id"], asked.answer, caller_of(request).sees))

@@ -1,4 +1,4 @@
-"""Who decides: the approver's key, and passkeys: the routes, and what their bodies are.
+"""Routes of the approver's key and of passkeys, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -20,7 +20,7 @@ __all__ = ["ApproverRoutes"]
 
 
 class ApproverRoutes:
-    """One for each daemon."""
+    """Handlers for the approver. One per daemon."""
 
     def __init__(self, *, approver: ApproverState, enrollment: ApproverEnrollment, passkeys: Passkeys) -> None:
         self._approver = approver
@@ -28,31 +28,31 @@ class ApproverRoutes:
         self._passkeys = passkeys
 
     async def show_approver(self, _request: Request) -> Response:
-        """Whether decisions are signed, and with which key."""
+        """Return whether decisions are signed, and with which key."""
         return as_json(self._approver.facts())
 
     async def appoint(self, request: Request) -> Response:
-        """Name who decides."""
+        """Set the approver's key."""
         asked = await body_of(request, Appointment)
         return as_json(await self._enrollment.appoint(asked, caller_of(request).scope))
 
     async def inventory(self, _request: Request) -> Response:
-        """What would be agreed to with an approver's key."""
+        """Return everything that a new approver's key would approve."""
         return as_json(await self._enrollment.inventory())
 
     async def list_passkeys(self, _request: Request) -> Response:
-        """The passkeys that decide."""
+        """List the passkeys that can sign decisions."""
         return as_json(PasskeyList(passkeys=self._passkeys.listed()))
 
     async def enrol_passkey(self, request: Request) -> Response:
-        """Ask whether one that was made may decide."""
+        """Ask whether a new passkey may sign decisions."""
         return consent_answer(await self._passkeys.register(await body_of(request, PasskeyMade)))
 
     async def passkey_options(self, request: Request) -> Response:
-        """What a browser needs to make one."""
+        """Return the options with which a browser makes a passkey."""
         return as_json(self._passkeys.registration((await body_of(request, MakePasskey)).name))
 
     async def revoke_passkey(self, request: Request) -> Response:
-        """Let one decide nothing any more."""
+        """Revoke a passkey, so that it can sign no more decisions."""
         await self._passkeys.revoke(request.path_params["id"])
         return as_json(Removed(removed=request.path_params["id"]))

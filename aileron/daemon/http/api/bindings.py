@@ -1,4 +1,4 @@
-"""Bindings, and the sign-ins that make some: the routes, and what their bodies are.
+"""Routes of bindings and sign-ins, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -18,14 +18,14 @@ __all__ = ["BindingRoutes"]
 
 
 class BindingRoutes:
-    """One for each daemon."""
+    """Handlers for bindings. One per daemon."""
 
     def __init__(self, credentials: Credentials, sign_ins: SignIns) -> None:
         self._credentials = credentials
         self._sign_ins = sign_ins
 
     async def list_bindings(self, _request: Request) -> Response:
-        """Which credential serves which connector."""
+        """List all bindings."""
         return as_json(BindingList(bindings=await self._credentials.listed()))
 
     async def add_binding(self, request: Request) -> Response:
@@ -36,11 +36,11 @@ class BindingRoutes:
         )
 
     async def show_binding(self, request: Request) -> Response:
-        """One binding: what it is for, and what uses it."""
+        """Return one binding: its reach, and what uses it."""
         return as_json(await self._credentials.show(request.path_params["name"]))
 
     async def change_binding(self, request: Request) -> Response:
-        """Bind anew, to what the connector asks for now."""
+        """Rebind a binding to what its connector asks for now."""
         asked = await body_of(request, ChangeBinding)
         return consent_answer(
             await self._credentials.rebind(request.path_params["name"], asked.username, asked.secret, asked.details)
@@ -51,7 +51,7 @@ class BindingRoutes:
         return as_json(await self._credentials.unbind(request.path_params["name"]))
 
     async def begin_sign_in(self, request: Request) -> Response:
-        """Begin a sign-in: where the person has to go."""
+        """Begin a sign-in, and return where the person must go."""
         asked = await body_of(request, BeginSignIn)
         return as_json(
             await self._sign_ins.begin(
@@ -60,9 +60,9 @@ class BindingRoutes:
         )
 
     async def show_sign_in(self, request: Request) -> Response:
-        """How a sign-in is, waited for."""
+        """Return the state of a sign-in, after waiting for its end."""
         return as_json(await self._sign_ins.show(request.path_params["id"], wait_s(request, 0.0)))
 
     async def cancel_sign_in(self, request: Request) -> Response:
-        """End a sign-in."""
+        """Cancel a sign-in."""
         return as_json(await self._sign_ins.cancel(request.path_params["id"]))

@@ -1,4 +1,4 @@
-"""Connectors: installed, fetched, updated; and suites: the routes, and what their bodies are.
+"""Routes of connectors (install, fetch, update) and suites, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -21,7 +21,7 @@ __all__ = ["ConnectorRoutes"]
 
 
 class ConnectorRoutes:
-    """One for each daemon."""
+    """Handlers for connectors. One per daemon."""
 
     def __init__(self, *, connectors: ConnectorService, upkeep: Updates, fetching: FetchJobs) -> None:
         self._connectors = connectors
@@ -29,21 +29,21 @@ class ConnectorRoutes:
         self._fetching = fetching
 
     async def list_connectors(self, _request: Request) -> Response:
-        """What is installed."""
+        """List the installed connectors."""
         return as_json(ConnectorList(connectors=await self._connectors.listed()))
 
     async def install_connector(self, request: Request) -> Response:
-        """Install from a directory or a tarball on this machine."""
+        """Install a connector from a directory or a tarball on this machine."""
         asked = await body_of(request, InstallConnector)
         return consent_answer(await self._connectors.install(asked.path, asked.on_conflict))
 
     async def list_updates(self, request: Request) -> Response:
-        """Which newer versions there are of what installed actions use."""
+        """List newer versions of the actions and connectors that installed actions use."""
         prerelease = request.query_params.get("prerelease") == "true"
         return as_json(UpdateList(updates=await self._upkeep.updates(prerelease=prerelease)))
 
     async def verify_connectors(self, _request: Request) -> Response:
-        """Hash all that is installed again."""
+        """Verify all installed connectors by hashing them again."""
         return as_json(ConnectorList(connectors=await self._upkeep.verify()))
 
     async def remove_unused(self, request: Request) -> Response:
@@ -52,33 +52,33 @@ class ConnectorRoutes:
         return as_json(ConnectorList(connectors=await self._upkeep.remove_unused(dry_run=asked.dry_run)))
 
     async def remove_connector(self, request: Request) -> Response:
-        """Remove one by its hash."""
+        """Remove a connector by its hash."""
         await self._connectors.remove(request.path_params["hash"])
         return as_json(Removed(removed=request.path_params["hash"]))
 
     async def begin_fetch(self, request: Request) -> Response:
-        """Fetch something published, to be shown and installed."""
+        """Fetch a published artifact, to be shown and installed."""
         return as_json(await self._fetching.begin(await body_of(request, FetchRequest)))
 
     async def show_fetch(self, request: Request) -> Response:
-        """How a fetch is, waited for; what would be installed."""
+        """Return the state of a fetch, after waiting for its end, with what it would install."""
         return as_json(await self._fetching.show(request.path_params["id"], wait_s(request, 0.0)))
 
     async def resolve_fetched(self, request: Request) -> Response:
-        """Say what the text of an update is to be; what would be installed then."""
+        """Set the text of an update, and return what it would install then."""
         asked = await body_of(request, ResolveFetched)
         return as_json(await self._fetching.resolve(request.path_params["id"], asked.text))
 
     async def install_fetched(self, request: Request) -> Response:
-        """Install what was fetched."""
+        """Install a fetched artifact."""
         await body_of(request, InstallFetched)
         return consent_answer(await self._fetching.install(request.path_params["id"]))
 
     async def cancel_fetch(self, request: Request) -> Response:
-        """Want it no more."""
+        """Cancel a fetch."""
         return as_json(await self._fetching.cancel(request.path_params["id"]))
 
     async def show_suite(self, request: Request) -> Response:
-        """What a suite would have installed."""
+        """Return what a suite would install."""
         asked = await body_of(request, ReadSuite)
         return as_json(await self._fetching.suite(asked.source, asked.text, asked.file))

@@ -1,4 +1,4 @@
-"""The daemon itself, and its record: the routes, and what their bodies are.
+"""Routes of the daemon itself and its record, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -25,7 +25,7 @@ __all__ = ["DaemonRoutes"]
 
 
 class DaemonRoutes:
-    """One for each daemon."""
+    """Handlers for the daemon. One per daemon."""
 
     def __init__(self, *, home: Home, ledger: Ledger, facts: DaemonStatus, end: Callable[[], None]) -> None:
         self._home = home
@@ -34,33 +34,33 @@ class DaemonRoutes:
         self._end = end
 
     async def health(self, _request: Request) -> Response:
-        """Alive."""
+        """Answer that the daemon is alive."""
         return as_json(Health())
 
     async def openapi(self, _request: Request) -> Response:
-        """The API itself, as OpenAPI."""
-        from aileron.api.openapi import openapi_document  # for whoever asks: nothing else needs it
+        """Return the API's OpenAPI document."""
+        from aileron.api.openapi import openapi_document  # imported on request: nothing else needs it
 
         return as_json(openapi_document(__version__))
 
     async def list_audit(self, request: Request) -> Response:
-        """Events, newest first, filtered; waited for, where there are none yet."""
+        """List events, newest first, filtered; wait for some if there are none yet."""
         wanted = {name: value for name, value in request.query_params.items() if name != "wait"}
         return as_json(EventList(events=await wait_events(self._ledger, wanted, wait_s(request, 0.0))))
 
     async def verify_audit(self, _request: Request) -> Response:
-        """Check the chain, from the file."""
+        """Verify the chain, read from the file."""
         return as_json(await verified(self._home))
 
     async def show_audit(self, request: Request) -> Response:
-        """One run with all its events."""
+        """Return one run with all its events."""
         return as_json(await query.run_with_events(self._ledger, request.path_params["id"]))
 
     async def status(self, _request: Request) -> Response:
-        """What runs, since when, and which layers are in force."""
+        """Return the daemon's version, process, start time, and the layers in force."""
         return as_json(await self._facts.facts())
 
     async def stop(self, _request: Request) -> Response:
-        """Stop the daemon after this answer."""
+        """Stop the daemon after this response."""
         self._end()
         return as_json(Stopping())

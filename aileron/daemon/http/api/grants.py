@@ -1,4 +1,4 @@
-"""Standing grants: the routes, and what their bodies are.
+"""Routes of standing grants, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -18,13 +18,13 @@ __all__ = ["GrantRoutes"]
 
 
 class GrantRoutes:
-    """One for each daemon."""
+    """Handlers for grants. One per daemon."""
 
     def __init__(self, grants: GrantService) -> None:
         self._grants = grants
 
     async def list_grants(self, _request: Request) -> Response:
-        """The standing grants in force."""
+        """List the standing grants in force."""
         return as_json(GrantList(grants=await self._grants.listed()))
 
     async def add_grant(self, request: Request) -> Response:
@@ -35,6 +35,6 @@ class GrantRoutes:
         )
 
     async def revoke_grant(self, request: Request) -> Response:
-        """End a standing grant."""
+        """Revoke a standing grant."""
         await self._grants.revoke(request.path_params["id"])
         return as_json(Removed(removed=request.path_params["id"]))

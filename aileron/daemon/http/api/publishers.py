@@ -1,4 +1,4 @@
-"""Publishers: the keys that count, and what the Hub has of them: the routes, and what their bodies are.
+"""Routes of publishers' keys and of the Hub, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -18,35 +18,35 @@ __all__ = ["PublisherRoutes"]
 
 
 class PublisherRoutes:
-    """One for each daemon."""
+    """Handlers for publishers. One per daemon."""
 
     def __init__(self, trusting: PublisherKeys, hubs: HubSearch) -> None:
         self._trusting = trusting
         self._hubs = hubs
 
     async def list_keys(self, _request: Request) -> Response:
-        """Whose signatures count."""
+        """List the trusted keys."""
         return as_json(KeyList(keyring=await self._trusting.listed()))
 
     async def trust_key(self, request: Request) -> Response:
-        """Let a publisher's key count."""
+        """Trust a publisher's key."""
         asked = await body_of(request, TrustKey)
         return consent_answer(await self._trusting.trust_key(asked.authority, asked.key, asked.source))
 
     async def look_for_key(self, request: Request) -> Response:
-        """The key that a repository publishes."""
+        """Return the key that a repository publishes."""
         return as_json(await self._trusting.look((await body_of(request, LookForKey)).authority))
 
     async def revoke_key(self, request: Request) -> Response:
-        """Let it count no more."""
+        """Stop trusting a key."""
         asked = await body_of(request, RevokeKey)
         return as_json(await self._trusting.revoke(asked.authority, asked.key))
 
     async def search_hub(self, request: Request) -> Response:
-        """What the Hub says it has, by intent and word."""
+        """Search the Hub's contents by intent and word."""
         asked = query_of(request, "text", "kind")
         return as_json(await self._hubs.search(asked.get("text", ""), asked.get("kind")))
 
     async def show_hub_entry(self, request: Request) -> Response:
-        """One artifact of the Hub."""
+        """Return one artifact of the Hub."""
         return as_json(await self._hubs.entry(query_of(request, "name").get("name", "")))

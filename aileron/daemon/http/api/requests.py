@@ -1,6 +1,6 @@
-"""What a request says: who asks, its body, its query. Everything is checked here, or refused.
+"""Reads a request: its caller, its body, its query. Everything is checked here, or refused.
 
-Runs in the daemon. A body is read at most MAX_BODY_BYTES far, and decoded as what the route says; unknown keys are refused.
+Runs in the daemon. A body is read at most MAX_BODY_BYTES far, and decoded as the type of its route; unknown keys are refused.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["body_of", "caller_of", "consent_answer", "from_base64", "query_of", 
 
 MAX_WAIT_S: Final = 60.0
 _MAX_NUMBER_DIGITS: Final = 15
-"""More frames than a connector can send in the longest run there may be."""
+"""Most digits of a report's number: more reports than a connector can send in the longest possible run."""
 _T = TypeVar("_T")
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, as the guard found it (routes.py)."""
+    """Return the caller of a request, as the guard found it (routes.py)."""
     caller: Caller = request.state.caller
     return caller
 
 
 async def body_of(request: Request, shape: type[_T]) -> _T:
-    """The body as `shape`. AileronError invalid_request; its message never quotes the body, which may be a passphrase."""
+    """Return the body as `shape`. AileronError invalid_request; its message never quotes the body, which may be a passphrase."""
     data = bytearray()
     try:
         with anyio.fail_after(BODY_S):
@@ -49,7 +49,7 @@ async def body_of(request: Request, shape: type[_T]) -> _T:
                     raise AileronError(FailureClass.INVALID_REQUEST, f"the body is larger than {MAX_BODY_BYTES} bytes")
     except TimeoutError:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the body did not arrive within {BODY_S:.0f} s") from None
-    except ClientDisconnect:  # nobody reads the answer
+    except ClientDisconnect:  # no client reads the response
         raise AileronError(FailureClass.INVALID_REQUEST, "the request ended before its body was complete") from None
     try:
         return msgspec.json.decode(bytes(data) or b"{}", type=shape)
@@ -60,7 +60,7 @@ async def body_of(request: Request, shape: type[_T]) -> _T:
 
 
 def _unreadable(body: bytes) -> str:
-    """Why a body is not JSON that can be taken, with the place where that is one value."""
+    """Return why a body is not acceptable JSON, with the place if a single value is the cause."""
     with contextlib.suppress(ValueError, RecursionError):
         misfit = misfit_in(json.loads(body))
         if misfit is not None:
@@ -69,7 +69,7 @@ def _unreadable(body: bytes) -> str:
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """The query, each key once. AileronError(invalid_request) for a key that is not known."""
+    """Return the query, each key once. AileronError(invalid_request) for an unknown key."""
     found = request.query_params.multi_items()
     names = [name for name, _ in found]
     for name in names:
@@ -82,7 +82,7 @@ def query_of(request: Request, *known: str) -> dict[str, str]:
 
 
 def wait_s(request: Request, default: float) -> float:
-    """How long the caller waits, in seconds. AileronError(invalid_request)."""
+    """Return how long the caller waits, in seconds. AileronError(invalid_request)."""
     text = request.query_params.get("wait")
     if text is None:
         return default
@@ -96,7 +96,7 @@ def wait_s(request: Request, default: float) -> float:
 
 
 def seen_progress(request: Request) -> int | None:
-    """The number of the report that a watcher has; None for whoever does not want to be woken by one."""
+    """Return the number of the last report that a client has seen; None if it does not wait for reports."""
     text = request.query_params.get("progress")
     if text is None:
         return None
@@ -109,12 +109,12 @@ def seen_progress(request: Request) -> int | None:
 
 
 def consent_answer(answer: msgspec.Struct) -> Response:
-    """What was done, or 202 that a person must agree to it first."""
+    """Return the result of a change; with status 202 if a person must approve it first."""
     return as_json(answer, 202 if isinstance(answer, ConsentAnswer | ConsentsAnswer) else 200)
 
 
 def from_base64(name: str, text: str) -> Secret:
-    """What `text` encodes. AileronError(invalid_request), which names the key and nothing of its value."""
+    """Return the bytes that `text` encodes. AileronError(invalid_request), which names the key and nothing of its value."""
     try:
         return Secret(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):

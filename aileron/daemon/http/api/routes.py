@@ -1,14 +1,14 @@
-"""The guard before all routes, and what answers each. One app per socket.
+"""The guard before all routes, and the handler of each. One app per socket.
 
 Runs in the daemon. Callers on the agent socket are untrusted; those on the operator socket are the same user. Routes decide
 nothing: runs go to the spine through the runner (the one door is `POST /v1/actions/{name}/run`), the rest to the services.
 
 Rules
 - Every failure leaves as `{"error": …}` with the status of its class (responses.py); nothing foreign leaks.
-- An agent sees its own session's runs and no others: what is not its own does not exist. Its session is that of the token it
-  shows; a token that is not good is refused, and is never as none (sessions.py). In a cell it is the cell's, whatever is shown.
+- An agent sees its own session's runs and no others: those of others do not exist for it. Its session is that of the token it
+  sends; a bad token is refused, and never counts as none (sessions.py). In a cell it is the cell's, whatever token is sent.
 
-Source: docs/reference/http-api.md. Not here: which routes there are (aileron/api/routes.py).
+Source: docs/reference/http-api.md. Not here: the list of routes (aileron/api/routes.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Handlers(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers, by resource: the same for every socket."""
+    """Handlers by resource, the same for every socket."""
 
     actions: ActionRoutes
     approvals: ApprovalRoutes
@@ -63,7 +63,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Api:
-    """The routes of all sockets, and who may ask them."""
+    """The routes of all sockets, and their access rules."""
 
     def __init__(self, handlers: Handlers, sessions: Sessions, audit: Audit) -> None:
         self._handlers = handlers
@@ -71,9 +71,9 @@ class Api:
         self._audit = audit
 
     def app(self, scope: Scope, *, needs_token: bool = False) -> Starlette:
-        """The ASGI application of one socket: every route exists on every socket, and says no where it must.
+        """Return the ASGI application of one socket: every route exists on every socket, and refuses callers where it must.
 
-        `needs_token`: nobody is `local` there, because others than the user can reach it.
+        `needs_token`: no caller is `local` there, because others than the user can reach the socket.
         """
         return Starlette(
             routes=[self._route(spec, scope, needs_token=needs_token) for spec in ROUTES],
@@ -109,7 +109,7 @@ class Api:
         return Route(spec.path, guarded, methods=[spec.method], name=f"{spec.method} {spec.path}")
 
     def _caller(self, request: Request, scope: Scope, *, needs_token: bool) -> Caller:
-        """Who asks. AileronError(unauthorized)."""
+        """Return the caller of a request. AileronError(unauthorized)."""
         process, of_cell = process_of(request.scope), cell_session_of(request.scope)
         if of_cell is not None:
             return Caller(Scope.AGENT, of_cell, process)
@@ -118,7 +118,7 @@ class Api:
 
 
 async def _no_route(request: Request, _: Exception) -> Response:
-    """A path or a method that is no route's: a failure like any other."""
+    """Answer an unknown path or method with a failure like any other."""
     await drained(request.receive)
     return failure_answer(
         AileronError(FailureClass.NOT_FOUND, f"no route {request.method} {request.url.path[:200]!a}").failure

@@ -1,4 +1,4 @@
-"""Sessions: agents at work: the routes, and what their bodies are.
+"""Routes of agents' sessions, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -19,17 +19,17 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["SessionRoutes"]
 
 _MAX_PID_DIGITS: Final = 7
-"""The kernel has no more: PID_MAX_LIMIT is 4,194,304 (proc_sys_kernel(5))."""
+"""Most digits of a process number: PID_MAX_LIMIT is 4,194,304 (proc_sys_kernel(5))."""
 
 
 class SessionRoutes:
-    """One for each daemon."""
+    """Handlers for sessions. One per daemon."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
     async def list_sessions(self, request: Request) -> Response:
-        """Who asked, and asks: the newest first. `pid`: only the one that started this process."""
+        """List sessions, the newest first. `pid`: only the session that started this process."""
         asked = request.query_params.get("pid")
         if asked is None:
             return as_json(SessionList(sessions=await self._sessions.newest()))
@@ -38,7 +38,7 @@ class SessionRoutes:
         return as_json(SessionList(sessions=await self._sessions.of_process(int(asked))))
 
     async def open_session(self, request: Request) -> Response:
-        """Begin a session; its token is said this once."""
+        """Begin a session; its token is told only once."""
         asked = await body_of(request, OpenSession)
         opener = caller_of(request).process
         made = await self._sessions.open(
@@ -54,10 +54,10 @@ class SessionRoutes:
         return as_json(made)
 
     async def show_session(self, request: Request) -> Response:
-        """One session."""
+        """Return one session."""
         return as_json(await self._sessions.details(request.path_params["id"]))
 
     async def end_session(self, request: Request) -> Response:
-        """End a session: its token opens nothing any more."""
+        """End a session and invalidate its token."""
         asked = await body_of(request, EndSession)
         return as_json(await self._sessions.end(request.path_params["id"], asked.exit_code))

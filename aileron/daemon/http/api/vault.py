@@ -1,4 +1,4 @@
-"""The vault, and the secrets in it: the routes, and what their bodies are.
+"""Routes of the vault and its secrets, with the types of their bodies.
 
 Source: docs/reference/http-api.md.
 """
@@ -36,7 +36,7 @@ __all__ = ["VaultRoutes"]
 
 
 class VaultRoutes:
-    """One for each daemon."""
+    """Handlers for the vault. One per daemon."""
 
     def __init__(self, *, vaults: VaultService, secrets: SecretStore, after_unlock: AfterUnlock) -> None:
         self._vaults = vaults
@@ -44,11 +44,11 @@ class VaultRoutes:
         self._after_unlock = after_unlock
 
     async def vault_status(self, _request: Request) -> Response:
-        """Whether there is a vault and whether it is locked."""
+        """Return whether there is a vault and whether it is locked."""
         return as_json(self._vaults.status())
 
     async def vault_init(self, request: Request) -> Response:
-        """Create the vault and leave it unlocked; its recovery codes are said this once."""
+        """Create the vault and leave it unlocked; its recovery codes are told only once."""
         asked = await body_of(request, InitVault)
         codes = await self._vaults.create(
             Secret(asked.passphrase.encode()), recovery_codes=asked.recovery_codes, keyring=_keyring_key(asked.keyring)
@@ -61,7 +61,7 @@ class VaultRoutes:
         )
 
     async def vault_unlock(self, request: Request) -> Response:
-        """Unlock until the daemon ends, someone locks it or it is idle."""
+        """Unlock the vault until the daemon ends, a person locks it or it is idle."""
         asked = await body_of(request, UnlockVault)
         if (asked.passphrase is None) == (asked.keyring_key_base64 is None):
             raise AileronError(FailureClass.INVALID_REQUEST, "one of passphrase and keyring_key_base64 is expected")
@@ -74,12 +74,12 @@ class VaultRoutes:
         return as_json(self._vaults.status())
 
     async def vault_lock(self, _request: Request) -> Response:
-        """Forget the key."""
+        """Lock the vault and forget its key."""
         await self._vaults.lock()
         return as_json(self._vaults.status())
 
     async def vault_rotate(self, request: Request) -> Response:
-        """Another passphrase and another key; its recovery codes are said this once."""
+        """Set another passphrase and another key; the recovery codes are told only once."""
         asked = await body_of(request, RotateVault)
         codes = await self._vaults.rotate(
             Secret(asked.passphrase.encode()),
@@ -103,7 +103,7 @@ class VaultRoutes:
         return as_json(found)
 
     async def list_secrets(self, _request: Request) -> Response:
-        """Names and dates, never values."""
+        """List the secrets' names and dates, never values."""
         return as_json(SecretList(secrets=self._secrets.listed()))
 
     async def set_secret(self, request: Request) -> Response:
@@ -119,7 +119,7 @@ class VaultRoutes:
         return consent_answer(await self._secrets.set(name, from_base64("value_base64", asked.value_base64 or "")))
 
     async def remove_secret(self, request: Request) -> Response:
-        """Forget a secret."""
+        """Remove a secret."""
         await self._secrets.remove(request.path_params["name"])
         return as_json(Removed(removed=request.path_params["name"]))
 
