@@ -1,16 +1,18 @@
-"""Egress: the only way out of the jail. One engine in the daemon, spoken to in frames by way of the executor.
+"""Egress: the only way out of the jail. One engine in the daemon; connectors reach it in frames, through the executor.
 
-url.py text → Url · rules.py may it leave · reserved.py what the supervisor alone asks · headers.py fields and framing ·
-lookup.py name to addresses · addresses.py where to · dial.py the only outbound socket · pool.py connections kept ·
-inject.py a lent credential in, as its kind has it · credentials/ the kinds · places.py a key in a path or body ·
-client_certificate.py one that a connection is made with · held.py which bodies have to be whole first · scrub.py, decode.py,
-unlabelled.py: it does not come back · response.py the answer · meter.py the budget ·
-journal.py what the ledger gets · refusal.py why not, a closed list · failures.py how that is told · engine.py all of it, in
-order · around.py what follows a no, by renewing.py once more after a token was refused, by challenged.py once more with the
-answer to a challenge ·
-signing/ what is made of a secret that is not sent · tcp.py streams of bytes · websocket.py, messages.py WebSockets ·
+Requests: url.py parses a URL · rules.py decides whether a request can leave · reserved.py knows the URLs that only the
+supervisor requests · headers.py header fields and framing · lookup.py resolves names · addresses.py says which
+addresses are allowed · dial.py opens the only outbound socket · pool.py keeps connections · inject.py adds a lent
+credential to a request · credentials/ the kinds of credential · places.py a key in a path or a body ·
+client_certificate.py connections with a client certificate · held.py bodies that must be whole before anything is sent.
+
+Responses and results: scrub.py, decode.py and unlabelled.py keep secrets out of responses · response.py the response ·
+meter.py the budget of a step · journal.py what goes into the ledger · refusal.py the closed list of refusals ·
+failures.py builds the errors · engine.py does all of this in order · around.py handles refused requests: renewing.py
+repeats one after its token was refused, challenged.py repeats one with the answer to a challenge · signing/ signatures
+and proofs made with a secret that is not sent · tcp.py streams of bytes · websocket.py, messages.py WebSockets ·
 exchange.py what requests and handshakes share · steps.py the steps that requests, streams and WebSockets share ·
-own.py what the supervisor asks for itself
+own.py the supervisor's own requests.
 
 Importing this loads the HTTP client (170 ms): the daemon does, and of the commands only one that imports an MCP server.
 """

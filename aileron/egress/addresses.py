@@ -1,4 +1,4 @@
-"""Which addresses a request may go to: one explicit table, first match wins.
+"""The addresses that a request may go to: one explicit table, first match wins.
 
 Python's `ipaddress.is_global` is not asked: it passes NAT64, 6to4, IPv4-compatible and multicast addresses and Azure's
 metadata server, and its answers changed between releases. Pure; runs in the daemon on what a resolver answered, which
@@ -31,7 +31,7 @@ __all__ = ["TABLE", "AddressKind", "check_addresses", "classify"]
 
 
 class AddressKind(enum.StrEnum):
-    """What may be done with an address."""
+    """Classes of addresses, by what Aileron allows: always, only if the user allowed it, or never."""
 
     PUBLIC = "public"
     LOOPBACK = "loopback"
@@ -73,7 +73,9 @@ _GLOBAL_UNICAST_V6: Final = ipaddress.ip_network("2000::/3")  # RFC 4291 section
 
 
 def classify(address: str) -> tuple[AddressKind, str]:
-    """What an address literal is, and the row that says so. ValueError if it is not an address; a scope id is not one."""
+    """Return the kind of an address literal, and the description of the table's row. Raises ValueError for text that is
+    no address, or has a scope id.
+    """
     parsed = ipaddress.ip_address(address)
     if "%" in address:
         raise ValueError(f"{address!r} has a scope id")
@@ -88,11 +90,11 @@ def classify(address: str) -> tuple[AddressKind, str]:
 def check_addresses(
     destination: HostPort, addresses: Sequence[str], *, plain: bool, private: bool, has_tls: bool = True
 ) -> None:
-    """RefusedError unless every address may be dialled; one bad address among good ones refuses them all.
+    """Raise RefusedError unless every address may be dialled; one bad address among good ones refuses them all.
 
     A name that answers with a public and a private address is either broken or an attempt to get past a check that
     looks at one of them. `plain`: without TLS, loopback only. `private`: the user allowed this host:port by name.
-    `has_tls`: the service is known to have TLS; a connector asks with it wherever the user has not allowed to do without.
+    `has_tls`: the service is known to have TLS; a connector's request has TLS unless the user allowed the service without.
     """
     for address in addresses:
         kind, what = _classify_answer(address)
@@ -106,7 +108,9 @@ def check_addresses(
 
 
 def _allowing(destination: HostPort, kind: AddressKind, *, has_tls: bool) -> str:
-    """The command that allows it. Most services on this machine have no TLS, and what allows that allows TLS as well."""
+    """Return the command that allows the address. Most local services have no TLS, and what allows them without TLS
+    allows TLS too.
+    """
     if kind is AddressKind.LOOPBACK and not has_tls:
         plain = f"`aileron config add egress.private_plain {destination}`"
         return f"to allow it, run {plain}, or for a service with TLS the same with egress.private"

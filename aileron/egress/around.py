@@ -1,9 +1,11 @@
-"""What goes around an exchange when its answer may be a no: what the three of them share.
+"""Base class of what repeats or replaces an exchange after a refusal; renewing.py, challenged.py and signing/refused.py
+share it.
 
-Runs in the daemon. Each enters as many exchanges as it takes, one after the other, and hands out one answer, whose exchange is
-open for as long as it is read.
+Runs in the daemon. Each enters as many exchanges as it needs, one after the other, and hands out one answer. The exchange of
+that answer stays open for as long as the answer is read.
 
-Not here: what follows a no (renewing.py, challenged.py, signing/refused.py), the exchange itself (engine.py, websocket.py).
+Not here: what follows a refusal (renewing.py, challenged.py, signing/refused.py), the exchange itself (engine.py,
+websocket.py).
 """
 
 from __future__ import annotations
@@ -19,19 +21,19 @@ from aileron.model.secret import Secret
 __all__ = ["HELD_BYTES", "Answer", "Around", "Exchange"]
 
 HELD_BYTES: Final = 64 << 10
-"""64 KiB of an answer that says no: an error of an API has some hundred bytes, a page for people some thousand."""
+"""64 KiB of a response that refuses the request: an API's error has some hundred bytes, a page for people some thousand."""
 
 
 class Answer(Protocol):
-    """What an exchange gives: a response, or a WebSocket."""
+    """The result of an exchange: a response, or a WebSocket."""
 
     @property
     def status(self) -> int:
-        """Of HTTP."""
+        """HTTP status code."""
         ...
 
     async def hold(self, most_bytes: int) -> bool:
-        """See `EgressResponse.hold`."""
+        """Read the body ahead; see `EgressResponse.hold`."""
         ...
 
 
@@ -40,42 +42,42 @@ _T_co = TypeVar("_T_co", bound=Answer, covariant=True)
 
 
 class Exchange(Protocol[_T_co]):
-    """One request and its response, as engine.py and websocket.py have it."""
+    """A request and its response, as engine.py and websocket.py make them."""
 
     @property
     def token(self) -> Secret | None:
-        """The one it was sent with; None if it was sent with none, and when it is over."""
+        """Token that the request was sent with; None if it was sent with none, or when the exchange is over."""
         ...
 
     @property
     def stored(self) -> Stored | None:
-        """Where the secret is that it was sent with, once it was entered; None if that is not known."""
+        """Location of the secret that the request was sent with, once the exchange was entered; None if it is not known."""
         ...
 
     async def renew(self, refused: Secret) -> bool:
-        """Have it renewed; True: there is another now. After the exchange is over."""
+        """Have the token renewed, after the exchange is over. Return True if there is another token now."""
         ...
 
     async def __aenter__(self) -> _T_co:
-        """Send it."""
+        """Send the request."""
         ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None, /
     ) -> None:
-        """End it, and write down how it ended."""
+        """End the exchange, and write down how it ended."""
         ...
 
 
 class Around(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
-    """The answer to relay when entered; its exchange is over when left."""
+    """A context manager: entering it gives the answer to relay; leaving it ends the exchange of that answer."""
 
     def __init__(self) -> None:
         self._open = contextlib.AsyncExitStack()
 
     @abc.abstractmethod
     async def _ask(self, stack: contextlib.AsyncExitStack) -> _T:
-        """The answer to relay; `stack` closes the exchange that it is still read from, if there is one."""
+        """Return the answer to relay; `stack` closes the exchange that it is still read from, if there is one."""
 
     async def __aenter__(self) -> _T:
         async with contextlib.AsyncExitStack() as stack:

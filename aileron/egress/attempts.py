@@ -1,14 +1,14 @@
-"""Which logins a service has refused, and how long nobody tries again: so that no account is locked.
+"""Record of the logins that services refused, and of how long each is not tried again, so that no account is locked.
 
-Runs in the daemon, for `login.py` and `challenged.py`. What locks an account counts refusals of the account, whichever binding or
-connector they come from; so everything here is by account.
+Runs in the daemon, for `login.py` and `challenged.py`. A service that locks accounts counts refusals of the account,
+whichever binding or connector they come from; so everything here is counted by account.
 
 Rules
 - An account is protocol, host, port and user name. One login at a time is tried at each.
 - After a refusal the same secret is not tried for PAUSE_S, and twice as long after each further refusal of the account. Another
-  secret is tried at once, since only a person can store one; but where MAX_SECRETS were refused, none is.
-- Another user name is another account. At a mail server, upper and lower case are one: most count them so.
-- Of a secret nothing is kept but a digest, under a key of this process. Nothing is on disk: a daemon that starts anew knows of no
+  secret is tried at once, since only a person can store one; but after MAX_SECRETS refused ones, none is.
+- Another user name is another account. At a mail server, upper and lower case are the same: most servers count them so.
+- Only a digest of a secret is kept, under a key of this process. Nothing is on disk: a restarted daemon knows of no
   refusal.
 
 Source: docs/reference/logins.md. Not here: what counts as a refusal (login.py, challenged.py, aileron/logins).
@@ -34,19 +34,23 @@ from aileron.model.secret import Secret
 __all__ = ["MAX_SECRETS", "PAUSE_MOST_S", "PAUSE_S", "Account", "Attempt", "Attempts"]
 
 PAUSE_S, PAUSE_MOST_S = 30.0, 900.0
-"""After a refusal: what locks accounts counts ten of them in a quarter of an hour, or fewer."""
+"""Shortest and longest pause after a refusal, in seconds: services that lock accounts allow about ten refusals in a
+quarter of an hour, or fewer.
+"""
 FORGET_S: Final = 3600.0
-"""After the end of a pause: the next refusal is a first one again. What locks accounts looks back half an hour."""
+"""Seconds after a pause until the account's refusals are forgotten. Services that lock accounts look back half an hour."""
 MAX_ACCOUNTS: Final = 1024
-"""Whose refusals are remembered: more than a vault's bindings of logins; then the oldest is forgotten."""
+"""Accounts whose refusals are remembered, more than a vault's bindings of logins; beyond it the oldest is forgotten."""
 MAX_SECRETS: Final = 4
-"""Refused ones of one account that each could be tried at once: a person who mistypes, or bindings that have the old one."""
+"""Refused secrets of one account, each tried at once; then every secret waits. Enough for typing errors and for
+bindings that have the old secret.
+"""
 _MOST_TIMES: Final = 16
 """Refusals in a row that are counted: the pause is the longest by then."""
 
 
 class Account(NamedTuple):
-    """Whose a login is, as the service counts it."""
+    """An account at a service, as the service counts refusals."""
 
     protocol: LoginProtocol | Literal["http"]
     destination: HostPort
@@ -54,23 +58,27 @@ class Account(NamedTuple):
 
     @property
     def counted(self) -> Account:
-        """The one spelling of it that is counted."""
+        """The account in the one spelling that is counted."""
         return self._replace(username=self.username.casefold()) if self.protocol in _FOLDED else self
 
 
 _FOLDED: Final = frozenset[str]({"smtp", "imap", "pop3"})
-"""Whose user names are mostly mail addresses, and seldom differ in case alone. `Ada` and `ada` are two roles of a database."""
+"""Protocols whose user names are mostly mail addresses, which seldom differ in case alone. `Ada` and `ada` are two
+roles of a database.
+"""
 
 
 class Attempt(NamedTuple):
-    """One login that is tried: at which account, and a digest of the secret."""
+    """A login attempt: its account, and a digest of the secret."""
 
     account: Account
     digest: bytes
 
 
 class _Series(msgspec.Struct, frozen=True):
-    """The refusals of one account: how many in a row, until when nobody tries again, and of which secrets."""
+    """The refusals of one account: how many in a row, until when it is not tried again, and the digests of the refused
+    secrets.
+    """
 
     times: int
     again_at: float
@@ -78,7 +86,7 @@ class _Series(msgspec.Struct, frozen=True):
 
 
 class Attempts:
-    """One for each daemon. `now`: seconds of a clock that does not go back."""
+    """The refused logins of one daemon. `now`: seconds of a clock that does not go back."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now: Final = now
@@ -88,7 +96,7 @@ class Attempts:
 
     @contextlib.asynccontextmanager
     async def turn(self, account: Account, secret: Secret) -> AsyncIterator[Attempt]:
-        """When nobody else tries a login there; what to call it by in the others."""
+        """Wait until no other login to the account is in progress. Yield the attempt that the other methods take."""
         account = account.counted
         lock, waiting = self._turns.get(account, (anyio.Lock(), 0))
         self._turns[account] = lock, waiting + 1
@@ -101,22 +109,22 @@ class Attempts:
                 self._turns[account] = lock, waiting - 1
 
     def digest(self, secret: Secret) -> bytes:
-        """What it is known by here."""
+        """Return the digest by which the secret is known here."""
         return hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest()
 
     def pause_of(self, account: Account, secret: Secret) -> float:
-        """As `pause_s`, without a turn."""
+        """Return the pause of an account and secret as `pause_s` does, without a turn."""
         return self.pause_s(Attempt(account.counted, self.digest(secret)))
 
     def pause_s(self, attempt: Attempt) -> float:
-        """Seconds until it may be tried; 0 where it may be now."""
+        """Return the seconds until the login may be tried; 0 if it may be tried now."""
         series = self._refused.get(attempt.account)
         if series is None or (attempt.digest not in series.digests and len(series.digests) < MAX_SECRETS):
             return 0.0
         return max(0.0, series.again_at - self._now())
 
     def refused(self, attempt: Attempt) -> None:
-        """By the service."""
+        """Record that the service refused the login."""
         now, series = self._now(), self._refused.pop(attempt.account, None)
         if series is None or now - series.again_at > FORGET_S:
             series = _Series(0, now, ())
@@ -131,7 +139,9 @@ class Attempts:
             self._refused.popitem(last=False)
 
     def accepted(self, attempt: Attempt) -> None:
-        """By the service. Other secrets that it refused stay refused: of two bindings of one account one may have the old one."""
+        """Record that the service accepted the login. Other secrets that it refused stay refused: another binding of
+        the account may have the old one.
+        """
         series = self._refused.pop(attempt.account, None)
         if series is None:
             return

@@ -1,24 +1,25 @@
-"""HTTP Digest: a request is asked who sends it, and sent again with the answer; later ones have their answer with them.
+"""HTTP Digest: the service challenges a request, which is sent again with an answer; later requests carry an answer at once.
 
-Runs in the daemon, for the engine. The service is not trusted: it may ask without end, or refuse what is right. Nor is the
-connector, which may ask such a service on purpose.
+Runs in the daemon, for the engine. The service is not trusted: it may challenge without end, or refuse a right password. Nor is
+the connector, which may send requests to such a service on purpose.
 
-    1 send it, with an answer where a challenge is known · 2 a 401 is over, and on record · 3 send it with an answer to that
+    1 send it, with an answer if a challenge is known · 2 a 401 is over, and on record · 3 send it with an answer to that
     4 a 401 again: the answer was refused
 
 Rules
-- A challenge is kept once its answer was accepted: by binding and host, `MAX_KEPT` of them for `KEEP_S`, in memory alone.
-- At most `MAX_ANSWERS` are given to one request of a connector. Each exchange is a request like any other: a number, a count
-  against the budget, rows in the ledger, checks, and a loan of its own.
-- After a refusal the same password is not tried for a while, for whichever binding (attempts.py): it would lock an account. Only
-  one new challenge of an account is answered at a time, until it is known whether the answer is accepted.
-- Where the service says that only the nonce was too old (`stale`), the password was right. A service that says so of the last
-  answer to a request, which was to a nonce as old as the request, refuses it: a wrong password would be tried without end.
-- An answer is accepted when the status says something of what was asked for. One that may be said of a locked account, or by
-  something that stands before the service (`_UNDECIDED`), is relayed, and changes nothing.
+- A challenge is kept once its answer was accepted: by binding and host, `MAX_KEPT` of them for `KEEP_S`, in memory only.
+- At most `MAX_ANSWERS` answers are given to one request of a connector. Each exchange is a request like any other: a
+  number, a count against the budget, rows in the ledger, checks, and a loan of its own.
+- After a refusal the same password is not tried for a while, whichever binding it belongs to (attempts.py): that would
+  lock the account. Only one new challenge of an account is answered at a time, until it is known whether the answer is
+  accepted.
+- If the service says that only the nonce was too old (`stale`), the password was right. The last answer to a request is to a
+  nonce as old as the request: `stale` there counts as a refusal, or a wrong password would be tried without end.
+- An answer counts as accepted if the status is about the requested resource. A status that a locked account or a proxy before
+  the service may cause (`_UNDECIDED`) is relayed, and changes nothing.
 - A body that comes in pieces is held (held.py), since it is sent twice.
 
-Source: RFC 7616, sections 3.3 to 3.6. Not here: what an answer is (signing/digest.py).
+Source: RFC 7616, sections 3.3 to 3.6. Not here: how an answer is computed (signing/digest.py).
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ from aileron.model.names import BindingName, HostPort
 __all__ = ["KEEP_S", "MAX_ANSWERS", "MAX_KEPT", "Answering", "Challenged", "Rounds"]
 
 MAX_KEPT: Final = 256
-"""Challenges: more than a vault's bindings of this kind; then the one that was used longest ago is forgotten."""
+"""Challenges that are kept, more than a vault's bindings of this kind; beyond it the least recently used is forgotten."""
 KEEP_S: Final = 3600.0
-"""Since it was asked: nonces last some minutes, and one that is too old costs an exchange."""
+"""Seconds for which a challenge is kept: nonces last some minutes, and one that is too old costs an exchange."""
 MAX_ANSWERS: Final = 3
-"""To one request: with what is known, to a new challenge, and once more where that was too old already."""
+"""Answers to one request: to a known challenge, to a new one, and once more if the nonce of that was already too old."""
 _REFUSED: Final = 401
 _UNDECIDED: Final = frozenset({400, 403, 407, 408, 421, 425, 429, 431, *range(500, 600)})
 """Statuses that say neither that the password was right nor that it was wrong."""
@@ -68,7 +69,7 @@ class _Kept(NamedTuple):
 
 
 class Rounds:
-    """One for each daemon: the challenges whose answers were accepted. `now`: seconds of a clock that does not go back."""
+    """The challenges of one daemon whose answers were accepted. `now`: seconds of a clock that does not go back."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now: Final = now
@@ -76,7 +77,9 @@ class Rounds:
         self.attempts: Final = Attempts(now)
 
     def next(self, binding: BindingName, destination: HostPort, secret: bytes) -> Round | None:
-        """The next answer's round, which nobody else gets; None where no challenge is known. `secret`: the password's digest."""
+        """Return the next answer's round, which no other request gets; None if no challenge is known. `secret`: the
+        password's digest.
+        """
         place = _Place(binding, destination)
         kept = self._kept.pop(place, None)
         if kept is None or kept.until < self._now() or kept.secret != secret:
@@ -85,17 +88,17 @@ class Rounds:
         return self._kept[place].round
 
     def keep(self, binding: BindingName, destination: HostPort, secret: bytes, accepted: Round) -> None:
-        """Its answer was accepted."""
+        """Keep a challenge whose answer was accepted."""
         place = _Place(binding, destination)
         kept = self._kept.get(place)
         if kept is not None and kept.round.challenge == accepted.challenge:
-            return  # counted on meanwhile
+            return  # its count went on meanwhile
         self._kept[place] = _Kept(accepted, secret, self._now() + KEEP_S)
         if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
 
     def forget(self, binding: BindingName, destination: HostPort, refused: Round) -> None:
-        """Its answer was not accepted."""
+        """Forget a challenge whose answer was not accepted."""
         place = _Place(binding, destination)
         kept = self._kept.get(place)
         if kept is not None and kept.round.challenge == refused.challenge:
@@ -107,19 +110,19 @@ class Answering(Exchange[EgressResponse], Protocol):
 
     @property
     def whole(self) -> bytes | None:
-        """Its body, if it has one; once it was entered."""
+        """The request's body, if it has one, once the exchange was entered."""
         ...
 
 
 Prepare = Callable[[LentCredential, HostPort], LentCredential]
-"""What is lent, for which destination; the same with the challenge to answer."""
+"""Type of a function that takes what is lent and its destination, and returns the same with the challenge to answer."""
 Begin = Callable[[Prepare, bytes | None], Answering]
-"""An exchange of the same request; with this body, where it is not the first."""
+"""Type of a function that begins an exchange of the same request; with this body, unless it is the first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class _Lent:
-    """Whose password was lent, as everything here is counted."""
+    """The lent password, with its account and its digest."""
 
     account: Account
     lent: LentCredential
@@ -127,10 +130,10 @@ class _Lent:
 
 
 class Challenged(Around[EgressResponse]):
-    """One exchange, or as many as it takes."""
+    """An exchange that answers challenges, with as many requests as that takes."""
 
     def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName, deadline: float) -> None:
-        """`deadline` as in `anyio.current_time()`: until then another request's answer is waited for."""
+        """Take `deadline` as in `anyio.current_time()`: until then the answer to another request is waited for."""
         super().__init__()
         self._begin: Final = begin
         self._rounds: Final = rounds
@@ -154,20 +157,20 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _try(self, stack: contextlib.AsyncExitStack, challenge: Challenge) -> EgressResponse:
-        """Answer a new challenge, of which nobody knows yet whether the password is right."""
+        """Answer a new challenge while it is not known whether the password is right."""
         lent = self._known()
         async with contextlib.AsyncExitStack() as held:
             turn, destination = self._rounds.attempts.turn(lent.account, lent.lent.secret), lent.account.destination
             attempt = await within(self._deadline, "queue", destination, lambda: held.enter_async_context(turn))
             self._check_pause(lent)
-            is_last = self._answers == MAX_ANSWERS - 1  # to a challenge of its own: nobody else counts on there
+            is_last = self._answers == MAX_ANSWERS - 1  # answers its own challenge, whose nonce no other request uses
             known = None if is_last else self._rounds.next(self._binding, destination, lent.digest)
             if known is None:
                 return await self._settle(stack, attempt, challenge)
-        return await self._send(stack, known)  # somebody else's was accepted while this waited
+        return await self._send(stack, known)  # another request's answer was accepted while this one waited
 
     async def _settle(self, stack: contextlib.AsyncExitStack, attempt: Attempt, challenge: Challenge) -> EgressResponse:
-        """Answer it until the service has said whether the password is right."""
+        """Answer the challenge, and further ones, until the service has said whether the password is right."""
         response = await self._send(stack, Round.first(challenge))
         while response.status == _REFUSED:
             is_stale = read_challenges(_challenges_in(response)).is_stale
@@ -180,7 +183,9 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _send(self, stack: contextlib.AsyncExitStack, answers: Round | None) -> EgressResponse:
-        """One exchange, up to the head of its answer. `answers` None: what is known."""
+        """Send the request, and return when the head of its response is there. `answers` None: answer a known
+        challenge, if any.
+        """
 
         def prepare(lent: LentCredential, destination: HostPort) -> LentCredential:
             account = Account("http", destination, lent.username or "")
@@ -202,7 +207,7 @@ class Challenged(Around[EgressResponse]):
         return response
 
     async def _asked(self, stack: contextlib.AsyncExitStack, response: EgressResponse) -> Challenge:
-        """The challenge of a 401; its exchange is over then."""
+        """Return the challenge of a 401, whose exchange is over then. AileronError if it cannot be answered."""
         offered = read_challenges(_challenges_in(response))
         if offered.best is not None:
             await response.hold(HELD_BYTES)  # so that the connection can be kept

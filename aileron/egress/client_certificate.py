@@ -1,13 +1,14 @@
-"""TLS with a client certificate that the vault lends: the settings of a connection that is made with it.
+"""TLS with a client certificate that the vault lends: the TLS settings of a connection that uses it.
 
-Runs in the daemon; the private key goes to OpenSSL and nowhere else. OpenSSL takes it by name only, so that it is written into an
-anonymous file in memory (memfd_create(2)), which is sealed, read and closed before anything else happens.
+Runs in the daemon; the private key goes to OpenSSL and nowhere else. OpenSSL takes it only by the name of a file, so it
+is written into an anonymous file in memory (memfd_create(2)), which is sealed, read and closed before anything else
+happens.
 
 Rules
-- Each connection has settings of its own, which hold the key for as long as it is open (pool.py): none are kept for the next one.
-  Making them takes 1.4 ms on Debian 12, and 20 ms where the trust store is one file: in a worker thread, as the loop has others
-  to serve. A connection that is kept needs none.
-- A certificate is told by a digest under a key of this process: it says which connection was made with which, and nothing else.
+- Each connection has its own settings, which hold the key for as long as it is open (pool.py): none are kept for the
+  next one. Making them takes 1.4 ms on Debian 12, and 20 ms where the trust store is one file: so it is done in a
+  worker thread, as the loop has others to serve. A kept connection needs no new settings.
+- A certificate is identified by a digest under a key of this process, which says only which connection was made with which.
 
 Source: memfd_create(2), fcntl(2) on seals; RFC 8446 sections 4.4.2 and 6.2. Not here: what a certificate is
 (model/client_certificate.py), which request has one (credentials/certificate.py), which connection serves it (pool.py).
@@ -48,11 +49,11 @@ _REFUSALS: Final = {
     "CERTIFICATE_REQUIRED": "did not arrive",
     "DECRYPT_ERROR": "does not belong to the private key",
 }
-"""What the alerts of a server about a certificate mean (RFC 8446 section 6.2), by the end of OpenSSL's names for them."""
+"""Meanings of a server's alerts about a certificate (RFC 8446 section 6.2), by the end of OpenSSL's names for them."""
 
 
 def certificate_tag(certificate: Secret | None) -> bytes | None:
-    """Which certificate this is: the same for the same bytes, in this process."""
+    """Return a digest that identifies the certificate: equal for the same bytes, in this process. None for no certificate."""
     return None if certificate is None else hashlib.blake2b(certificate.reveal(), key=_TAG_KEY, digest_size=16).digest()
 
 
@@ -63,7 +64,9 @@ async def context_with(
     ca_pem: str | None,
     protocols: Sequence[str],
 ) -> ssl.SSLContext:
-    """The settings of one connection, as `tls.client_context`. AileronError(binding_failed) where OpenSSL does not take it."""
+    """Return the TLS settings of one connection, as `tls.client_context`. AileronError(binding_failed) if OpenSSL
+    rejects the certificate.
+    """
     return await anyio.to_thread.run_sync(_context_with, certificate, use, stored, ca_pem, protocols)
 
 
@@ -85,7 +88,7 @@ def _context_with(
 
 @contextlib.contextmanager
 def _in_memory(pem: bytes) -> Iterator[str]:
-    """A path to an anonymous file with this in it. Nobody else can open it: the daemon is not dumpable."""
+    """Yield the path of an anonymous file with this content. No other process can open it: the daemon is not dumpable."""
     descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         rest = memoryview(pem)
@@ -98,18 +101,18 @@ def _in_memory(pem: bytes) -> Iterator[str]:
 
 
 def _no_passphrase() -> bytes:
-    """OpenSSL would ask for one at a terminal otherwise."""
+    """Return no passphrase; otherwise OpenSSL would ask for one at a terminal."""
     return b""
 
 
 def unusable_certificate(use: CredentialUse, problem: CertificateError, stored: Stored | None) -> AileronError:
-    """`binding_failed`, with what mends it."""
+    """Return a `binding_failed` error that says how to fix it."""
     message = f"the secret of {use.binding} {problem.what}: {problem.cure}; {cure_for(use.binding, stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
 
 def certificate_refused(use: CredentialUse, stored: Stored | None, error: Exception) -> AileronError | None:
-    """`binding_failed` if this is a server's alert about the certificate that `use` sent; None if it is not."""
+    """Return `binding_failed` if the error is a server's alert about the certificate that `use` sent; None if it is not."""
     alert = error.reason if isinstance(error, ssl.SSLError | TlsAlertError) else None
     if alert is None or "_ALERT_" not in alert:
         return None

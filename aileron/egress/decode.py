@@ -34,7 +34,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def decoder_for(codings: tuple[str, ...]) -> Decoder | None:
-    """A decoder, or None when the body is not encoded. BadAnswerError for codings that are not decoded here."""
+    """Return a decoder, or None if the body is not encoded. BadAnswerError for codings that are not decoded here."""
     if not codings:
         return None
     if len(codings) > 1 or codings[0] not in {"gzip", "x-gzip", "deflate"}:
@@ -43,7 +43,7 @@ def decoder_for(codings: tuple[str, ...]) -> Decoder | None:
 
 
 class Decoder:
-    """One encoded body. Call `feed` for each part and exhaust what it returns, then `finish`."""
+    """Decoder of one encoded body. Call `feed` for each part and exhaust what it returns, then `finish`."""
 
     def __init__(self, coding: str) -> None:
         self._gzip = coding != "deflate"
@@ -52,7 +52,7 @@ class Decoder:
         self._bytes_out = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Decoded pieces of at most PIECE_BYTES, none empty."""
+        """Yield decoded pieces of at most PIECE_BYTES, none empty."""
         more = bool(data)
         while more:
             stream = self._stream_for(data)
@@ -67,7 +67,7 @@ class Decoder:
             more = bool(data) or (len(piece) == PIECE_BYTES and not stream.eof)
 
     def finish(self) -> None:
-        """BadAnswerError unless the last stream is complete. A body of no bytes at all is an empty one."""
+        """Raise BadAnswerError unless the last stream is complete. A body without any bytes is complete."""
         if self._bytes_in and (self._stream is None or not self._stream.eof):
             raise BadAnswerError("its encoded body is truncated")
 

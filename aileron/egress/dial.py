@@ -1,13 +1,13 @@
 """The only outbound socket: connect to a vetted address, verify TLS.
 
-Nothing else in the daemon opens a connection to the outside. `dial` takes addresses, not a name: what was vetted is
-what is connected to, and a second look-up cannot say something else (DNS rebinding). Runs in the daemon; trusts neither
-the peer nor whoever named it.
+Nothing else in the daemon opens a connection to the outside. `dial` takes addresses, not a name: it connects to
+exactly what was vetted, and a second look-up cannot give another address (DNS rebinding). Runs in the daemon; trusts neither
+the peer nor the party that named it.
 
 Rules
 - The name of the URL is verified (tls.py says how) before any byte of the request is written.
 - No setting comes from the environment: not HTTPS_PROXY, and none of TLS.
-- The socket is non-blocking and read only when somebody asks, so no transport hides bytes in a queue: what a peer sends
+- The socket is non-blocking and read only on request, so no transport hides bytes in a queue: what a peer sends
   between two requests is still in the socket when `is_quiet` looks.
 - A TLS stream that ends without close_notify is an error, not an end: it may have been cut.
 
@@ -50,7 +50,7 @@ logging.getLogger("httpcore2.http11").disabled = True
 
 
 def is_own_address(address: str) -> bool:
-    """This machine has the address, so a connection would reach one of its own services.
+    """Return whether this machine has the address, so that a connection would reach one of its own services.
 
     A connected UDP socket sends nothing; the kernel picks its source address as it would for TCP, and for an own
     address it picks that address (ip(7), routing table `local`).
@@ -65,11 +65,11 @@ def is_own_address(address: str) -> bool:
 
 
 Heard = Literal["nothing", "TLS", "HTTP", "a greeting", "something else"]
-"""How a peer began, by its first bytes; "nothing" so far, or at all."""
+"""The form of a peer's first bytes; "nothing" if none came, or none so far."""
 
 
 class DialProgress:
-    """How far a `dial` has come, for whoever has to say why there is no connection. Nothing that a peer sent is in it."""
+    """Progress of a `dial`, for the error if no connection is made. It holds nothing that a peer sent."""
 
     def __init__(self) -> None:
         self.is_connected = False
@@ -77,7 +77,7 @@ class DialProgress:
 
 
 class NoTlsError(OSError):
-    """The peer took the connection and does not speak TLS."""
+    """The peer accepted the connection and does not speak TLS."""
 
     def __init__(self, heard: Heard) -> None:
         super().__init__(errno.EPROTO, os.strerror(errno.EPROTO))
@@ -85,9 +85,10 @@ class NoTlsError(OSError):
 
 
 class TlsAlertError(httpcore2.ReadError):
-    """The peer ended TLS with an alert. `reason` is OpenSSL's name for it, as `TLSV13_ALERT_CERTIFICATE_REQUIRED`.
+    """The peer ended TLS with an alert. `reason` is OpenSSL's name for it, such as `TLSV13_ALERT_CERTIFICATE_REQUIRED`.
 
-    In TLS 1.3 the client is done before the server has looked at its certificate: what it says of that comes with the first read.
+    In TLS 1.3 the client is done before the server has looked at its certificate: its alert about that comes with the
+    first read.
     """
 
     def __init__(self, reason: str) -> None:
@@ -98,10 +99,10 @@ class TlsAlertError(httpcore2.ReadError):
 async def dial(
     addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str, progress: DialProgress | None = None
 ) -> tuple[Wire, str]:
-    """Connect to the first address that answers; the connection and that address.
+    """Connect to the first address that answers. Return the connection and that address.
 
-    `tls` None means without. `host` is what the certificate must be for, and the SNI if it is a name. OSError (ssl's
-    errors are) if no address answers or TLS fails, NoTlsError where the peer speaks none; a peer that answers and cannot prove
+    `tls` None: without TLS. `host` is what the certificate must be for, and the SNI if it is a name. Raises OSError (as ssl's
+    errors are) if no address answers or TLS fails, and NoTlsError if the peer speaks none. A peer that answers but cannot prove
     its name ends the search. `progress` is kept up to date.
     """
     progress = DialProgress() if progress is None else progress
@@ -159,7 +160,8 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
                 raise
             except OSError as error:
                 if _was_no_tls(error) and progress.heard == "nothing":
-                    progress.heard = "something else"  # it came between the look and the handshake, and OpenSSL has it
+                    # It came after the peek and before the handshake; OpenSSL has read it
+                    progress.heard = "something else"
                 if _is_tls(error, progress.heard):
                     raise
                 break
@@ -168,23 +170,24 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
         wrapped.close()
         raise
     wrapped.close()
-    raise NoTlsError(progress.heard)  # outside the handler: OpenSSL's words are about a version that nobody sent
+    # Outside the handler: OpenSSL's text is about a TLS version that the peer never sent
+    raise NoTlsError(progress.heard)
 
 
 def _is_tls(error: OSError, heard: Heard) -> bool:
-    """Whether a peer that began so, with which a handshake ended so, speaks TLS."""
+    """Return whether the peer speaks TLS, by its first bytes and the handshake's error."""
     if heard == "nothing":
         return isinstance(error, ssl.SSLError) and not was_cut(error)
     return heard == "TLS"
 
 
 def _was_no_tls(error: OSError) -> bool:
-    """Whether OpenSSL was given what is no record of TLS at all."""
+    """Return whether OpenSSL received something that is no TLS record at all."""
     return isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
 
 
 def _heard(wrapped: ssl.SSLSocket) -> Heard:
-    """How the peer began; what it sent stays there to be read."""
+    """Return the form of the peer's first bytes, without taking them off the socket."""
     try:
         begin = socket.socket.recv(wrapped, 4, socket.MSG_PEEK)
     except OSError:
@@ -203,7 +206,7 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 class Wire(httpcore2.AsyncNetworkStream):
-    """One connection, as httpcore2 wants it, used by one task at a time.
+    """A connection with httpcore2's interface, used by one task at a time.
 
     It ignores `timeout`: the engine bounds every step from outside.
     """
@@ -215,16 +218,16 @@ class Wire(httpcore2.AsyncNetworkStream):
 
     @property
     def speaks_http2(self) -> bool:
-        """The peer chose `h2` of the protocols offered in the handshake (RFC 7301). Never without TLS."""
+        """True if the peer chose `h2` from the protocols offered in the handshake (RFC 7301). Never without TLS."""
         return isinstance(self._sock, ssl.SSLSocket) and self._sock.selected_alpn_protocol() == "h2"
 
     def limit_reading(self, size: int | None) -> None:
-        """At most `size` more bytes may come in, as heads of HTTP/1.1; None lifts the limit. It bounds interim responses."""
+        """Let at most `size` more bytes come in, as heads of HTTP/1.1; None lifts the limit. It bounds interim responses."""
         self._may_read = size
         self._lines = None if size is None else HeadLines()
 
     def is_quiet(self) -> bool:
-        """Open, and nothing to read: a connection that may carry another request. Never blocks.
+        """Return whether the connection is open with nothing to read, so that it can carry another request. Never blocks.
 
         It reads rather than polls: a TLS 1.3 session ticket makes the socket readable and is not an answer.
         """
@@ -234,7 +237,7 @@ class Wire(httpcore2.AsyncNetworkStream):
             return False
 
     def read_waiting(self, max_bytes: int) -> bytes:
-        """What has arrived and nobody has asked for; nothing if there is none. Never blocks.
+        """Return bytes that arrived and were not read yet; empty if there are none. Never blocks.
 
         httpcore2.ReadError if the peer has closed or the connection broke.
         """
@@ -258,31 +261,31 @@ class Wire(httpcore2.AsyncNetworkStream):
         return int.from_bytes(queued, sys.byteorder)
 
     def is_open(self) -> bool:
-        """Not closed from this side."""
+        """Return whether the socket is not closed on this side."""
         return self._sock.fileno() != -1
 
     def close(self) -> None:
-        """Close now, without waiting. Calling it again does nothing."""
+        """Close the connection at once, without waiting. Calling it again does nothing."""
         self._sock.close()
 
     def detach(self) -> socket.socket:
-        """The socket of a connection without TLS, which is the caller's from now on: this is closed."""
+        """Return the socket of a connection without TLS, which belongs to the caller from now on: this object is closed."""
         sock = socket.socket(self._sock.family, self._sock.type, fileno=self._sock.detach())
         sock.setblocking(False)
         return sock
 
     def end_writing(self) -> None:
-        """Nothing more is written. The peer hears of it without TLS only: TLS 1.2 knows no half (RFC 5246 section 7.2.1)."""
+        """Write nothing more. The peer learns of it only without TLS: TLS 1.2 has no half-close (RFC 5246 section 7.2.1)."""
         if not isinstance(self._sock, ssl.SSLSocket):
             with contextlib.suppress(OSError):  # it has closed before
                 self._sock.shutdown(socket.SHUT_WR)
 
     async def aclose(self) -> None:
-        """`close`, for httpcore2."""
+        """Close the connection; httpcore2 calls this."""
         self.close()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Some bytes, or none at the end. httpcore2.ReadError if the connection broke or sent too much."""
+        """Return some bytes, or none at the end. httpcore2.ReadError if the connection broke or sent too much."""
         data = await self._receive(max_bytes)
         if self._may_read is not None:
             self._may_read -= len(data)
@@ -293,7 +296,7 @@ class Wire(httpcore2.AsyncNetworkStream):
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """All of it. httpcore2.WriteError if the connection broke."""
+        """Write all bytes. httpcore2.WriteError if the connection broke."""
         rest = memoryview(buffer)
         while rest:
             rest = rest[await self._send(rest) :]
@@ -309,7 +312,7 @@ class Wire(httpcore2.AsyncNetworkStream):
                 problem = error
                 break
             else:
-                if not waited:  # a peer that always has more to say must not keep the loop to itself
+                if not waited:  # a peer that always has more to send must not keep the loop busy
                     await anyio.lowlevel.cancel_shielded_checkpoint()
                 return data
             await (anyio.wait_writable(self._sock) if to_write else anyio.wait_readable(self._sock))

@@ -1,25 +1,27 @@
-"""The engine: one request of a connector, from its text to a scrubbed answer. The only way out of the jail.
+"""The engine: one request of a connector, from its text to a scrubbed response. The only way out of the jail.
 
 Runs in the daemon, called by the executor for each `http` frame. It trusts neither the connector that asks, nor the
 resolver, nor the upstream that answers; it is the one place where a secret meets the network.
 
     1 count · 2 admit (rules.py), read a body that has to be whole (held.py) · 3 resolve and check every address
-    4 have what is lent made fit for use · 5 know what could have been sent there, lend, inject · 6 write down, durably
+    4 renew what is lent if it must be · 5 get the secrets that could have been sent there, lend, inject · 6 write down, durably
     7 connect · 8 send · 9 check the head · 10 decode, count and scrub the body · 11 keep or close · 12 write down the end
 
 Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet goes to
-  the upstream. 3 and 7 are skipped when a kept connection serves (pool.py); should that one be gone by 8, they come then.
+  the upstream. 3 and 7 are skipped when a kept connection serves (pool.py); if that one is gone by 8, they happen then.
 - Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here, but for a
-  token that the service refused (renewing.py), and a request whose sender it asks about (challenged.py).
-- Who waits for a renewal holds no place of those all steps share: the renewal is a request, and needs one.
-- What is taken out of an answer is every secret that could have been sent to its host, whoever asks (5), and what the step was
-  lent; asked for anew with each piece. Where that is something, an answer comes whole or not at all (headers.py: parts).
-- What the supervisor asks for itself (`open_own`) is not scrubbed: its answer goes into no jail, and a provider's holds tokens.
-- The secret is lent until the response is over. An error has no cause or context, as h11's quote what they choked on.
+  token that the service refused (renewing.py), and a request that the service challenged (challenged.py).
+- A request that waits for a renewal holds none of the places that all steps share: the renewal is a request, and needs one.
+- A response is scrubbed of every secret that could have been sent to its host, by any connector (5), and of what the step was
+  lent; the list is read again for each piece. If it is not empty, a response comes whole or not at all (headers.py: parts).
+- The response to a request of the supervisor's own (`open_own`) is not scrubbed: it goes into no jail, and a provider's
+  holds tokens.
+- The secret is lent until the response is over. An error has no cause or context, as h11's errors quote the bytes that they
+  could not parse.
 - Every wait ends at the deadline of the step; look-ups and connects have shorter ones.
-- Where 6 was reached, 12 follows, whatever happened, cancellation included. Where a rule said no, that is written down
-  before the error rises.
+- If 6 was reached, 12 follows, whatever happened, cancellation included. If a rule refused a request, that is written down
+  before the error is raised.
 
 >>> async with egress.open(request, grant, meter, journal, deadline) as response:       # doctest: +SKIP
 ...     async for piece in response:
@@ -76,7 +78,7 @@ _T = TypeVar("_T")
 
 
 class Egress:
-    """One for each daemon: the TLS settings, the pool of connections, and the way to the vault."""
+    """The engine of one daemon: the TLS settings, the pool of connections, and the way to the vault."""
 
     def __init__(
         self,
@@ -87,9 +89,10 @@ class Egress:
         own_port: int | None = None,
         logins: LoginDoor | None = None,
     ) -> None:
-        """`resolve` None: as the system does. `own_port`: the daemon's on loopback. `logins`: what logs in; None: nothing does.
+        """Set up what all requests share. `resolve` None: the system's resolver. `own_port`: the daemon's port on loopback.
+        `logins`: the process that logs in; None: there are no logins.
 
-        AileronError(invalid_request) if there is no certificate in `egress.ca_file`.
+                AileronError(invalid_request) if there is no certificate in `egress.ca_file`.
         """
         self.lender: Final = lender
         self.own_port: Final = own_port
@@ -108,7 +111,8 @@ class Egress:
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
-        """Send a request when entered; the response, until left. `deadline` as in `anyio.current_time()`.
+        """Return a context manager that sends a request when entered, and gives its response until left. `deadline` as in
+        `anyio.current_time()`.
 
         AileronError: capability_denied (`details`: requested, granted, reason), resource_limit_exceeded
         (`details.limit`), network_error (`details.phase`), or what the lender or the journal raised. The same may be
@@ -135,21 +139,23 @@ class Egress:
     def open_own(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
-        """The same for what the supervisor asks for itself, whose answer stays with it: not scrubbed, vault locked or not."""
+        """Open a request of the supervisor's own as `open` does. Its response stays in the daemon: it is not scrubbed, and
+        the vault can be locked.
+        """
         assert grant.credential is None, "what is lent is for connectors"
         return _Exchange(self, request, grant, meter, journal, deadline, is_own=True)
 
     def forget_certificates(self) -> None:
-        """The vault was locked: what was lent to make connections with is not kept in any of them."""
+        """Close kept connections that have a client certificate; called when the vault is locked."""
         self.pool.forget_certificates()
 
     async def aclose(self) -> None:
-        """Close what is kept; a connection still in use is closed when its response is left."""
+        """Close the kept connections; a connection still in use is closed when its response is left."""
         self.pool.close()
 
 
 class _Exchange(HttpPassage[EgressResponse]):
-    """One request and its response."""
+    """The exchange of one request and its response."""
 
     def __init__(
         self,
@@ -174,7 +180,7 @@ class _Exchange(HttpPassage[EgressResponse]):
 
     @property
     def whole(self) -> bytes | None:
-        """Its body, if it has one that is whole; once it was entered."""
+        """The request's body, if it has one that is whole; once the exchange was entered."""
         return self._given if isinstance(self._given, bytes) else None
 
     async def _run(self) -> EgressResponse:
@@ -196,7 +202,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         self._generation = self._egress.pool.generation  # before the loan: the vault may be locked at any wait after it
         injection = self._prepare(admitted)
         if self._connection is not None and self._connection.certificate != certificate_tag(injection.certificate):
-            self._connection.wire.close()  # made with what the binding had before
+            self._connection.wire.close()  # made with the binding's previous certificate
             self._connection, addresses = None, await self._vet(admitted)
         self._meter.remember(injection.roots)
         self._once, self._has_certificate = injection.once, injection.certificate is not None
@@ -212,13 +218,15 @@ class _Exchange(HttpPassage[EgressResponse]):
         return self._read_head(admitted, self._answer)
 
     def _admit(self) -> AllowedRequest:
-        """Step 2: parse, then every rule that needs no look-up."""
+        """Do step 2: parse, then check every rule that needs no look-up."""
         url = parse_url(self._request.url)
         self._destination = url.destination
         return admit(url, self._request, self._grant)
 
     async def _hold(self, admitted: AllowedRequest, most: int) -> AllowedRequest:
-        """Still step 2: read the body to its end, and frame it as that. Nothing shared is kept but memory."""
+        """Read a body to its end, which still belongs to step 2, and frame it as a whole one. It holds nothing shared but
+        memory.
+        """
         await enter(self._stack, (self._meter.holding, self._egress.holding), self._destination, self._deadline)
         longest = most if admitted.length is None else admitted.length
         body = await self._reach("queue", lambda: self._read_whole(longest))
@@ -230,14 +238,14 @@ class _Exchange(HttpPassage[EgressResponse]):
         return dataclasses.replace(admitted, fields=fields, length=length, holds=None)
 
     def _check_held(self, admitted: AllowedRequest, body: bytes) -> tuple[Field | None, int | None]:
-        """What rules.py would have said of a body that came whole; its framing."""
+        """Check a held body as rules.py checks one that came whole. Return its framing."""
         assert admitted.use is not None
         framing = frame_body(admitted.method, self._request.headers, body)
         check_body(admitted.use.need, admitted.fields, body)
         return framing
 
     async def _read_whole(self, most: int) -> bytes:
-        """The body; of one with more than `most` bytes, a little more than that."""
+        """Read the body and return it; if it has more than `most` bytes, a little more than that."""
         body, pieces = bytearray(), self._given
         assert isinstance(pieces, AsyncIterator)
         async for piece in pieces:
@@ -248,7 +256,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         return bytes(body)
 
     def _prepare(self, admitted: AllowedRequest) -> Injection:
-        """Step 5: the request as it goes out, with what is lent for it."""
+        """Do step 5: return the request as it goes out, with what is lent for it."""
         use, body = admitted.use, self._given
         whole_only = use is not None or self._is_whole_only()
         request = Outgoing(
@@ -268,7 +276,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         return inject(use, lent, request)
 
     async def _connect(self, key: Key, addresses: tuple[str, ...], certificate: Secret | None) -> Connection:
-        """Step 7."""
+        """Do step 7: return a new connection."""
         tls = None if key.plain else self._egress.tls
         if certificate is not None:
             assert not key.plain, "rules.py: there is no TLS to carry it"
@@ -284,7 +292,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         return pieces if admitted.sha256 is None else self._hashed(pieces, admitted.sha256)
 
     async def _streamed(self, body: AsyncIterator[bytes], length: int | None) -> AsyncGenerator[bytes]:
-        """A streamed request body: counted, and held to the length that was announced."""
+        """Yield the pieces of a streamed request body, counted, and checked against the announced length."""
         sent = 0
         async for chunk in body:
             sent += len(chunk)
@@ -296,7 +304,9 @@ class _Exchange(HttpPassage[EgressResponse]):
             raise self._denied(RefusedError(Reason.BODY_LENGTH, "the body is not as long as its Content-Length"))
 
     async def _hashed(self, pieces: AsyncGenerator[bytes], sha256: str) -> AsyncGenerator[bytes]:
-        """A streamed body that was signed for: its last piece goes out when all of it has the hash that was given."""
+        """Yield the pieces of a streamed body that was signed for. The last piece goes out only if the whole body has the
+        hash that was given.
+        """
         so_far, held = hashlib.sha256(), b""
         async with contextlib.aclosing(pieces):
             async for piece in pieces:
@@ -314,7 +324,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         self._bytes_up += size
 
     def _read_head(self, admitted: AllowedRequest, answer: httpcore2.Response) -> EgressResponse:
-        """Step 9, and what step 10 needs."""
+        """Do step 9, and prepare step 10."""
         try:
             head = read_response_head(admitted.method, answer.status, answer.headers)
             if self._is_whole_only():
@@ -331,11 +341,11 @@ class _Exchange(HttpPassage[EgressResponse]):
         raise self._bad_answer(words)
 
     async def _end(self, error: BaseException | None) -> None:
-        """Steps 11 and 12, also when the caller is being cancelled: what was begun is written down."""
+        """Do steps 11 and 12, also when the caller is being cancelled: what was begun is written down."""
         await self._end_answer()
         if self._connection is not None:
             if self._body is not None and self._body.failure is not None:
-                self._connection.wire.close()  # framed well or not: who sent a bad body is not asked again on it
+                self._connection.wire.close()  # framed well or not: a peer that sent a bad body gets no further request on it
             self._egress.pool.put(self._connection)
         self._place.close()
         self._stack.close()

@@ -1,6 +1,6 @@
-"""What a request and the handshake of a WebSocket have in common: both are HTTP, with a credential in it and an answer to search.
+"""The common steps of a request and of a WebSocket's handshake: both are HTTP, with a credential and a response to scrub.
 
-Runs in the daemon. Each step is called by engine.py and websocket.py at its place in their order, and knows nothing of it.
+Runs in the daemon. Each step is called by engine.py and websocket.py at its place in their order, and does not know that order.
 
 Source: docs/reference/egress.md. Not here: the order (engine.py, websocket.py), what streams of bytes share as well (steps.py).
 """
@@ -45,16 +45,16 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Asked(Protocol):
-    """What a connector asked for, as far as a denial speaks of it."""
+    """A connector's request, as far as a denial quotes it."""
 
     @property
     def url(self) -> str:
-        """Unchecked text."""
+        """URL, as unchecked text."""
         ...
 
     @property
     def credential(self) -> str | None:
-        """A kind, never a secret."""
+        """Kind of the credential, never a secret."""
         ...
 
 
@@ -68,27 +68,27 @@ class Ways(Protocol):
 
     @property
     def resolve(self) -> Resolver:
-        """Names to addresses."""
+        """Resolver of names to addresses."""
         ...
 
     @property
     def slots(self) -> anyio.Semaphore:
-        """The places that all steps share."""
+        """Semaphore of the places that all steps share."""
         ...
 
     @property
     def ca_pem(self) -> str | None:
-        """The user's own authorities, in PEM."""
+        """The user's own certificate authorities, in PEM."""
         ...
 
     @property
     def own_port(self) -> int | None:
-        """The daemon's on loopback, which is never dialled."""
+        """The daemon's own port on loopback, which is never dialled."""
         ...
 
 
 class HttpPassage(Passage[_T_co]):
-    """A request or a handshake: its place, its credential, and what is searched for in what comes back."""
+    """A request or a handshake: its place, its credential, and the secrets to search for in the response."""
 
     def __init__(
         self,
@@ -102,7 +102,9 @@ class HttpPassage(Passage[_T_co]):
         method: str,
         is_own: bool = False,
     ) -> None:
-        """`method` is what stands in the ledger. `is_own`: the supervisor's, whose answer is not searched."""
+        """Take `method`, as it is written to the ledger. `is_own`: a request of the supervisor's own, whose response is not
+        searched.
+        """
         super().__init__(grant, meter, journal, deadline)
         self._ways = ways
         self._asked = asked
@@ -114,14 +116,16 @@ class HttpPassage(Passage[_T_co]):
         self._with_once: tuple[Needles, Needles] | None = None
         self._has_certificate = False
         self.token: Secret | None = None
-        self.stored: Stored | None = None  # where what was lent is, for whoever has to replace it
+        self.stored: Stored | None = None  # where the lent secret is, for the person who has to replace it
         self._connection: Connection | None = None
         self._answer: httpcore2.Response | None = None
         self._chunks: AsyncIterator[bytes] | None = None
         self._body: Body | None = None
 
     async def renew(self, refused: Secret) -> bool:
-        """Have a token that the service refused renewed: True if there is another now. After the exchange is over."""
+        """Have a token that the service refused renewed, after the exchange is over. Return True if there is another token
+        now.
+        """
         use, destination = self._grant.credential, self._destination
         assert use is not None
         assert destination is not None
@@ -129,7 +133,7 @@ class HttpPassage(Passage[_T_co]):
         return await fit_for_use(deadline, "exchange", destination, lambda: lender.renew(use, refused, deadline))
 
     async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
-        """Look the name up once, and check all that comes back."""
+        """Look the name up once, check every address, and return them."""
         destination = admitted.url.destination
         addresses = await look_up(self._ways.resolve, destination, self._deadline)
         plain, private, own_port = admitted.plain, admitted.private, self._ways.own_port
@@ -141,7 +145,7 @@ class HttpPassage(Passage[_T_co]):
         return addresses
 
     async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
-        """Have what is lent made fit for use. Who waits for that holds no place of those all steps share."""
+        """Have what is lent made usable. While it waits for that, the request holds none of the places that all steps share."""
         lender, deadline = self._ways.lender, self._deadline
         if lender.is_ready(use, destination):
             return
@@ -150,7 +154,7 @@ class HttpPassage(Passage[_T_co]):
         await enter(self._place, (self._ways.slots,), destination, deadline)
 
     async def _context_with(self, certificate: Secret, protocols: Sequence[str] = ("h2", "http/1.1")) -> ssl.SSLContext:
-        """The settings of a connection that is made with what was lent."""
+        """Return the TLS settings of a connection that is made with the lent certificate."""
         use = self._grant.credential
         assert use is not None
         make = functools.partial(context_with, certificate, use, self.stored, self._ways.ca_pem, protocols)
@@ -159,7 +163,7 @@ class HttpPassage(Passage[_T_co]):
     async def _sent(
         self, connection: Connection, request: Outgoing, content: bytes | AsyncIterator[bytes] | None = None
     ) -> httpcore2.Response:
-        """Send it, up to the head of the answer; its body is still on the wire."""
+        """Send the request. Return the response once its head is there; its body is still on the wire."""
         origin = connection.origin
         sent = httpcore2.Request(
             request.method,
@@ -170,14 +174,14 @@ class HttpPassage(Passage[_T_co]):
         return await self._reach("exchange", lambda: connection.send(sent, HEAD_BYTES))
 
     def _reader(self, answer: httpcore2.Response) -> Callable[[], Awaitable[bytes | None]]:
-        """What gives the pieces of its body, None at the end."""
+        """Return a function that returns the next piece of the body, None at the end."""
         stream = answer.stream
         assert isinstance(stream, AsyncIterable)
         chunks = self._chunks = aiter(stream)
         return lambda: self._reach("exchange", lambda: anext(chunks, None))
 
     async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]]) -> _T:
-        """One wait for the outside, until the deadline; its errors become `network_error`."""
+        """Wait for one step that reaches outside, until the deadline; its errors become `network_error`."""
         return await within(self._deadline, phase, self._destination, step, refused=self._certificate_refused)
 
     def _certificate_refused(self, error: Exception) -> AileronError | None:
@@ -185,7 +189,7 @@ class HttpPassage(Passage[_T_co]):
         return certificate_refused(use, self.stored, error) if self._has_certificate and use is not None else None
 
     def _needles(self) -> Needles:
-        """What to look for, as of now."""
+        """Return the secrets to search for now."""
         if not self._is_own and self._destination is not None:
             try:
                 self._bound = self._ways.lender.needles(self._destination)
@@ -196,11 +200,11 @@ class HttpPassage(Passage[_T_co]):
         return self._and_once(self._meter.needles_with(self._bound))
 
     def _and_once(self, needles: Needles) -> Needles:
-        """With what is searched for in this answer alone; made again only when the others change.
+        """Return `needles` with those of this response alone; made again only when the others change.
 
-        In the forms that cost microseconds (scrub.py), also of a WebSocket, which may be open for long: a signature is worth
-        nothing beside the request or handshake that it is over, however late it comes back. Every form would hold the loop up
-        for as long as making those of all others again, with 100 secrets for 150 ms.
+        They are searched for in the forms that cost microseconds (scrub.py), also for a WebSocket, which can stay open for
+        long: a signature is useless without its request or handshake, however late it comes back. Searching for every form would
+        block the loop for as long as making the forms of all other secrets again: 150 ms with 100 secrets.
         """
         if not self._once:
             return needles
@@ -209,7 +213,7 @@ class HttpPassage(Passage[_T_co]):
         return self._with_once[1]
 
     def _is_whole_only(self) -> bool:
-        """Whether a part of an answer might hold a part of a secret, also of one that nobody can look for any more."""
+        """Return whether a part of a response might hold a part of a secret, also of one that can no longer be searched for."""
         if self._needles():
             return True
         destination = None if self._is_own else self._destination
@@ -224,7 +228,7 @@ class HttpPassage(Passage[_T_co]):
         return denied(refused, self._destination, self._asked.credential, self._grant)
 
     async def _end_answer(self) -> None:
-        """Let go of the answer, also when the caller is being cancelled: closing does not wait for the peer."""
+        """Release the response, also when the caller is being cancelled: closing does not wait for the peer."""
         with anyio.CancelScope(shield=True):
             if isinstance(self._chunks, AsyncGenerator):
                 await self._chunks.aclose()

@@ -1,4 +1,4 @@
-"""The failures egress reports, each built in one place.
+"""The failures that egress reports, each built in one place.
 
 Runs in the daemon. The engine alone calls these: a rule's refusal becomes `capability_denied`, everything that went
 wrong on the way to or from an upstream becomes `network_error`.
@@ -44,16 +44,18 @@ Phase = Literal["queue", "resolve", "connect", "exchange"]
 
 _KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
 _MAX_DESTINATION: Final = 300
-"""Characters: a host name has 253, and a port six; what is longer is nonsense, and its beginning is enough of it."""
+"""Characters of a destination text that are kept: a host name has 253, and a port six. Longer text is nonsense, and its
+beginning is enough.
+"""
 
 
 class ConnectionProblem(msgspec.Struct, frozen=True):
-    """What went wrong, in words that can be shown, and whether waiting may help."""
+    """A problem with a connection, in words that can be shown, and whether waiting may help."""
 
     text: str
     retriable: bool = True
     reason: str | None = None
-    """`details.reason`, where it is one that a program can go by."""
+    """`details.reason`, if it is one that a program can act on."""
 
 
 OWN_AUTHORITY: Final = "for your own certificate authority, run `aileron config set egress.ca_file FILE`"
@@ -65,7 +67,7 @@ TOO_SLOW: Final = ConnectionProblem("it took too long")
 
 
 def denied(refused: RefusedError, destination: HostPort | None, kind: str | None, grant: Grant) -> AileronError:
-    """`capability_denied`. `destination` None when the URL has none that can be named; `kind` is the connector's text."""
+    """Return `capability_denied`. `destination` None if the URL has none that can be named; `kind` is the connector's text."""
     requested, granted = f"network:{destination or 'unknown'}", [f"network:{host}" for host in grant.hosts]
     if refused.reason is Reason.CREDENTIAL_NOT_GRANTED:
         requested = f"credential:{kind if kind and _KIND.fullmatch(kind) else 'unknown'}"
@@ -79,9 +81,9 @@ def denied(refused: RefusedError, destination: HostPort | None, kind: str | None
 
 
 def destination_text(url: str, destination: HostPort | None) -> str:
-    """Where a refused request wanted to go: host:port, or, of a URL that could not be parsed, what stands in their place.
+    """Return the destination of a refused request: host:port, or the text in its place if the URL could not be parsed.
 
-    The connector's text, bounded. Without what stands before an `@`, the path and the query: they may hold anything.
+    The connector's text, bounded. Text before an `@`, the path and the query are left out: they may hold anything.
     """
     if destination is not None:
         return str(destination)
@@ -97,7 +99,7 @@ def unreachable(
     reason: str | None = None,
     said: str = "",
 ) -> AileronError:
-    """`network_error`; `reason` of a login, and what the service `said`."""
+    """Return `network_error`. `reason`: why a login failed; `said`: the service's words."""
     reason = reason or problem.reason
     return AileronError(
         FailureClass.NETWORK_ERROR,
@@ -124,7 +126,7 @@ WITHOUT_TLS: Final = (
 
 
 def still_connecting(progress: DialProgress) -> ConnectionProblem:
-    """What a connection waited for when its time was over."""
+    """Return what a connection was waiting for when its time ran out."""
     if not progress.is_connected:
         return TOO_SLOW
     if progress.heard == "TLS":
@@ -134,7 +136,7 @@ def still_connecting(progress: DialProgress) -> ConnectionProblem:
 
 
 def describe(error: Exception) -> ConnectionProblem:
-    """An exception of the network layers in our words."""
+    """Describe an exception of the network layers in our words."""
     match error:
         case NoTlsError():
             return ConnectionProblem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")

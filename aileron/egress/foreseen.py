@@ -1,9 +1,9 @@
-"""A step whose every destination is refused by the settings, known before anything is asked of anybody.
+"""Check whether the settings refuse every destination of a step, before any person or service is asked.
 
-Pure: nothing is looked up, so only addresses and names of this machine (RFC 6761 section 6.3) can be told. It spares a person a
+Pure: nothing is looked up, so only addresses and names of this machine (RFC 6761 section 6.3) can be judged. It spares a person a
 decision about a call that could not reach anything; what is reached is decided when a request leaves (rules.py, steps.py).
 
-Source: docs/reference/egress.md. Not here: names whose addresses a resolver says.
+Source: docs/reference/egress.md. Not here: names that need a resolver.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HERE = "127.0.0.1"
 
 
 def check_somewhere_to_go(grant: Grant, *, has_tls: bool = False) -> None:
-    """Return unless each of the granted hosts is known to be refused. AileronError(capability_denied) for the first of them."""
+    """Raise AileronError(capability_denied) for the first granted host if every one is known to be refused."""
     first: AileronError | None = None
     for host in grant.hosts:
         problem = _problem(host, grant, has_tls=has_tls)
@@ -33,7 +33,9 @@ def check_somewhere_to_go(grant: Grant, *, has_tls: bool = False) -> None:
 
 
 def _problem(host: HostPort, grant: Grant, *, has_tls: bool) -> AileronError | None:
-    """Why nothing can be sent there with these settings; None where something can, or nobody can tell."""
+    """Return the error if these settings forbid sending anything to the host; None if they allow it, or that is not known
+    yet.
+    """
     address = _HERE if host.host == "localhost" or host.host.endswith(".localhost") else host.host
     if not address.replace(".", "").isdigit():
         return None

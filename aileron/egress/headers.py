@@ -1,4 +1,4 @@
-"""Header fields: which of a connector's go out, which of an upstream's come in, and how a body is framed.
+"""Header fields: which of a connector's fields go out, which of an upstream's come in, and how a body is framed.
 
 Pure; runs in the daemon on fields that a jailed connector or any server wrote. The connector does not speak HTTP: it
 hands over names and values, and every byte that could end a field early is refused here, before a name is resolved.
@@ -10,12 +10,12 @@ Rules
 - Dropped from requests: hop-by-hop fields and those that `Connection` names, `Host`, what describes the sender or the
   path (`Forwarded`, `X-Forwarded-*`), `Expect`, `Accept-Encoding`. The engine writes its own `Host`, framing and
   `Accept-Encoding: identity`. The credential is added after this, so no `Connection` option can take it off.
-- Beside a credential, a connector's own `Authorization` or the field the credential uses is refused. Here and above a field is
-  the same however it is spelled: `_` counts as `-`, because CGI and WSGI servers make them one.
-- Of an answer in HTTP/1.1, a line of the head ends with CR LF and with nothing else, and none continues another.
-- Of a host that some secret could have been sent to, no part of an answer is asked for, and none comes in: a secret that is cut
-  where the connector says is found in neither half. RFC 9110 section 14.2 lets a server ignore `Range`, so a client bears it.
-- A body is framed by us; what the connector says about its length must agree exactly.
+- Beside a credential, a connector's own `Authorization` or the field the credential uses is refused. Here and above, spellings of
+  a field's name count as one: `_` counts as `-`, because CGI and WSGI servers make them one.
+- In a response in HTTP/1.1, each line of the head must end with CR LF, and no line can continue another.
+- From a host that a secret could have been sent to, partial responses are neither requested nor accepted: a connector could
+  cut a secret so that neither half is found. RFC 9110 section 14.2 lets a server ignore `Range`, so clients can cope with that.
+- Aileron frames a body; what the connector says about its length must agree exactly.
 
 Source: RFC 9110 sections 5.5, 5.6.2 and 7.6.1; RFC 9112 section 6. Not here: the credential itself (credentials/).
 """
@@ -56,7 +56,7 @@ MAX_HEADER_BYTES: Final = 32 << 10  # 32 KiB of names and values; servers stop a
 MAX_RESPONSE_HEADER_BYTES: Final = 48 << 10  # as UTF-8: a frame's header holds 64 KiB, and MessagePack adds to it
 
 TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
-"""RFC 9110 section 5.6.2, of at most 256 characters."""
+"""A token of RFC 9110 section 5.6.2, of at most 256 characters."""
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _METHOD: Final = re.compile(r"[A-Za-z][A-Za-z0-9\-]{0,31}")  # every method of the IANA registry fits
 _REFUSED_METHODS: Final = frozenset({"CONNECT", "TRACE", "TRACK"})  # a tunnel; an echo of the credential
@@ -74,7 +74,9 @@ _DROPPED_FROM_REQUESTS: Final = _HOP_BY_HOP | {
 }  # fmt: skip
 _DROPPED_PREFIXES: Final = ("proxy-", "x-forwarded-")
 _ASKS_FOR_PARTS: Final = frozenset({"range", "if-range", "request-range", "a-im"})
-"""RFC 9110 section 14.2 and 13.1.5; what Netscape said for the first, which servers still read; RFC 3229, differences."""
+"""Fields that ask for a part of a response: RFC 9110 sections 14.2 and 13.1.5; Netscape's name for `Range`, which servers
+still read; RFC 3229 (differences).
+"""
 _PARTIAL_STATUS: Final = frozenset({206, 226})
 _INTERIM: Final = re.compile(rb"HTTP/1\.[0-9] 1(?!01)[0-9]{2}")  # after 101 another protocol begins
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -82,7 +84,7 @@ _NO_BODY_STATUS: Final = frozenset({204, 304})
 
 
 def check_method(method: str) -> str:
-    """A method as it goes on the wire. RefusedError for what is not a method name, and for CONNECT and TRACE."""
+    """Return a method as it goes on the wire. RefusedError if it is not a method name, and for CONNECT and TRACE."""
     if not _METHOD.fullmatch(method) or method.upper() in _REFUSED_METHODS:
         raise RefusedError(Reason.METHOD, "the method must be a plain HTTP method name, and not CONNECT or TRACE")
     return method
@@ -101,17 +103,17 @@ def check_reads(method: str, fields: Sequence[Field]) -> None:
 
 
 def field_key(name: str) -> str:
-    """What two names share when a server could take them for the same field."""
+    """Return a key that two names share if a server could take them for the same field."""
     return name.lower().replace("_", "-")
 
 
 def is_field_value(value: str) -> bool:
-    """Visible ASCII, space and tab only, and nothing to trim at either end."""
+    """Return whether a value is only visible ASCII, space and tab, with nothing to trim at either end."""
     return _VALUE.fullmatch(value) is not None and value == value.strip(" \t")
 
 
 def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tuple[Field, ...]:
-    """The connector's fields that go out, in order and as spelled.
+    """Return the connector's fields that go out, in order and as spelled.
 
     `reserved` are the `field_key`s that belong to the credential of this request; empty without one. RefusedError for a
     malformed field, a reserved one, `Upgrade`, or too many.
@@ -149,14 +151,14 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
 
 
 def without_parts(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """These fields of a request, but for those that ask for a part of the answer."""
+    """Return a request's fields without those that ask for a part of the response."""
     return tuple((name, value) for name, value in fields if field_key(name) not in _ASKS_FOR_PARTS)
 
 
 def frame_body(
     method: str, fields: Sequence[Field], body: bytes | AsyncIterator[bytes] | None
 ) -> tuple[Field | None, int | None]:
-    """The framing field of a request, and how many bytes the body must have (None: as many as come).
+    """Return the framing field of a request, and the number of bytes that the body must have (None: any number).
 
     A streamed body goes out chunked, or under the connector's own `Content-Length`, to which it is then held: some
     services take no chunked uploads. RefusedError when `Content-Length` or `Transfer-Encoding` say anything doubtful.
@@ -175,7 +177,7 @@ def frame_body(
 
 
 class ResponseHead(msgspec.Struct, frozen=True):
-    """What an upstream said before its body. `codings` are its content codings, outermost last."""
+    """The head of an upstream's response. `codings` are its content codings, outermost last."""
 
     status: int
     fields: tuple[tuple[bytes, bytes], ...]
@@ -183,7 +185,7 @@ class ResponseHead(msgspec.Struct, frozen=True):
 
 
 def check_whole(head: ResponseHead) -> None:
-    """BadAnswerError for an answer that says it is a part of one; that there is no such part (416) is no part."""
+    """Raise BadAnswerError if the response is only a part of one; 416 (there is no such part) is allowed."""
     fields = {name.lower(): value for name, value in head.fields}
     is_part = head.status in _PARTIAL_STATUS or (b"content-range" in fields and head.status != 416)
     if is_part or fields.get(b"content-type", b"").lower().startswith(b"multipart/byteranges"):
@@ -191,9 +193,9 @@ def check_whole(head: ResponseHead) -> None:
 
 
 class HeadLines:
-    """Watches the heads of an answer in HTTP/1.1 go by, as they come off the wire, interim ones and the final one.
+    """A checker of the heads of an HTTP/1.1 response as they come off the wire, interim ones and the final one.
 
-    h11 takes a bare LF for the end of a line, and joins lines that continue one (obs-fold); others read on. RFC 9112 section
+    h11 takes a bare LF for the end of a line, and joins continuation lines (obs-fold); other parsers do not. RFC 9112 section
     2.2 and 5.2 let a recipient refuse both.
     """
 
@@ -204,7 +206,7 @@ class HeadLines:
         self._is_over = False
 
     def are_clean(self, data: bytes) -> bool:
-        """False once a line was not; what follows the final head is not looked at."""
+        """Return False if a line of the head is malformed; bytes after the final head are not looked at."""
         *whole, rest = data.split(b"\n")
         for part in whole:
             if self._is_over:

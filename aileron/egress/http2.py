@@ -1,22 +1,23 @@
 """HTTP/2 to an upstream that speaks it (ALPN `h2`): one request at a time over one connection.
 
-Runs in the daemon, on frames of an upstream it does not trust. h2 keeps the protocol's state, HPACK and flow control; what
-is read, when, and how much of it, is decided here. One at a time, because then every byte that arrives belongs to the
-request whose deadline, budget and row in the ledger are counting; more requests use more connections (pool.py).
+Runs in the daemon, on frames of an upstream it does not trust. h2 keeps the protocol's state, HPACK and flow control; this
+module decides what is read, when, and how much of it. Requests go one at a time, so that every byte that arrives belongs to
+the request whose deadline, budget and row in the ledger apply; more requests use more connections (pool.py).
 
 Rules
-- Frames are cut here and given to h2 whole, one by one. Longer than we announced is an error before it is read; h2 would
-  first collect up to 16 MiB.
-- HEADERS, CONTINUATION and DATA are for the request under way, or an error. A push, or any other stream, is an error.
+- Frames are cut here and given to h2 whole, one by one. A frame over the announced maximum is an error before it is read; h2
+  would first collect up to 16 MiB.
+- HEADERS, CONTINUATION and DATA must belong to the request in progress, or are an error. A push, or any other stream, is an
+  error.
 - A field is checked as h2 checks it (RFC 9113 section 8.2: no upper case, no CR, LF or NUL, no fields of the connection,
   pseudo fields first, once, and no other than `:status`).
-- Frames that bring no part of an answer (pings, settings, windows, resets, empty data, unknown types) may outnumber those
-  that do by `MAX_NOISE`. Header blocks of one answer have a bound in bytes, and one for what they decode to.
+- Frames that bring no part of a response (pings, settings, windows, resets, empty data, unknown types) may outnumber those
+  that do by `MAX_NOISE`. The header blocks of one response are bounded in bytes, both encoded and decoded.
 - GOAWAY that spares the request lets it finish; the connection is not used again.
-- Requests are sent never-indexed: no table keeps a credential, and no proxy on the way may either (RFC 7541 section 7.1.3).
+- Requests are sent never-indexed: no table keeps a credential, and no proxy on the way is allowed to (RFC 7541 section 7.1.3).
 
-It is not httpcore2's own HTTP/2, which turns the checks of fields off, has no bound on frames, and takes `:status` for a
-number without looking.
+httpcore2's own HTTP/2 is not used: it turns the checks of fields off, has no bound on frames, and assumes without a check
+that `:status` is a number.
 
 Source: RFC 9113, RFC 7541. Not here: TLS and ALPN (dial.py), what may be sent (rules.py), the answer's fields (headers.py).
 """
@@ -43,10 +44,12 @@ __all__ = ["MAX_FRAME_BYTES", "MAX_NOISE", "Http2"]
 
 MAX_FRAME_BYTES: Final = 16 << 10  # the least a peer must be allowed, and the default (RFC 9113 section 4.2)
 MAX_NOISE: Final = 1000
-"""Frames. A server that probes the line sends a ping for some data frames, floods send tens of thousands."""
+"""Frames without content in excess. A server that probes the line sends a ping for some data frames; floods send tens of
+thousands.
+"""
 WINDOW_BYTES: Final = 1 << 20  # 1 MiB on the way to us; what is buffered here is one read, whatever the window
 _MAX_HEADER_LIST_BYTES: Final = 96 << 10
-"""Decoded, with 32 more for each field as RFC 9113 counts; headers.py allows less."""
+"""Bytes of all decoded fields, with 32 more for each as RFC 9113 counts; headers.py allows less."""
 _READ_BYTES: Final = 64 << 10
 _WRITE_BYTES: Final = 64 << 10
 _FRAME_HEAD: Final = 9
@@ -63,7 +66,7 @@ for _name in ("hpack.hpack", "hpack.table"):
 
 
 class Http2:
-    """One connection. Errors are httpcore2's: RemoteProtocolError, ReadError, WriteError."""
+    """An HTTP/2 connection. Its errors are httpcore2's: RemoteProtocolError, ReadError, WriteError."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -76,7 +79,7 @@ class Http2:
                 h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: _MAX_HEADER_LIST_BYTES,
             },
         )
-        del self._h2.local_settings[h2.settings.SettingCodes.ENABLE_CONNECT_PROTOCOL]  # a server's to say
+        del self._h2.local_settings[h2.settings.SettingCodes.ENABLE_CONNECT_PROTOCOL]  # only a server sends it
         self._h2.decoder.max_header_list_size = _MAX_HEADER_LIST_BYTES
         self._buffer = bytearray()  # less than one frame, but for what one read brought
         self._events: collections.deque[h2.events.Event] = collections.deque()
@@ -84,16 +87,18 @@ class Http2:
         self._head_bytes_left = 0
         self._noise_left = MAX_NOISE
         self._is_new = True
-        self._is_ended = False  # the answer under way has arrived whole: what follows it waits in the buffer
+        self._is_ended = False  # the current response has arrived whole: bytes after it wait in the buffer
         self._is_over = False
         self._is_mute = False
 
     def is_idle(self) -> bool:
-        """The last request and its answer are complete, and another may follow."""
+        """Return whether the last request and its response are complete, and another request can follow."""
         return self._stream is None and not self._is_over
 
     def is_alive(self) -> bool:
-        """Idle, and nothing that has arrived since says otherwise. Takes in what is there, without waiting for more."""
+        """Return whether the connection is idle, and still usable after everything that has arrived. Takes that in without
+        waiting for more.
+        """
         self._noise_left = MAX_NOISE
         try:
             self._take_in(self._wire.read_waiting(_READ_BYTES))
@@ -102,9 +107,9 @@ class Http2:
         return self.is_idle() and not self._buffer  # half a frame could be the beginning of the next request's answer
 
     async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
-        """Send a request; the head of its answer, whose body is `stream` and must be read to its end or the connection closed.
+        """Send a request and return the head of its response. Its body is `stream`: read it to its end, or close the connection.
 
-        `head_bytes` bounds the header blocks of the answer, interim ones included, as they are on the wire.
+        `head_bytes` bounds the header blocks of the response, interim ones included, as they are on the wire.
         """
         assert self.is_idle()
         self._noise_left, self._head_bytes_left = MAX_NOISE, head_bytes
@@ -115,7 +120,7 @@ class Http2:
             if body is not None:
                 await self._upload(body)
         except httpcore2.WriteError:
-            self._is_over = self._is_mute = True  # it may have answered before it closed: what it said is still there
+            self._is_over = self._is_mute = True  # it may have responded before it closed: the response is still there
         status, fields = _parse_head(await self._read_head())
         expected = _expected_bytes(request.method, status, fields)
         return httpcore2.Response(status, headers=fields, content=self._read_body(expected))
@@ -139,13 +144,15 @@ class Http2:
         try:
             self._h2.send_headers(self._stream, block, end_stream=ends)
         except h2.exceptions.ProtocolError:
-            pass  # the peer allows no stream at all, for one
+            pass  # for example, the peer allows no stream at all
         else:
             return
         raise self._broken()
 
     async def _upload(self, body: AsyncIterable[bytes]) -> None:
-        """The body, at the pace of the peer's windows, until a whole answer or a reset says that no more is wanted."""
+        """Send the body at the pace of the peer's windows, until it ends, or a whole response or a reset shows that no more
+        is wanted.
+        """
         assert self._stream is not None
         chunks = aiter(body)
         try:
@@ -166,7 +173,7 @@ class Http2:
                 await self._receive()
                 continue
             self._h2.send_data(stream, bytes(rest[:room]))
-            self._noise_left += 1  # the peer may answer each with a window
+            self._noise_left += 1  # the peer may answer each with a window update
             rest = rest[room:]
             await self._flush()
 
@@ -184,7 +191,9 @@ class Http2:
                     raise self._broken()
 
     async def _read_body(self, expected: int | None) -> AsyncGenerator[bytes]:
-        """`expected` bytes, or any number. h2 forgets what was announced where a head ends the stream, or trailers do."""
+        """Yield `expected` bytes, or any number if None. h2 does not check the announced length if a head or trailers end
+        the stream.
+        """
         assert self._stream is not None
         received = 0
         while True:
@@ -210,7 +219,7 @@ class Http2:
         self._stream, self._is_ended = None, False
 
     async def _next(self) -> h2.events.Event:
-        """The next event of the request under way."""
+        """Return the next event of the request in progress."""
         while not self._events:
             if not self._take_frame():
                 self._buffer += await self._read()
@@ -233,15 +242,16 @@ class Http2:
             await self._wire.write(data)
 
     def _take_in(self, data: bytes) -> None:
-        """All frames of it."""
+        """Take in all frames of the data."""
         self._buffer += data
         while self._take_frame():
             pass
 
     def _take_frame(self) -> bool:
-        """Cut a frame, check what it is for, and keep its events for the request under way. False if there is none to take.
+        """Cut one frame, check which stream it is for, and keep its events for the current request. Return False if there
+        is no frame.
 
-        An answer is taken frame by frame, as it is wanted: one read may bring six thousand.
+        A response is taken frame by frame, on demand: one read may bring six thousand.
         """
         if len(self._buffer) < _FRAME_HEAD or self._is_ended:
             return False
@@ -290,7 +300,7 @@ class Http2:
         self._events.append(event)
 
     def _take_leave(self, frame: bytes) -> None:
-        """GOAWAY (RFC 9113 section 6.8): h2 would take no further frame, though the request may be allowed to finish."""
+        """Handle GOAWAY (RFC 9113 section 6.8): h2 would take no further frame, though the request may be allowed to finish."""
         last = int.from_bytes(frame[_FRAME_HEAD : _FRAME_HEAD + 4], "big") & 0x7FFFFFFF
         if len(frame) < _FRAME_HEAD + 8 or (self._stream is not None and last < self._stream):
             raise self._broken()
@@ -309,7 +319,7 @@ class Http2:
 
 
 def _body_of(request: httpcore2.Request) -> AsyncIterable[bytes] | None:
-    """The body, if the request says that it has one (headers.py frames it)."""
+    """Return the body, if the request says that it has one (headers.py frames it)."""
     framing = {name.lower(): value for name, value in request.headers}
     if b"transfer-encoding" not in framing and framing.get(b"content-length", b"0") == b"0":
         return None
@@ -326,7 +336,9 @@ def _parse_head(head: h2.events.ResponseReceived) -> tuple[int, list[tuple[bytes
 
 
 def _expected_bytes(method: bytes, status: int, fields: list[tuple[bytes, bytes]]) -> int | None:
-    """What the body must have; None for any. h2 has seen to it that `content-length` is a number, and one."""
+    """Return the bytes that the body must have; None for any number. h2 has checked that there is at most one
+    `content-length`, a number.
+    """
     if method.upper() == b"HEAD" or status in _NO_BODY:
         return 0
     return next((int(value) for name, value in fields if name == b"content-length"), None)

@@ -1,13 +1,13 @@
-"""The kinds of credential, in one table; and what is asked of it: how one is sent, and what must then be scrubbed.
+"""The kinds of credential, in one table, and the functions that use it: to send a credential, and to know what to scrub.
 
 The vault lends one secret for one request; `inject` puts it into the request as the manifest declares it, as the last step before
-the wire. Runs in the daemon, after all checks. Nothing is kept, and nothing is read but the time of day.
+the wire. Runs in the daemon, after all checks. Nothing is kept, and only the time of day is read.
 
 Rules
-- Each kind is in `KINDS`, and what is asked of HTTP tells it apart by nothing else. A login (login.py) asks by name whether its
-  secret is a token of a sign-in, which ends by itself, or a password.
-- Beside a credential the connector has no field or parameter of its own that a server could take for it.
-- What was checked of the declaration (rules.py) is checked again with the loan, where the credential would be left out otherwise.
+- Each kind is in `KINDS`, and HTTP code never compares kinds by name. Only a login (login.py) does, to know whether its
+  secret is a token of a sign-in, which expires, or a password.
+- Beside a credential the connector can set no field or parameter that a server could take for it.
+- What rules.py checked of the declaration is checked again with the loan, if the credential would otherwise be left out.
 
 Source: docs/reference/egress.md. Not here: how each kind is sent (credentials/), whether this request may use it (rules.py).
 """
@@ -59,21 +59,22 @@ KINDS: Final[dict[str, Kind]] = {
     "digest": DIGEST,
     "oauth2_client": BEARER,
 }
-"""Whoever asks for a kind that is not here gets a KeyError, and nothing is sent."""
+"""Table of all kinds. A kind that is not in it raises KeyError, and nothing is sent."""
 RENEWABLE: Final = frozenset(name for name, kind in KINDS.items() if kind.on_refusal == "renew")
-"""The kinds whose credential is a token that ends by itself, and can be had anew."""
+"""Kinds whose credential is a token that expires and can be renewed."""
 MAX_SECRETS: Final = 128
-"""Of one host, with those replaced lately: their forms are made anew after each change of the vault, which takes some tenths of a
-second for so many. What a search costs does not depend on it (scrub.py)."""
+"""Secrets of one host, with those replaced lately: their forms are made anew after each change of the vault, which takes
+some tenths of a second for so many. The cost of a search does not depend on it (scrub.py).
+"""
 
 
 def reserved_fields(need: CredentialNeed) -> frozenset[str]:
-    """`field_key`s a connector may not set beside this credential. A certificate stands in none."""
+    """Return the `field_key`s that a connector must not set beside this credential; none for a certificate."""
     return KINDS[need.kind].reserved(need)
 
 
 def check_query(need: CredentialNeed, url: Url) -> None:
-    """RefusedError if the connector's own query has the parameter that carries the credential, or could."""
+    """Raise RefusedError if the connector's own query has the parameter that carries the credential, or could."""
     own = KINDS[need.kind].parameters(need)
     if not own or url.query is None:
         return
@@ -85,9 +86,10 @@ def check_query(need: CredentialNeed, url: Url) -> None:
 
 
 def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needles:
-    """What to look for in answers of a host that these could have been sent to. AileronError(binding_failed) for too many.
+    """Return what to search for in responses of a host that these could have been sent to. AileronError(binding_failed) for
+    too many.
 
-    One that cannot travel (`inject` would refuse it) was not sent, and is left out.
+    A credential that cannot be sent (`inject` would refuse it) was not sent, and is left out.
     """
     groups = {roots for lent in known if (roots := _roots(lent))}
     if len(groups) > MAX_SECRETS:
@@ -101,7 +103,7 @@ def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needl
 
 
 def login_roots(lent: LentCredential) -> frozenset[bytes]:
-    """What is searched for in answers of HTTP, of a credential that logs in elsewhere in the same step."""
+    """Return what to search for in HTTP responses, of a credential that logs in elsewhere in the same step."""
     return _roots(lent)
 
 
@@ -110,7 +112,7 @@ def _roots(lent: LentCredential) -> frozenset[bytes]:
 
 
 def inject(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
-    """The request with this loan in it. AileronError(binding_failed) if this secret cannot travel this way."""
+    """Return the request with this loan in it. AileronError(binding_failed) if this secret cannot be sent this way."""
     if lent.kind != use.need.kind:
         raise unusable(use, lent, f"is of kind {lent.kind}, not {use.need.kind}")
     kind = KINDS[use.need.kind]

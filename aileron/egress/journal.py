@@ -1,4 +1,4 @@
-"""What egress needs of the ledger, as a Protocol, and the three things it writes there.
+"""The interface that egress needs of the ledger, as a Protocol, and the values that it writes there.
 
 The executor passes in a journal for each step. A request is in it before anything leaves and again when it is over, so
 that after a crash the ledger says "sent, outcome unknown" rather than nothing. A request that a rule refused is in it as
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class RequestIntent(msgspec.Struct, frozen=True):
-    """What is about to be sent. `number` counts the requests of a step from 1; `identity` is the binding's name."""
+    """A request that is about to be sent. `number` counts the requests of a step from 1; `identity` is the binding's name."""
 
     number: int
     method: str
@@ -42,7 +42,7 @@ class RequestIntent(msgspec.Struct, frozen=True):
 
 
 class RequestReport(msgspec.Struct, frozen=True):
-    """How the request of that `number` ended. `status` None: no answer came. Sizes in bytes, bodies only."""
+    """The end of the request of that `number`. `status` None: no response came. Sizes in bytes, bodies only."""
 
     number: int
     status: int | None
@@ -55,7 +55,9 @@ class RequestReport(msgspec.Struct, frozen=True):
 
 
 class RequestDenial(msgspec.Struct, frozen=True):
-    """What may not leave. `method` and `destination` are the connector's text, bounded; `reason` is of refusal.Reason."""
+    """A request that was refused. `method` and `destination` are the connector's text, bounded; `reason` is of
+    refusal.Reason.
+    """
 
     number: int
     method: str
@@ -64,7 +66,8 @@ class RequestDenial(msgspec.Struct, frozen=True):
 
 
 class MailIntent(msgspec.Struct, frozen=True):
-    """By the login that is the request of that `number` a message is about to be sent, from and for whom the server has accepted.
+    """A message that a login, the request of that `number`, is about to send, with the sender and recipients that the
+    server accepted.
 
     `size` in bytes, as the connector announced it.
     """
@@ -76,7 +79,7 @@ class MailIntent(msgspec.Struct, frozen=True):
 
 
 class MailReport(msgspec.Struct, frozen=True):
-    """The server answered a message of `size` bytes with this code (RFC 5321 section 4.2); 2xx: it is delivered from now on."""
+    """The server's response to a message of `size` bytes (RFC 5321 section 4.2); code 2xx: it is delivered from now on."""
 
     number: int
     size: int
@@ -84,9 +87,9 @@ class MailReport(msgspec.Struct, frozen=True):
 
 
 class EffectsReport(msgspec.Struct, frozen=True):
-    """What the transaction of the login of that `number` did: of a preview, which is taken back; else it is committed next.
+    """The effects of a login's transaction, the request of that `number`: it is committed next, or in a preview rolled back.
 
-    `digest` (`sha256:…`) is of all of it, `text` shows it to a person.
+    `digest` (`sha256:…`) covers all effects, `text` shows them to a person.
     """
 
     number: int
@@ -98,7 +101,7 @@ class Journal(Protocol):
     """The ledger, as one step sees it."""
 
     async def sending(self, intent: RequestIntent) -> None:
-        """Write it down; durable when it returns. An error here stops the request."""
+        """Write down a request that is about to be sent; durable when it returns. An error here stops the request."""
         ...
 
     async def denied(self, denial: RequestDenial) -> None:
@@ -106,44 +109,44 @@ class Journal(Protocol):
         ...
 
     async def mail_sending(self, intent: MailIntent) -> None:
-        """Write it down; durable when it returns. An error here stops the message."""
+        """Write down a message that is about to be sent; durable when it returns. An error here stops the message."""
         ...
 
     async def mail_sent(self, report: MailReport) -> None:
-        """Write down what became of it; durable when it returns."""
+        """Write down the server's response to a message; durable when it returns."""
         ...
 
     async def effects(self, report: EffectsReport) -> None:
-        """Write down its digest; durable when it returns. An error here stops the commit."""
+        """Write down a transaction's effects; durable when it returns. An error here stops the commit."""
         ...
 
     async def finished(self, report: RequestReport) -> None:
-        """Write down how it ended."""
+        """Write down how a request ended."""
         ...
 
 
 class Unrecorded:
-    """A Journal for requests of the supervisor's own, which are of no run: what they are for is on record by itself."""
+    """A Journal for requests of the supervisor's own, which belong to no run: their purpose is on record by itself."""
 
     def __init__(self) -> None:
         self.may_be_sent = False
-        """Whether the other side may have seen it."""
+        """True if the other side may have seen the request."""
 
     async def sending(self, intent: RequestIntent) -> None:
-        """From here on it may."""
+        """Note that the request may be sent from now on."""
         self.may_be_sent = True
 
     async def denied(self, denial: RequestDenial) -> None:
-        """Nothing: the error says it."""
+        """Ignore a denial: the error says it."""
 
     async def mail_sending(self, intent: MailIntent) -> None:
-        """Nothing: the supervisor sends no mail."""
+        """Ignore it: the supervisor sends no mail."""
 
     async def effects(self, report: EffectsReport) -> None:
-        """Nothing: no request of the supervisor's own has any."""
+        """Ignore it: no request of the supervisor's own has effects."""
 
     async def mail_sent(self, report: MailReport) -> None:
-        """Nothing."""
+        """Ignore it: the supervisor sends no mail."""
 
     async def finished(self, report: RequestReport) -> None:
-        """Nothing."""
+        """Ignore the end of a request."""

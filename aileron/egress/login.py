@@ -1,22 +1,22 @@
-"""A stream to where the grant has a login: the supervisor logs in, and the connector gets what is behind that.
+"""A stream to a destination with a login: the supervisor logs in, and the connector gets the stream behind the login.
 
 Runs in the daemon, for `tcp.py`. It speaks no protocol, not even TLS: the process that does (aileron/logins) gets the connected
 socket and the one secret, and the daemon's end of the stream is a socket pair.
 
-    1 count · 2 admit (below) · 3 resolve and check every address · 4 have a token renewed that ends · 5 lend, and wait where
-    the service has just refused it · 6 write down, durably · 7 connect · 8 log in · 9 bytes both ways, counted, and notes
-    written down before what they tell of is sent · 10 close · 11 write down the end
+    1 count · 2 admit (below) · 3 resolve and check every address · 4 renew a token that has expired · 5 lend, and fail if
+    the service has just refused it · 6 write down, durably · 7 connect · 8 log in · 9 bytes both ways, counted, and
+    notes written down before the message or commit that they announce · 10 close · 11 write down the end
 
 Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet leaves.
-- The connector's `tls` means nothing here: how the connection is encrypted is in the manifest.
-- One login is tried at a time at each account, and after a refusal none for a while (attempts.py): whatever asks again and again
-  locks no account. Who hangs up before the answer changes nothing about that; where there is none within VERDICT_S, it counts as
-  a refusal.
-- A message that is sent counts as a request, and so do effects that are told of: what one stream puts on record has a bound.
-- Of the secret nothing stays here but, after a refusal, a keyed digest.
-- Every wait ends at the deadline of the step. Where 6 was reached 11 follows, cancellation included; where a rule said no, that
-  is written down before the error rises.
+- The connector's `tls` is ignored: the manifest says how the connection is encrypted.
+- One login is tried at a time at each account, and after a refusal none for a while (attempts.py): so a connector
+  that tries again and again locks no account. Hanging up before the answer does not change that: without an answer within
+  VERDICT_S, the login counts as refused.
+- A sent message counts as a request, and so does a report of effects: this bounds what one stream puts on record.
+- Nothing of the secret is kept here; after a refusal, only a keyed digest is.
+- Every wait ends at the deadline of the step. If 6 was reached, 11 follows, cancellation included; if a rule refused the stream,
+  that is written down before the error is raised.
 
 Source: docs/reference/egress.md, docs/reference/logins.md. Not here: the login (aileron/logins), frames (the broker).
 """
@@ -85,13 +85,15 @@ from aileron.model.plan import CredentialUse, Grant
 __all__ = ["LoginDoor", "LoginOpening", "LoginTalk", "Means", "login_at"]
 
 LOGIN_S: Final = 20.0
-"""TLS, greetings and the login: a mail server may wait some seconds before it greets whom it does not know."""
+"""Seconds for TLS, greetings and the login: a mail server may wait some seconds before it greets an unknown client."""
 _FINISH_S: Final = 6.0
-"""For a login to send on what the connector had sent before it hung up (aileron/logins/relay.py), and to say that it is over."""
+"""Seconds for a login to send on what the connector had sent before it hung up (aileron/logins/relay.py), and to report its
+end.
+"""
 _BROKEN_S: Final = 1.0
-"""The same where the step has failed or is over."""
+"""Seconds for the same if the step has failed or is over."""
 VERDICT_S: Final = 4.0
-"""For a service to say what it makes of a secret, where the step is over: many wait some seconds before they refuse one."""
+"""Seconds for a service to accept or refuse a secret if the step is over: many wait some seconds before they refuse one."""
 _SAID: Final = 200
 """Characters of the service's own words in a failure."""
 _ENDS: Final = "oauth2"
@@ -108,40 +110,40 @@ _BINDING: Final = frozenset(
 
 
 class LoginTalk(Protocol):
-    """One login under way: aileron/logins/keeper.py."""
+    """A login in progress: aileron/logins/keeper.py."""
 
     @property
     def stream(self) -> socket.socket:
-        """This end of what is logged in; does not block."""
+        """The daemon's end of the stream behind the login; does not block."""
         ...
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Log in at a connected socket, which is closed here. OSError."""
+        """Log in at a connected socket, which is closed here. Raises OSError."""
         ...
 
     async def hear(self) -> FromLogin | None:
-        """The next thing that it says; None where it has gone."""
+        """Return the login's next message; None if its process has gone."""
         ...
 
     async def noted(self) -> None:
-        """Its note is on disk."""
+        """Tell the login that its note is on disk."""
         ...
 
     def close(self) -> None:
-        """It ends, if it has not."""
+        """End the login, if it has not ended."""
         ...
 
 
 class LoginDoor(Protocol):
-    """What logs in: aileron/logins/keeper.py."""
+    """The starter of logins: aileron/logins/keeper.py."""
 
     async def prepare(self, protocol: LoginProtocol) -> LoginTalk:
-        """A login that waits for its order. OSError."""
+        """Return a login that waits for its order. Raises OSError."""
         ...
 
 
 def login_at(request: StreamRequest, grant: Grant) -> LoginTarget | None:
-    """The login that the grant has where the request wants to go."""
+    """Return the login that the grant has at the request's destination; None if it has none there."""
     if grant.credential is None:
         return None
     wanted = (request.host.lower(), request.port)
@@ -150,7 +152,7 @@ def login_at(request: StreamRequest, grant: Grant) -> LoginTarget | None:
 
 
 class Means(msgspec.Struct, frozen=True):
-    """What a login needs of the daemon's egress."""
+    """The parts of the daemon's egress that a login needs."""
 
     resolve: Resolver
     slots: anyio.Semaphore
@@ -161,7 +163,7 @@ class Means(msgspec.Struct, frozen=True):
 
 
 class LoginStream(Stream):
-    """A stream that is logged in. `attend` has to run beside it: what the login sends waits for its notes to be written down."""
+    """A stream that is logged in. `attend` must run beside it: the login does not send on until its notes are written down."""
 
     def __init__(
         self,
@@ -187,13 +189,13 @@ class LoginStream(Stream):
 
     @property
     def failure(self) -> AileronError | None:
-        """Why it ended; None where it ended well, or has not."""
+        """Reason why the login ended the stream; None if it ended well, or has not ended."""
         if self._end is None or self._end.problem is None:
             return None
         return self._failure(self._end, "exchange")
 
     async def attend(self) -> None:
-        """Until the login is over. AileronError where a note could not be written down."""
+        """Write down the login's notes until it is over. AileronError if a note could not be written down."""
         async with self._attending:
             while self._end is None:
                 match await self._talk.hear():
@@ -201,7 +203,7 @@ class LoginStream(Stream):
                         self._end = over
                     case Envelope() | Submitted() | Effects() as note:
                         await self._write_note(note)
-                    case _:  # it has gone, or says what it cannot say any more
+                    case _:  # it has gone, or sent a message that is not allowed by now
                         self._end = _LOST
 
     async def _write_note(self, note: Note) -> None:
@@ -210,11 +212,11 @@ class LoginStream(Stream):
                 await self._note(note)
                 await self._talk.noted()
         except AileronError:
-            self._end = _LOST  # it gets no answer, and sends nothing more
+            self._end = _LOST  # the login gets no answer, and sends nothing more
             raise
 
     async def send(self, data: bytes) -> None:
-        """As Stream.send; where the login ended the stream, with its reason."""
+        """Send as Stream.send does; if the login ended the stream, raise its reason."""
         try:
             await super().send(data)
         except AileronError as error:
@@ -222,7 +224,7 @@ class LoginStream(Stream):
             raise
 
     async def receive(self) -> bytes:
-        """As Stream.receive; where the login ended the stream, with its reason."""
+        """Receive as Stream.receive does; if the login ended the stream, raise its reason."""
         try:
             data = await super().receive()
         except AileronError as error:
@@ -236,7 +238,7 @@ class LoginStream(Stream):
         """Return at once: the login's process reads what is in the socket after it is closed, and `finish` waits for it."""
 
     async def finish(self, within_s: float) -> None:
-        """The connector is done with it: what it had sent goes on, and the login ends."""
+        """End the login when the connector is done with it; what the connector had sent is still sent on."""
         self.close()
         with anyio.move_on_after(within_s, shield=True), contextlib.suppress(AileronError):
             await self.attend()
@@ -252,7 +254,7 @@ class LoginStream(Stream):
 
 
 class LoginOpening(Passage[Stream]):
-    """One login, from the question to its row in the ledger."""
+    """The opening of one login, from the connector's request to its row in the ledger."""
 
     def __init__(
         self,
@@ -277,9 +279,9 @@ class LoginOpening(Passage[Stream]):
         self._stored: Stored | None = None
         self._stream: LoginStream | None = None
         self._commits = False
-        """What was seen is being committed, or is."""
+        """True once the effects that a person saw are being committed, or are committed."""
         self._unanswered = 0
-        """Messages that were begun, and of whose end the login has not told."""
+        """Messages that were begun, and whose end the login has not reported."""
 
     async def _run(self) -> Stream:
         self._number = self._meter.count_request()
@@ -297,7 +299,7 @@ class LoginOpening(Passage[Stream]):
             return await self._logged_in(lent, destination, addresses)
 
     def _admit(self) -> HostPort:
-        """Step 2: every rule that needs no look-up."""
+        """Do step 2: check every rule that needs no look-up. Return the destination."""
         target, command = self._target, self._request.command
         destination = self._destination = target.destination
         check_granted(destination, self._grant)
@@ -345,7 +347,7 @@ class LoginOpening(Passage[Stream]):
         return self._use.login == "previewed"
 
     async def _ready(self, destination: HostPort) -> None:
-        """Step 4. The renewal is a request, and needs a place of those all steps share."""
+        """Do step 4. The renewal is a request, and needs one of the places that all steps share."""
         lender, deadline = self._means.lender, self._deadline
         if lender.is_ready(self._use, destination):
             return
@@ -354,7 +356,7 @@ class LoginOpening(Passage[Stream]):
         await enter(self._place, (self._means.slots,), destination, self._deadline)
 
     async def _logged_in(self, lent: LentCredential, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
-        """Steps 5 to 8, one at a time for each account."""
+        """Do steps 5 to 8, one login at a time for each account."""
         self._meter.remember(login_roots(lent))
         async with contextlib.AsyncExitStack() as stack:
             attempts = self._means.attempts
@@ -377,8 +379,8 @@ class LoginOpening(Passage[Stream]):
         return self._stream
 
     async def _first_heard(self, talk: LoginTalk, destination: HostPort, attempt: Attempt) -> FromLogin | None:
-        """What the service made of the secret, which has been sent by now. It counts also where nobody is there any more to hear
-        of it: who asks and hangs up, again and again, locks an account as well.
+        """Return the service's verdict on the secret, which has been sent by now. It is recorded even if the caller is
+        being cancelled: a connector that hangs up again and again would lock an account as well.
         """
         is_heard = False
         heard: FromLogin | None = None
@@ -430,7 +432,7 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.INTERNAL_ERROR, f"no login at {self._target.destination} was made: {problem}")
 
     async def _noted(self, note: Note) -> None:
-        """On disk when this returns."""
+        """Write the note down; it is on disk when this returns."""
         if isinstance(note, Envelope):
             self._meter.count_request()
             self._unanswered += 1
@@ -466,7 +468,7 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
     def _failure(self, ended: Failed | Over, phase: Phase) -> AileronError:
-        """What a problem of the login is to the step. Sets what is written down of a denial."""
+        """Return the failure that the step gets for the login's problem. Sets what is written down about a denial."""
         problem, text = ended.problem or Problem.CLOSED, ended.message
         if problem is Problem.NOT_ALLOWED:
             reason = Reason.READ_ONLY if self._grant.read_only else Reason.NOT_ALLOWED
@@ -490,7 +492,7 @@ class LoginOpening(Passage[Stream]):
 
     @property
     def _rebind(self) -> str:
-        """What begins a command in a message."""
+        """Beginning of a command in a message."""
         return f"`aileron binding rebind {self._use.binding}"
 
     def _fix(self, problem: Problem = Problem.REFUSED_CREDENTIAL) -> str:
@@ -511,7 +513,7 @@ class LoginOpening(Passage[Stream]):
         return denied(refused, self._destination, None, self._grant)
 
     async def _end(self, error: BaseException | None) -> None:
-        """Steps 10 and 11. A denial that was found out only now rises here, as nothing else has."""
+        """Do steps 10 and 11. A denial that is found only now is raised here, if no other error is."""
         late: AileronError | None = None
         if self._stream is not None:
             await self._stream.finish(_FINISH_S if error is None else _BROKEN_S)

@@ -1,15 +1,15 @@
-"""Names to addresses, the way this system does it, in threads that nobody has to wait for.
+"""The look-up of names by the system's resolver, in threads that the daemon need not wait for.
 
-getaddrinfo(3) blocks for as long as the name servers of the *name* like (10 s and more where they say nothing), cannot be
-interrupted, and asyncio runs it on the few threads it has for everything. The owner of one granted name could so stop the
-look-ups of every other connector. Here each name under way has one thread of its own, however many requests ask for it,
+getaddrinfo(3) blocks for as long as the name servers of the *name* take (10 s and more if they do not answer), cannot be
+interrupted, and asyncio runs it on the few threads it has for everything. The owner of one granted name could thus block
+the look-ups of every other connector. Here each name under way has one thread of its own, however many requests ask for it,
 and there is a bound on names. Runs in the daemon.
 
 Rules
-- Nothing is kept: an answer serves those who were waiting for it, and the next one asks again. Each of them checks all the
-  addresses for itself (addresses.py).
-- Who stops waiting costs nothing; the thread ends when the system gives up, and does not keep the daemon from ending.
-- The system's own ways count: nsswitch.conf(5), /etc/hosts, search domains, and the variables of resolv.conf(5) in the
+- Nothing is cached: an answer serves the requests that were waiting for it, and the next request asks again. Each request
+  checks all the addresses itself (addresses.py).
+- A request that stops waiting costs nothing; the thread ends when the system gives up, and does not keep the daemon from ending.
+- The system's own configuration counts: nsswitch.conf(5), /etc/hosts, search domains, and the variables of resolv.conf(5) in the
   daemon's environment. What a name then leads to must still pass the address table and show a certificate for the name in
   the URL.
 
@@ -33,13 +33,13 @@ import anyio.lowlevel
 __all__ = ["MAX_LOOKUPS", "Resolver", "SystemResolver"]
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Host and port to IP address literals, in the order to try. OSError when the name does not resolve."""
+"""Type of a function from host and port to IP address literals, in the order to try. OSError if the name does not resolve."""
 
 MAX_LOOKUPS: Final = 64  # names under way at once, a thread each: as many as requests may be open (engine.py)
 
 
 class _LookUp:
-    """One name under way. `done` is set on the loop, after `addresses` or `problem` is."""
+    """The look-up of one name. `done` is set on the loop, after `addresses` or `problem` is."""
 
     def __init__(self) -> None:
         self.done: Final = anyio.Event()
@@ -48,17 +48,19 @@ class _LookUp:
 
 
 class SystemResolver:
-    """A `Resolver` that asks the system."""
+    """A `Resolver` that uses the system's."""
 
     def __init__(self) -> None:
         self.under_way: dict[str, _LookUp] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
-        """Each address once, in the system's order. OSError if there is none, or too many names are under way."""
+        """Return each address once, in the system's order. OSError if there is none, or if too many look-ups are in
+        progress.
+        """
         look_up = self.under_way.get(host) or self._begin(host, port)
         await look_up.done.wait()
         if look_up.problem is not None:
-            raise type(look_up.problem)(*look_up.problem.args)  # one of its own for each who waited
+            raise type(look_up.problem)(*look_up.problem.args)  # a new exception for each waiting request
         return look_up.addresses
 
     def _begin(self, host: str, port: int) -> _LookUp:
@@ -81,7 +83,7 @@ class SystemResolver:
 
         try:
             threading.Thread(target=run, name="look-up", daemon=True).start()
-        except RuntimeError:  # this user has as many threads as it may have
+        except RuntimeError:  # the user's limit of threads is reached
             del self.under_way[host]
         else:
             return look_up

@@ -1,23 +1,24 @@
-"""An open WebSocket as the executor has it: messages both ways, each searched for secrets before it is given out.
+"""An open WebSocket as the executor sees it: messages in both directions; each that comes in is searched for secrets.
 
 Runs in the daemon, on bytes of a service it does not trust; what comes out goes into a jail. wsproto parses and writes frames,
-and masks what is sent with random bytes; no extension is spoken, so nothing is compressed where nobody looks.
+and masks what is sent with random bytes; no extension is used, so no compressed data escapes the search.
 
 Rules
 - A message is counted as it comes, decoded from UTF-8 if it is text, searched inside what it decompresses to (unlabelled.py),
-  and scrubbed (scrub.py), as the body of an answer is. Its frames are one text to those who search. Two messages are two: what
-  a service cuts in two messages is found in neither, as with two answers.
-- It is given out in parts, so no whole message is held here; at most `MAX_WAITING` parts wait for the connector. While they do,
-  nothing more is read, and the service has to wait as well.
-- Pings are answered here. A service that says nothing for `PING_EVERY_S` is asked whether it is there, and has `PONG_WITHIN_S`
-  from when the ping was written.
-- Reading never waits for writing: a service may read nothing until what it sends is read. What is owed meanwhile (one pong, to
-  the last ping, and one ping) is written by a task beside it.
-- What breaks the protocol (a masked or reserved frame, a cut code point, a control frame in parts) ends it: network_error.
-- Every byte after the handshake counts against the budget: payload, headers, pings. So frames without content have an end, too.
+  and scrubbed (scrub.py), as the body of an answer is. Its frames are searched as one text, two messages as two: a secret that
+  a service splits over two messages is not found, as with two responses.
+- A message is given out in parts, so no whole message is held here; at most `MAX_WAITING` parts wait for the connector.
+  While they do, nothing more is read, and the service has to wait as well.
+- Pings are answered here. A service that is silent for `PING_EVERY_S` gets a ping, and has `PONG_WITHIN_S` to
+  answer from when the ping was written.
+- Reading never waits for writing: a service may read nothing until what it sends is read. Pongs and pings that are due
+  (one pong, to the last ping, and one ping) are written by a task of their own.
+- A breach of the protocol (a masked or reserved frame, a cut code point, a control frame in parts) ends the WebSocket:
+  network_error.
+- Every byte after the handshake counts against the budget: payload, headers, pings. So frames without content are bounded, too.
 - Every wait ends at the deadline of the step.
 
-Source: RFC 6455; docs/reference/egress.md. Not here: who gets one, and the handshake (websocket.py).
+Source: RFC 6455; docs/reference/egress.md. Not here: which requests get a WebSocket, and the handshake (websocket.py).
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_MESSAGE_BYTES", "Closed", "Opened", "Part", "WebSocket"]
 
 MAX_MESSAGE_BYTES: Final = 16 << 20
-"""16 MiB of one message: libraries take 1 MiB (websockets) to 100 MiB (ws of Node) unless told otherwise."""
+"""16 MiB of one message: the default limit of libraries is 1 MiB (websockets) to 100 MiB (ws of Node)."""
 MAX_WAITING: Final = 16
-"""Parts that wait for the connector: of at most a read and what a search held back, so some 1 MiB."""
+"""Parts that wait for the connector: each has at most one read and what a search held back, so 1 MiB or so in all."""
 PING_EVERY_S: Final = 20.0  # what websockets and Node's ws suggest; proxies drop what is silent for 30 to 60 s
 PONG_WITHIN_S: Final = 20.0
 _READ_BYTES: Final = 64 << 10
-_LAST_WORD_S: Final = 5.0  # for a service to take why it is left; one that reads takes it at once
+_LAST_WORD_S: Final = 5.0  # seconds for a service to read the closing frame; one that reads takes it at once
 
 _T = TypeVar("_T")
 _Message = TextMessage | BytesMessage
@@ -67,7 +68,7 @@ _Message = TextMessage | BytesMessage
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Part:
-    """A message, or a part of one; `is_last`: no other follows. Of a text all parts together are UTF-8."""
+    """A message, or a part of one; `is_last`: no other part follows. All parts of a text together are UTF-8."""
 
     data: bytes
     is_text: bool
@@ -76,7 +77,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Closed:
-    """It is closed, with what the service said; `code` None: nothing."""
+    """The end of a WebSocket, with the service's code and reason; `code` None: it gave none."""
 
     code: int | None
     reason: str
@@ -84,14 +85,14 @@ class Closed:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Opened:
-    """What the service answered to the handshake, scrubbed."""
+    """The service's response to the handshake, scrubbed."""
 
     headers: tuple[Field, ...]
     subprotocol: str | None
 
 
 class WebSocket:
-    """One that is open. One task sends, another receives, and a third attends for as long as it lasts."""
+    """An open WebSocket. One task sends, another receives, and a third runs `attend` for as long as it lasts."""
 
     status: Final = 101
 
@@ -105,8 +106,8 @@ class WebSocket:
         deadline: float,
         needles: Callable[[], Needles],
     ) -> None:
-        """`reading`: the wire, and before it what came with the head of the handshake. `needles`: what to look for from now on;
-        asked before each part.
+        """Take `reading`: the wire, preceded by the bytes that came with the head of the handshake. `needles` returns what
+        to search for from now on; it is called before each part.
         """
         self.opened: Final = opened
         self._wire: Final = wire
@@ -131,11 +132,11 @@ class WebSocket:
         self.scrubbed = 0
 
     async def hold(self, most_bytes: int) -> bool:
-        """As `EgressResponse.hold`; it has no end that could be held."""
+        """Return False, as `EgressResponse.hold` does for what it cannot hold: a WebSocket has no body to read ahead."""
         return False
 
     async def send(self, part: Part) -> None:
-        """All of it. AileronError: network_error, or resource_limit_exceeded before anything of it is sent.
+        """Send a whole part. AileronError: network_error, or resource_limit_exceeded before any of it is sent.
 
         Once the service has closed, what is sent is dropped.
         """
@@ -148,28 +149,32 @@ class WebSocket:
         await self._send(TextMessage(data=text, message_finished=part.is_last))
 
     async def close(self, code: int | None, reason: str) -> None:
-        """Say that nothing more will be sent. `receive` gives what still comes, and at last what the service answers."""
+        """Tell the service that nothing more will be sent. `receive` still returns what comes, and at last the service's
+        answer.
+        """
         await self._send(CloseConnection(code=CloseReason.NO_STATUS_RCVD if code is None else code, reason=reason))
 
     async def receive(self) -> Part | Closed:
-        """The next part, or that it is closed. anyio.EndOfStream where `attend` has ended with an error."""
+        """Return the next part, or `Closed`. anyio.EndOfStream if `attend` has ended with an error."""
         return await self._waiting.receive()
 
     async def attend(self) -> None:
-        """Read, answer pings, and search, until it is closed. AileronError: network_error, or resource_limit_exceeded."""
+        """Read, answer pings, and search, until the WebSocket is closed. AileronError: network_error, or
+        resource_limit_exceeded.
+        """
         with self._put:
             async with anyio.create_task_group() as both:
                 both.start_soon(self._say_owed, both.cancel_scope)
                 try:
                     await self._take_all()
-                except AileronError as error:  # out of the group it would come in a group of its own
+                except AileronError as error:  # raised in the group, it would be wrapped in an exception group
                     self._problem = error
                 both.cancel_scope.cancel()
         if self._problem is not None:
             raise self._problem
 
     def end(self) -> None:
-        """Now, without waiting."""
+        """Close the WebSocket at once, without waiting."""
         self._put.close()
         self._waiting.close()
         self._wire.close()
@@ -181,7 +186,7 @@ class WebSocket:
         await self._put.send(closed)
 
     async def _say_owed(self, reading: anyio.CancelScope) -> None:
-        """Write the pong and the ping that are owed, whenever there are some. An error ends `reading`."""
+        """Write the pong and the ping that are due, whenever there are some. An error ends `reading`."""
         try:
             while True:
                 await self._is_owed.wait()
@@ -203,15 +208,16 @@ class WebSocket:
             awaiting.deadline = anyio.current_time() + PONG_WITHIN_S
 
     async def _take_in(self, data: bytes) -> Closed | None:
-        """What came of these bytes; the end, if it came."""
+        """Pass on the messages in these bytes. Return `Closed` if the service has closed."""
         self._meter.count_down(len(data))
         self.bytes_down += len(data)
         self._frames.receive_data(data)
-        parts: list[bytes] = []  # of one message: searched together, or a service could make each byte cost a search
+        # Parts of one message, searched together: else a service could make each byte cost a search
+        parts: list[bytes] = []
         for event in self._frames.events():
             match event:
                 case Ping():
-                    self._pong = event.response()  # of many the last one may stand for all: RFC 6455 section 5.5.3
+                    self._pong = event.response()  # only the last of many needs a pong: RFC 6455 section 5.5.3
                     self._is_owed.set()
                 case CloseConnection():
                     return await self._closed(event)
@@ -231,7 +237,7 @@ class WebSocket:
             self._message = _Incoming(self._needles())
         message, pieces = self._message, []
         try:
-            message.look_for(self._needles())  # another one may have been bound, renewed or lent since
+            message.look_for(self._needles())  # another secret may have been bound, renewed or lent since
             for piece in message.take(data, is_over=is_over):
                 pieces.append(piece)
                 await self._give_turn()
@@ -257,10 +263,10 @@ class WebSocket:
         return Closed(code, reason.decode("utf-8", "replace"))
 
     async def _read(self) -> bytes:
-        """The next bytes. A service that says nothing is asked whether it is there."""
+        """Return the next bytes. A silent service gets a ping."""
         with anyio.move_on_after(PING_EVERY_S):
             return await self._read_wire()
-        with anyio.CancelScope() as self._awaiting_pong:  # without an end until the ping is written
+        with anyio.CancelScope() as self._awaiting_pong:  # no deadline until the ping is written
             self._is_owed.set()
             return await self._read_wire()
         raise self._broken(f"it said nothing for {PING_EVERY_S + PONG_WITHIN_S:.0f} seconds, and did not answer a ping")
@@ -276,17 +282,17 @@ class WebSocket:
             await self._write(event)
 
     async def _write(self, event: _Message | Ping | Pong | CloseConnection) -> None:
-        """Write one frame. Whoever calls it holds `_writing`."""
+        """Write one frame. The caller must hold `_writing`."""
         try:
             data = self._frames.send(event)
         except LocalProtocolError:
-            return  # it is closed, or closing: nobody reads this
+            return  # it is closed, or closing: the service does not read this
         self._meter.count_up(len(data))
         self.bytes_up += len(data)
         await self._exchange(lambda: self._wire.write(data))
 
     async def _say_last(self, event: CloseConnection) -> None:
-        """Say why it ends, once nothing more is read; for `_LAST_WORD_S` at most."""
+        """Send the closing frame, once nothing more is read; for `_LAST_WORD_S` at most."""
         with _may_be_gone(), anyio.move_on_after(_LAST_WORD_S):
             await self._send(event)
 
@@ -303,7 +309,7 @@ class WebSocket:
             self._turn_at = time.monotonic() + TURN_S
 
     def _decoded(self, part: Part) -> str | None:
-        """A part of a text that goes out, but for what a later one completes; None where it is no UTF-8."""
+        """Return the text of an outgoing part, without a character that a later part completes; None if it is not UTF-8."""
         decoder = self._outgoing = self._outgoing or codecs.getincrementaldecoder("utf-8")()
         if part.is_last:
             self._outgoing = None
@@ -313,7 +319,7 @@ class WebSocket:
             return None
 
     async def _failed(self, code: CloseReason, words: str) -> AileronError:
-        """Tell the service why nothing more is read, if it still takes that, and give the error to raise."""
+        """Tell the service why nothing more is read, if it still takes that, and return the error to raise."""
         await self._say_last(CloseConnection(code=code))
         return self._broken(words, retriable=False)
 
@@ -322,7 +328,7 @@ class WebSocket:
 
 
 class _Incoming:
-    """One message on its way in."""
+    """A message that is coming in."""
 
     def __init__(self, needles: Needles) -> None:
         self._scrubber: Final = Scrubber(needles)
@@ -335,12 +341,12 @@ class _Incoming:
         return self._scrubber.hits
 
     def look_for(self, needles: Needles) -> None:
-        """From here on, these."""
+        """Search for these from now on."""
         self._scrubber.look_for(needles)
         self._unlabelled.look_for(needles)
 
     def take(self, data: bytes, *, is_over: bool) -> Iterator[bytes]:
-        """What may go on by now; BadAnswerError for what must not come in."""
+        """Yield what can be given out by now; BadAnswerError if the message must not come in."""
         self._size += len(data)
         if self._size > MAX_MESSAGE_BYTES:
             raise BadAnswerError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
@@ -354,7 +360,7 @@ class _Incoming:
 
 @contextlib.contextmanager
 def _may_be_gone() -> Iterator[None]:
-    """Write what a service that has gone by now need not take: what it said before is still read."""
+    """Ignore that a service has gone, for a write that it need not take: what it sent before is still read."""
     try:
         yield
     except AileronError as error:

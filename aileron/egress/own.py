@@ -1,14 +1,14 @@
-"""What the supervisor asks for itself: one request to one server, and its whole answer, in bounds.
+"""The supervisor's own requests: one request to one server, and its whole response, within bounds.
 
 Runs in the daemon, and in commands that import. The server is trusted with what it is sent and nothing more.
 
 Rules
-- The grant is that HOST:PORT alone. An address that is not public needs the user's `egress.private`; without TLS goes what their
-  `egress.private_plain` names, and nothing else.
-- A redirect is an answer like any other: it is not followed, and what it means says whoever asked.
-- The answer is read whole, up to the bound of its grant, until the deadline. Nothing is tried again.
+- The grant is that HOST:PORT alone. An address that is not public needs the user's `egress.private`; only what
+  their `egress.private_plain` names is reached without TLS.
+- A redirect is a response like any other: it is not followed, and the caller interprets it.
+- The response is read whole, up to the bound of its grant, until the deadline. Nothing is tried again.
 
-Source: docs/reference/egress.md. Not here: what is sent, and what an answer means.
+Source: docs/reference/egress.md. Not here: the content of requests, and the meaning of responses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["OwnAnswer", "ask", "own_grant"]
 
 
 class OwnAnswer(NamedTuple):
-    """One, whole. It may hold a secret, and so shows nothing."""
+    """A whole response. Its repr shows nothing of it, as it may hold a secret."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -38,7 +38,7 @@ class OwnAnswer(NamedTuple):
 
 
 def own_grant(to: HostPort, settings: Settings, limit_bytes: int) -> Grant:
-    """One request to `to`, as far as the user's settings let it, with an answer of `limit_bytes` at most."""
+    """Return a grant of one request to `to`, as far as the user's settings allow, with a response of at most `limit_bytes`."""
     return Grant(
         hosts=(to,),
         private=(settings.egress_private | settings.egress_private_plain) & {to},
@@ -50,9 +50,10 @@ def own_grant(to: HostPort, settings: Settings, limit_bytes: int) -> Grant:
 async def ask(
     egress: Egress, request: EgressRequest, grant: Grant, deadline: float, journal: Journal | None = None
 ) -> OwnAnswer:
-    """The answer, of whatever status. AileronError as Egress.open_own, and (resource_limit_exceeded) for one that is too large.
+    """Send a request and return its response, of any status. AileronError as Egress.open_own, and resource_limit_exceeded
+    for a response that is too large.
 
-    `deadline` as in `anyio.current_time()`. `journal` is told what is sent; None: nobody is.
+    `deadline` as in `anyio.current_time()`. `journal` records what is sent; None: it is not recorded.
     """
     told = Unrecorded() if journal is None else journal
     async with egress.open_own(request, grant, Meter(grant.budget), told, deadline) as response:

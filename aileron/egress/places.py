@@ -1,17 +1,17 @@
-r"""A key in the path or in the body of a request: where the connector left a place for it, and the request with the key there.
+r"""A key in the path or the body of a request: check the place that the connector left for it, and put the key there.
 
-Services that people write small programs for want their key in odd places: Telegram in the path, others in a member of a JSON
-object or a field of a form. The connector sends the request without it. Pure; runs in the daemon. What has the key in it goes to
-the wire and nowhere else: never into a log, an exception or a repr.
+Some services want their key in odd places: Telegram in the path, others in a member of a JSON
+object or a field of a form. The connector sends the request without it. Pure; runs in the daemon. A request with the key goes
+to the wire and nowhere else: never into a log, an exception or a repr.
 
 Rules
-- A path begins with what the manifest says, with `%7Bkey%7D` in the key's place, and then ends or goes on with a slash. The
+- A path begins with the manifest's text, with `%7Bkey%7D` in the key's place, and then ends or goes on with a slash. The
   placeholder stands nowhere else in path or query: what is recorded would read as if the key were there.
 - In a path, a key keeps what RFC 3986 allows in a segment (`:` of Telegram's), and its slashes (`T000/B000/xxx` of a webhook);
-  the rest is percent-encoded. It cannot change which path it is: no empty segment and no dot segment, also together with what is
-  beside it.
-- A body is whole (held.py), and says what it is in one `Content-Type`. It has no place for a second opinion: no
-  duplicate member, and nothing that some reader takes for the key's member or field (letter case, `_`, `key[]`, encoded twice).
+  the rest is percent-encoded. It cannot lead to another path: it has no empty segment and no dot segment, also together with the
+  text beside it.
+- A body is whole (held.py), and has one `Content-Type`. It cannot be read in two ways: it has no duplicate member, and no
+  name that some reader takes for the key's member or field (letter case, `_`, `key[]`, encoded twice).
 - The rest of a body stays as it was: numbers keep all their digits, and members their order.
 
 Source: RFC 3986 section 3.3, RFC 6901, RFC 8259; docs/reference/connector-manifest.md. Not here: keys in a header field or the
@@ -53,11 +53,13 @@ __all__ = [
 ]
 
 _MIN_PART_BYTES: Final = 16
-"""Of a key with slashes, which a service reads as several segments: shorter parts are names, such as that of a workspace."""
+"""Bytes from which a part between slashes of a key is searched for by itself: shorter parts are names, such as that of a
+workspace.
+"""
 _PLACEHOLDER: Final = "%7Bkey%7D"
 _KEPT_IN_A_PATH: Final = "!$&'()*+,;=:@/"  # beside the unreserved characters: RFC 3986 section 3.3, and the slash
 _IS_SENT_AS_IT_IS: Final = re.compile(rb"[A-Za-z0-9._~-]+")
-"""The unreserved characters of RFC 3986, which JSON does not escape either."""
+"""Text of only unreserved characters of RFC 3986, which JSON does not escape either."""
 _INDEX: Final = re.compile(r"[\[\0]")
 _PHP: Final = str.maketrans({" ": "_", ".": "_"})
 _JSON_TYPE: Final = re.compile(r"application/(?:[a-z0-9.-]+\+)?json")
@@ -70,7 +72,7 @@ _Value: TypeAlias = "str | bool | list[_Value] | dict[str, _Value] | None"
 
 
 def check_path(need: CredentialNeed, url: Url) -> None:
-    """RefusedError unless the path has the place of an API key, if that is where the manifest puts it; and only then."""
+    """Raise RefusedError unless the path has the place of an API key exactly if the manifest puts the key there."""
     if need.path is UNSET:
         if _PLACEHOLDER in url.path:
             problem = (
@@ -89,14 +91,16 @@ def check_path(need: CredentialNeed, url: Url) -> None:
 
 
 def recorded_path(need: CredentialNeed | None, path: str) -> str:
-    """A checked path as the ledger has it: with `{key}` in the key's place."""
+    """Return a checked path as the ledger records it: with `{key}` in the key's place."""
     if need is None or need.path is UNSET:
         return path
     return need.path + path.removeprefix(need.path.replace("{key}", _PLACEHOLDER))
 
 
 def with_key_in_path(template: str, path: str, key: bytes) -> str:
-    """A checked path with the key in its place. ValueError, which says what of the key is wrong and quotes nothing of it."""
+    """Return a checked path with the key in its place. ValueError, which says what is wrong with the key but quotes none of
+    it.
+    """
     segments, sent = key.split(b"/"), quote(key, safe=_KEPT_IN_A_PATH)
     if not segments[0] or not segments[-1]:
         raise ValueError("begins or ends with a slash, which a key in a path cannot")
@@ -110,9 +114,10 @@ def with_key_in_path(template: str, path: str, key: bytes) -> str:
 
 
 def check_body(need: CredentialNeed, fields: Sequence[Field], body: bytes | None) -> None:
-    """RefusedError unless the body has a place for the key and not the key, if that is where the manifest puts it.
+    """Raise RefusedError if the manifest puts the key into the body, and the body has no place for it, or has such a member
+    already.
 
-    `fields` are those that go out; `body` is whole.
+    `fields` are the request's outgoing fields; `body` is whole.
     """
     if need.body is UNSET:
         return
@@ -127,7 +132,7 @@ def check_body(need: CredentialNeed, fields: Sequence[Field], body: bytes | None
 
 
 def with_key_in_body(place: str, body: bytes, key: bytes) -> bytes:
-    """A checked body with the key in it. ValueError as `with_key_in_path`."""
+    """Return a checked body with the key in it. ValueError as `with_key_in_path`."""
     form, _, name = place.partition(":")
     if form == "form":
         field = f"{quote_plus(name)}={quote_plus(key)}".encode()
@@ -136,10 +141,10 @@ def with_key_in_body(place: str, body: bytes, key: bytes) -> bytes:
 
 
 def key_roots(key: bytes) -> frozenset[bytes]:
-    """What answers are searched for, of a key that can be sent in any of these places, or could have been.
+    """Return what to search responses for, of a key that can be or was sent in any of these places.
 
-    The key; the key as it stands in a path, a form or JSON, since a service may encode it once more before it shows it; and their
-    long parts between slashes, since a service takes a path apart and shows the segment that is wrong.
+    These are the key; the key as it stands in a path, a form or JSON, since a service may encode it once more before it shows it;
+    and their long parts between slashes, since a service may split a path and show the segment that is wrong.
     """
     if _IS_SENT_AS_IT_IS.fullmatch(key):
         return frozenset({key})
@@ -150,8 +155,8 @@ def key_roots(key: bytes) -> frozenset[bytes]:
 
 
 def own_parameters(need: CredentialNeed) -> frozenset[str]:
-    """The query parameters that a server could take for the key, where it is in the query or in a body: to many frameworks, both
-    are one set. Of a member of JSON: the outermost object, the member alone, and with dots between.
+    """Return the query parameters that a server could take for the key, if it is in the query or in a body: many frameworks
+    merge both. For a member of JSON: the names of the outermost object and of the member, and all names joined by dots.
     """
     if need.body is UNSET:
         return frozenset() if need.query is None else frozenset({need.query})
@@ -163,10 +168,10 @@ def own_parameters(need: CredentialNeed) -> frozenset[str]:
 
 
 def parameter_key(name: str) -> str:
-    """What two names share when a server could take them for the same parameter of a query or field of a form.
+    """Return a key that two names share if a server could take them for the same parameter of a query or field of a form.
 
-    ASP.NET ignores case; PHP drops leading blanks, takes a dot or a blank for `_` and all from a NUL for nothing; Rails, Express
-    and PHP read `key[]` as more of `key`; what is decoded twice somewhere is decoded twice here.
+    ASP.NET ignores case; PHP drops leading blanks, takes a dot or a blank for `_` and drops all from a NUL on; Rails, Express
+    and PHP read `key[]` as more of `key`; some servers decode twice, so names are decoded twice here.
     """
     plain = _INDEX.split(unquote_plus(unquote_plus(name)), maxsplit=1)[0]
     return plain.strip().casefold().translate(_PHP)
@@ -206,7 +211,7 @@ def _check_json(body: bytes, tokens: Sequence[str], pointer: str) -> None:
         raise _no_place(f"a member at {pointer} already, or one that some readers take for it; leave it out")
     try:
         _with_member(body, tokens, b'""')
-    except (ValueError, RecursionError):  # the other parser: it refuses half of a surrogate pair in a name, for one
+    except (ValueError, RecursionError):  # the other parser: for example, it refuses half of a surrogate pair in a name
         raise _no_place("JSON that not every parser can read") from None
 
 
@@ -220,7 +225,7 @@ def _child(at: _Value, token: str, pointer: str) -> _Value:
 
 
 def _parsed(body: bytes) -> _Value:
-    """The body, strictly. RefusedError."""
+    """Parse the body strictly. Raises RefusedError."""
     try:
         value: _Value = json.loads(
             body.decode(), object_pairs_hook=_unique, parse_int=str, parse_float=str, parse_constant=_no_number
@@ -235,7 +240,7 @@ def _parsed(body: bytes) -> _Value:
 
 
 class _DuplicateError(ValueError):
-    """Two members of one name."""
+    """Two members of an object have the same name."""
 
 
 def _unique(pairs: list[tuple[str, _Value]]) -> dict[str, _Value]:
@@ -250,7 +255,7 @@ def _no_number(word: str) -> str:
 
 
 def _member_key(name: str) -> str:
-    """What two names share when a reader could take them for the same member.
+    """Return a key that two names share if a reader could take them for the same member.
 
     Go's encoding/json and .NET ignore case; protobuf takes accessToken for access_token; C ends a name at a NUL.
     """
@@ -265,7 +270,7 @@ def _json_string(key: bytes) -> bytes:
 
 
 def _with_member(text: bytes, tokens: Sequence[str], value: bytes) -> bytes:
-    """The object in `text` with one member more; what is not on the way to it stays as it is written."""
+    """Return the object in `text` with one more member; text that is not on the way to it stays as it is written."""
     name, *rest = tokens
     members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     members[name] = msgspec.Raw(_with_member(bytes(members[name]), rest, value) if rest else value)

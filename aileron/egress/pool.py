@@ -1,22 +1,22 @@
 """Connections that wait for the next request, so that a connector need not pay for TLS each time it runs.
 
 Runs in the daemon. A connection is kept under everything that was decided when it was made (`Key`): one made for a
-private address is not found when the user has taken the exception back, and one that carried a credential never
+private address is not found after the user has withdrawn the exception, and one that carried a credential never
 serves a request with another or with none. One that was made with a client certificate serves no request with another
-certificate under the same binding either: who takes it compares them (engine.py); nor is it kept once the vault was locked
+certificate under the same binding either: engine.py compares them; nor is it kept once the vault was locked
 between the loan of that certificate and the end of the request. The name is resolved, and its addresses
 checked, when a connection is made; a kept one stays with the peer that was vetted and proved its name.
 
 Rules
-- Kept only after a whole request and a whole response, with not a byte left over: an upstream that was brought to
+- A connection is kept only after a whole request and a whole response, with not a byte left over: an upstream that was brought to
   answer twice would otherwise answer the next invocation's request (response splitting).
-- Looked at again when taken: closed by the peer, or holding bytes nobody asked for, means closed and forgotten. (In
-  HTTP/2, frames of the connection itself, like pings, are in order; anything of a request is not.)
-- One request at a time on each, in HTTP/2 too (http2.py says why).
-- At most `MAX_IDLE` in all and `MAX_IDLE_PER_KEY` under one key, the oldest leave first; none longer than `IDLE_S`. Time
-  is looked at on every take and put, so in a daemon that sends nothing the last ones wait unused, and closed by the peer.
+- It is checked again when taken: if the peer closed it, or unexpected bytes came, it is closed and forgotten. (In
+  HTTP/2, frames of the connection itself, like pings, are expected; frames of a request are not.)
+- Each carries one request at a time, in HTTP/2 too (http2.py says why).
+- At most `MAX_IDLE` are kept in all and `MAX_IDLE_PER_KEY` under one key, none longer than `IDLE_S`; the oldest go first.
+  Time is checked on every take and put, so in a daemon that sends nothing the last ones stay, unused and closed by the peer.
 
-Not here: how many are in use at once (engine.py, meter.py).
+Not here: the number in use at once (engine.py, meter.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ MAX_IDLE_PER_KEY: Final = 8
 
 
 class Key(msgspec.Struct, frozen=True):
-    """What a connection may be used again for. `identity` is the binding's name, None without a credential."""
+    """The conditions under which a connection can be used again. `identity` is the binding's name, None without a
+    credential.
+    """
 
     destination: HostPort
     plain: bool
@@ -48,7 +50,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct):
-    """One connection to a vetted address. `origin` is what httpcore2 compares requests with."""
+    """A connection to a vetted address. `origin` is what httpcore2 compares requests with."""
 
     key: Key
     wire: Wire
@@ -56,23 +58,27 @@ class Connection(msgspec.Struct):
     origin: httpcore2.Origin
     http: httpcore2.AsyncHTTP11Connection | Http2
     certificate: bytes | None = None
-    """Which client certificate it was made with (client_certificate.py: tag); None: with none."""
+    """Tag of the client certificate it was made with (client_certificate.py); None: none."""
     generation: int | None = None
-    """The pool's when that certificate was lent; None: not known, and with a certificate it is not kept."""
+    """The pool's generation when that certificate was lent; None: not known, and a connection with a certificate is not
+    kept.
+    """
     idle_since: float = 0.0
 
     @classmethod
     def over(
         cls, wire: Wire, address: str, key: Key, certificate: bytes | None = None, generation: int | None = None
     ) -> Connection:
-        """HTTP over a new wire: the version that was agreed on in the handshake, 1.1 without TLS."""
+        """Return HTTP over a new wire, in the version that was negotiated in the handshake; 1.1 without TLS."""
         scheme = b"http" if key.plain else b"https"
         origin = httpcore2.Origin(scheme, key.destination.host.encode("ascii"), key.destination.port)
         http = Http2(wire) if wire.speaks_http2 else httpcore2.AsyncHTTP11Connection(origin, wire)
         return cls(key, wire, address, origin, http, certificate, generation)
 
     async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
-        """Send a request; its answer, with the body still on the wire. `head_bytes` bounds all that comes before the body."""
+        """Send a request. Return its response, with the body still on the wire. `head_bytes` bounds all that comes before
+        the body.
+        """
         if isinstance(self.http, Http2):
             return await self.http.send(request, head_bytes)
         self.wire.limit_reading(head_bytes)
@@ -81,18 +87,20 @@ class Connection(msgspec.Struct):
         return answer
 
     def is_alive(self) -> bool:
-        """Idle, and the peer has neither closed it nor said what nobody asked for. Never blocks."""
+        """Return whether the connection is idle, and the peer has neither closed it nor sent unexpected bytes. Never blocks."""
         return self.http.is_alive() if isinstance(self.http, Http2) else self.wire.is_quiet()
 
     def is_reusable(self) -> bool:
-        """The last request and response are both complete, and nothing followed them."""
+        """Return whether the last request and response are both complete, and no bytes followed them."""
         return (
             self.wire.is_open() and self.http.is_idle() and (isinstance(self.http, Http2) or not _left_over(self.http))
         )
 
 
 class Pool:
-    """Idle connections, oldest first. `generation` says how often client certificates were forgotten: ask before one is lent."""
+    """Idle connections, oldest first. `generation` counts how often client certificates were forgotten: read it before one
+    is lent.
+    """
 
     def __init__(self) -> None:
         self.idle: list[Connection] = []
@@ -100,7 +108,9 @@ class Pool:
         self._closed = False
 
     def take(self, key: Key) -> Connection | None:
-        """A connection for this key, the one used last, no longer in the pool; None if there is none alive."""
+        """Return the most recently used live connection for this key and take it out of the pool; None if there is none
+        alive.
+        """
         self._close_expired()
         for connection in [c for c in reversed(self.idle) if c.key == key]:
             self.idle.remove(connection)
@@ -124,7 +134,7 @@ class Pool:
         self.idle.append(connection)
 
     def forget_certificates(self) -> None:
-        """Close what has a client certificate that was lent until now: what is idle at once, the rest when it comes back."""
+        """Close connections whose client certificate was lent until now: idle ones at once, the rest when they come back."""
         self.generation += 1
         for connection in [each for each in self.idle if self._is_forgotten(each)]:
             self._drop(connection)
@@ -133,7 +143,7 @@ class Pool:
         return connection.certificate is not None and connection.generation != self.generation
 
     def close(self) -> None:
-        """Close what is idle, and from now on whatever comes back."""
+        """Close all idle connections, and from now on those that come back."""
         self._closed = True
         while self.idle:
             self._drop(self.idle[0])
@@ -149,9 +159,10 @@ class Pool:
 
 
 def _left_over(http: httpcore2.AsyncHTTP11Connection) -> bool:
-    """Bytes were read that belong to no response. httpcore2 has no public way to ask; if this one goes away, never reuse.
+    """Return whether bytes were read that belong to no response. httpcore2 has no public API for it; without this
+    attribute: True.
 
-    h11 keeps them, and would parse them as the beginning of the next response. httpcore2's own pool does not look.
+    h11 keeps them, and would parse them as the beginning of the next response. httpcore2's own pool does not check.
     """
     parser = getattr(http, "_h11_state", None)
     return parser is None or parser.trailing_data != (b"", False)

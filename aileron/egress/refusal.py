@@ -1,12 +1,12 @@
-"""Why the egress engine says no, as a closed list, and the two exceptions of its pure parts.
+"""The closed list of reasons for which the egress engine refuses, and the two exceptions of its pure parts.
 
-`RefusedError` is what a check raises when a request must not leave: it names a `Reason`, so that nobody has to read prose to
-know which rule spoke. `BadAnswerError` is what a check raises when an upstream's response must not come in. Neither leaves
+`RefusedError` is what a check raises when a request must not leave: it names a `Reason`, so that no program has to parse
+prose to know the rule. `BadAnswerError` is what a check raises when an upstream's response must not come in. Neither leaves
 this package: engine.py turns the first into `capability_denied` and the second into `network_error`.
 
 Rules
 - A message holds no query string, no header value and no body: it reaches logs, the ledger and the agent.
-- A message has at most MAX_REFUSAL characters: what it names, such as a header field, may be as long as a connector likes.
+- A message has at most MAX_REFUSAL characters: what it names, such as a header field, may be as long as a connector makes it.
 - A new reason gets a row in docs/reference/egress.md (a test compares them).
 
 >>> Reason.HOST_NOT_GRANTED.boundary
@@ -24,11 +24,11 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_REFUSAL", "BadAnswerError", "Reason", "RefusedError", "unencrypted"]
 
 MAX_REFUSAL: Final = 800
-"""Characters. The longest of our own, with a host name of 253 in it, has some 600."""
+"""Characters of a message. The longest of our own, with a host name of 253 in it, has some 600."""
 
 
 class Reason(enum.StrEnum):
-    """Which rule refused a request (`details.reason` of the failure)."""
+    """The rule that refused a request (`details.reason` of the failure)."""
 
     URL_LENGTH = "url_length"
     URL_CHARACTERS = "url_characters"
@@ -67,9 +67,11 @@ class Reason(enum.StrEnum):
     ADDRESS_FORBIDDEN = "address_forbidden"
     ADDRESS_OWN = "address_own"
     SYSTEM_CALL = "system_call"
-    """Not a request: the connector reached for a network by itself, and its jail ended it."""
+    """Reason without a request: the connector tried to use the network itself, and its jail ended it."""
     TUNNEL_CALLER = "tunnel_caller"
-    """From here on: of a tunnel out of a cell, in the order of tunnel/way_out.py, which also refuses for what is above."""
+    """This and the following are reasons for a tunnel out of a cell, in the order of tunnel/way_out.py, which also uses
+    those above.
+    """
     TUNNEL_LIMIT = "tunnel_limit"
     TUNNEL_HEAD = "tunnel_head"
     TUNNEL_METHOD = "tunnel_method"
@@ -85,7 +87,7 @@ class Reason(enum.StrEnum):
 
     @property
     def boundary(self) -> Boundary:
-        """Whose line it is: what the manifest could have declared is the manifest's, the rest is the runtime's."""
+        """Boundary of the rule: the manifest's if the manifest could have declared it, else the runtime's or the sandbox's."""
         declared = {Reason.HOST_NOT_GRANTED, Reason.CREDENTIAL_NOT_GRANTED}
         if self is Reason.SYSTEM_CALL:
             return Boundary.SANDBOX
@@ -101,7 +103,7 @@ class RefusedError(Exception):
 
 
 def unencrypted(what: str, instead: str, destination: HostPort) -> RefusedError:
-    """Of what would leave without TLS: `instead` mends it, unless the service is local and the user allows it."""
+    """Return the refusal of a request without TLS: `instead` fixes it, unless the service is local and the user allows it."""
     allow = f"`aileron config add egress.private_plain {destination}`"
     return RefusedError(Reason.PLAIN_HTTP, f"{what}; {instead}, or for a local service run {allow}")
 

@@ -1,19 +1,20 @@
-"""A request with an OAuth token, and once more with another when the service refused the first (401).
+"""A request with an OAuth token, sent again with a new token if the service refused the first one (401).
 
-Runs in the daemon, around the engine's exchanges; an expired token is renewed before it is lent (engine.py, step 4), this is
-for one that a provider took back, or whose end it did not tell. The service is not trusted: it may refuse what is good. Nor
-is the connector, which may ask such a service on purpose.
+Runs in the daemon, around the engine's exchanges; an expired token is renewed before it is lent (engine.py, step 4), this
+is for one that the provider revoked, or whose expiry it did not state. The service is not trusted: it may refuse a valid token.
+Nor is the connector, which may send requests to such a service on purpose.
 
     1 the first exchange · 2 a 401 is read to its end · 3 that exchange is over, and on record · 4 renew · 5 the second exchange
 
 Rules
 - The second is a request like any other: a number, a count against the budget, rows in the ledger, checks, and a loan of its
-  own. Its answer is relayed, whatever it is; of the first one nothing is then.
-- A body that came in pieces is gone once it was sent: the 401 is relayed, and the next request has the new token.
-- One token of a step is renewed for this reason (meter.py): no connector makes a provider be asked again and again.
+  own. Its response is relayed, whatever it is, and the first one is dropped.
+- A body that came in pieces cannot be sent again: the 401 is relayed, and the next request has the new token.
+- Only one token of a step is renewed for this reason (meter.py), so that no connector can cause request after request to a
+  provider.
 - A 401 with a longer body than `HELD_BYTES` is relayed as it is, and nothing is renewed.
 
-Source: RFC 6750 section 3.1; docs/reference/egress.md. Not here: asking the provider, and how often it may be (`Lender.renew`).
+Source: RFC 6750 section 3.1; docs/reference/egress.md. Not here: the request to the provider, and its limits (`Lender.renew`).
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ _T = TypeVar("_T", bound=Answer)
 
 
 class Renewing(Around[_T]):
-    """One exchange, or two."""
+    """An exchange, and a second one with a renewed token if the service refused the first."""
 
     def __init__(self, begin: Callable[[], Exchange[_T]], meter: Meter, *, can_repeat: bool) -> None:
-        """`begin` makes an exchange of the same request each time; `can_repeat` says whether it can be sent again."""
+        """Take `begin`, which makes an exchange of the same request each time; `can_repeat` says whether it can be sent
+        again.
+        """
         super().__init__()
         self._begin: Final = begin
         self._meter: Final = meter

@@ -1,8 +1,8 @@
-"""The provider's own endpoints: URLs that are asked by the supervisor alone, whatever hosts a connector was granted.
+"""The provider's own endpoints: URLs that only the supervisor requests, whatever hosts a connector was granted.
 
 A connector whose provider serves tokens and its API from one host could otherwise sign in by itself (the publisher's client
-is in the manifest for all to read), or hand a refresh token in that it got elsewhere. Pure; runs in the daemon on a URL that
-url.py has parsed, and compares as the most tolerant of servers would read it: refused is what *some* server could take for
+is in the manifest for all to read), or use a refresh token that it got elsewhere. Pure; runs in the daemon on a URL that
+url.py has parsed, and compares it as the most tolerant server would read it: a URL is refused if *some* server could take it for
 the endpoint.
 
 Rules
@@ -12,9 +12,9 @@ Rules
   or NUL, without `;parameters` or all that follows the first, with dot segments resolved. Each reading is compared without
   regard to case, doubled and trailing slashes, blanks and dots at a segment's end, and a suffix that names a format (`.json`).
 - There, a field by which frameworks let a request name another path than its own (`X-Original-URL`) is refused.
-- A URL here that cannot be read refuses everything: it came from a manifest whose parser let it pass.
+- A reserved URL that cannot be parsed refuses every request: it came from a manifest whose parser let it pass.
 
-Not found: another name or port under which the provider serves the same endpoint. A manifest's author grants those hosts.
+Not detected: another name or port under which the provider serves the same endpoint. A manifest's author grants those hosts.
 
 >>> is_reserved(parse_url("https://a.example/oauth//TOKEN/?x=1"), ("https://a.example/oauth/token",))
 True
@@ -44,7 +44,7 @@ _DECODINGS: Final = 3  # a server decodes once, a careless one twice, a proxy be
 _ENCODED: Final = re.compile(r"%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
 _UNICODE: Final = re.compile(r"%u([0-9A-Fa-f]{4})")  # IIS
 _OVERLONG: Final = re.compile(rb"(?:[\xc0\xc1]|\xe0[\x80\x81]|\xf0\x80[\x80\x81])[\x80-\xbf]")
-"""ASCII in more bytes than one, which RFC 3629 forbids to read; Tomcat and IIS did."""
+"""ASCII in more than one byte, which RFC 3629 forbids to decode; Tomcat and IIS did."""
 _DOUBTFUL: Final = re.compile(r"[%;]")  # without these a parsed path (url.py) reads the same for everybody
 _MAX_DOUBTFUL: Final = (
     2 << 10
@@ -74,12 +74,12 @@ def check_reserved(url: Url, fields: Sequence[Field], reserved: tuple[str, ...])
 
 
 def is_reserved_host(destination: HostPort, reserved: tuple[str, ...]) -> bool:
-    """Whether one of these URLs is at this host and port."""
+    """Return whether one of these URLs is at this host and port."""
     return any(host in (destination, None) for host, _paths in map(_endpoint, reserved))
 
 
 def is_reserved(url: Url, reserved: tuple[str, ...]) -> bool:
-    """Whether some server could take a URL for one of these."""
+    """Return whether some server could take a URL for one of these."""
     if not is_reserved_host(url.destination, reserved):
         return False
     endpoints = [_endpoint(text) for text in reserved]
@@ -96,7 +96,7 @@ def is_reserved(url: Url, reserved: tuple[str, ...]) -> bool:
 
 @functools.lru_cache(maxsize=64)  # an installed connector has three; parsed once, not on each request
 def _endpoint(text: str) -> tuple[HostPort | None, frozenset[str]]:
-    """Where a reserved URL is, and what its path is compared as; no host for a text that is no such URL."""
+    """Return the destination of a reserved URL, and the keys of its path; no destination if the text is not such a URL."""
     try:
         url = parse_url(text)
     except RefusedError:
@@ -105,7 +105,7 @@ def _endpoint(text: str) -> tuple[HostPort | None, frozenset[str]]:
 
 
 def _readings(path: str) -> dict[str, int]:
-    """Every reading of a path, and in how few decodings it was come by."""
+    """Return every reading of a path, with the fewest decodings that lead to it."""
     found = {path: 0}
     new = [path]
     while new:
@@ -181,11 +181,11 @@ _READERS: Final[tuple[tuple[Callable[[str], str], int], ...]] = (
     (_without_parameters, 0),
     (_resolved, 0),
 )
-"""How a server may read on, and how many decodings that is."""
+"""Readings of a path that a server may apply, each with the number of decodings that it costs."""
 
 
 def _key(path: str) -> str:
-    """What two paths share when a server could take them for the same; nothing is decoded here."""
+    """Return a key that two paths share if a server could take them for the same; nothing is decoded here."""
     segments = [trimmed for segment in path.casefold().split("/") if (trimmed := segment.rstrip(_TRIMMED))]
     if segments:
         for suffix in _FORMATS:

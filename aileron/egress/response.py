@@ -1,15 +1,15 @@
-"""The answer as the connector may see it: checked head, decoded and scrubbed body.
+"""The response as the connector can see it: checked head, decoded and scrubbed body.
 
 Runs in the daemon, on bytes of an upstream it does not trust; what comes out goes into a jail. No I/O of its own: the
 engine hands in a function that reads the next chunk.
 
 Rules
 - The reason phrase and trailers are not relayed: nothing needs them, and they could carry an echo.
-- Decoded before it is counted, counted before it is scrubbed, and given out piece by piece: at most one piece of a
+- A body is decoded before it is counted, counted before it is scrubbed, and given out piece by piece: at most one piece of a
   compression bomb exists at a time.
 - After an error every later read raises it again.
-- Many small chunks, or one that decompresses to much, are worked through without waiting for anything. After `TURN_S` of
-  that the event loop gets a turn: an upstream must not keep it to itself.
+- Many small chunks, or one that decompresses to much, are processed without any wait. After `TURN_S` of that the
+  event loop gets a turn: an upstream must not keep it busy.
 
 Source: docs/reference/egress.md. Not here: the fields (headers.py), the codings (decode.py), the masks (scrub.py).
 """
@@ -34,11 +34,15 @@ from aileron.model.failure import AileronError
 __all__ = ["Body", "EgressResponse", "scrub_fields"]
 
 ReadChunk = Callable[[], Awaitable[bytes | None]]
-"""The next bytes off the wire, None after the last. AileronError when there is none to be had."""
+"""Type of a function that returns the next bytes off the wire, None after the last. AileronError if there are none to be
+had.
+"""
 
 
 TURN_S: Final = 0.005
-"""Of work on a body, until whatever else the daemon does gets its turn. A single piece takes 1 ms, 100 of its worst kind."""
+"""Seconds of work on a body before the daemon's other tasks get a turn. A single piece takes 1 ms, 100 ms for its worst
+kind.
+"""
 
 
 class EgressResponse:
@@ -51,14 +55,15 @@ class EgressResponse:
 
     @property
     def scrubbed(self) -> int:
-        """How many occurrences of a secret were masked so far."""
+        """Number of occurrences of a secret that were masked so far."""
         return self._body.scrubbed
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._body
 
     async def hold(self, most_bytes: int) -> bool:
-        """Read the body ahead and keep it for whoever iterates. True: all of it; False: it has more than `most_bytes`.
+        """Read the body ahead and keep it for the iteration. Return True if all of it is kept; False if it has more than
+        `most_bytes`.
 
         AileronError as from reading it.
         """
@@ -66,7 +71,7 @@ class EgressResponse:
 
     @property
     def held(self) -> bytes:
-        """What was read ahead and was not taken yet."""
+        """Bytes that were read ahead and not taken yet."""
         return self._body.held
 
     def __repr__(self) -> str:
@@ -74,7 +79,7 @@ class EgressResponse:
 
 
 class Body(AsyncIterator[bytes]):
-    """A body on its way. `bytes_down` is its size so far, decoded."""
+    """A body that is being received. `bytes_down` is its size so far, decoded."""
 
     def __init__(
         self,
@@ -85,7 +90,7 @@ class Body(AsyncIterator[bytes]):
         hits_in_fields: int,
         fail: Callable[[str], AileronError],
     ) -> None:
-        """`needles`: what to look for from now on; it is asked before each piece."""
+        """Take `needles`, which returns what to search for from now on; it is called before each piece."""
         self._read = read
         self._meter = meter
         self._needles = needles
@@ -108,11 +113,11 @@ class Body(AsyncIterator[bytes]):
 
     @property
     def held(self) -> bytes:
-        """See `EgressResponse.held`."""
+        """Bytes that were read ahead and not taken yet; see `EgressResponse.held`."""
         return b"".join(self._kept)
 
     async def hold(self, most_bytes: int) -> bool:
-        """See `EgressResponse.hold`."""
+        """Read the body ahead and keep it; see `EgressResponse.hold`."""
         kept, size = deque[bytes](), 0
         try:
             while size <= most_bytes:
@@ -152,7 +157,7 @@ class Body(AsyncIterator[bytes]):
             self._turn_at = time.monotonic() + TURN_S
 
     def _next_piece(self) -> bytes | None:
-        """The next piece, maybe empty; None when another chunk is needed."""
+        """Return the next piece, maybe empty; None if another chunk is needed."""
         try:
             return next(self._pieces, None)
         except BadAnswerError as error:
@@ -163,7 +168,7 @@ class Body(AsyncIterator[bytes]):
         for piece in (chunk,) if self._decoder is None else self._decoder.feed(chunk):
             self._meter.count_down(len(piece))
             self.bytes_down += len(piece)
-            needles = self._needles()  # another one may have been bound, renewed or lent since
+            needles = self._needles()  # another secret may have been bound, renewed or lent since
             self._scrubber.look_for(needles)
             self._unlabelled.look_for(needles)
             for part in self._unlabelled.feed(piece):
@@ -178,7 +183,7 @@ class Body(AsyncIterator[bytes]):
 
 
 def scrub_fields(fields: tuple[tuple[bytes, bytes], ...], needles: Needles) -> tuple[tuple[Field, ...], int]:
-    """Header fields as text, names and values scrubbed, and how many occurrences were masked."""
+    """Return header fields as text, with names and values scrubbed, and the number of masked occurrences."""
     hits = 0
     if needles.may_be_in(b"\n".join(part for field in fields for part in field)):
         scrubber, masked = Scrubber(needles), []

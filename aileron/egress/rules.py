@@ -1,6 +1,6 @@
-"""May this request leave? All that can be said before a name is resolved, in order, in one place.
+"""The decision whether a request can leave: every check that needs no name resolved, in order, in one place.
 
-Pure. Takes what a jailed connector asked and what the step was granted, and gives back the request as it will go out,
+Pure. It takes a jailed connector's request and the step's grant, and returns the request as it will go out,
 or raises `RefusedError`. The order matters: a refused request causes no look-up, no connection and no loan from the vault.
 
     1 parse the URL, strictly                                    url.py
@@ -13,7 +13,7 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
     8 header fields, framing; the body, as the credential needs it     headers.py, places.py
     then, in engine.py: resolve · check every address (addresses.py) · lend · inject · write down · connect · send
 
-What engine.py still owes: the addresses, TLS, the budget, and the scrubbing of the answer.
+The rest is checked in engine.py: the addresses, TLS, the budget, and the scrubbing of the response.
 
 Source: docs/reference/egress.md.
 """
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class EgressRequest:
-    """What a connector asks for: unchecked text. `credential` names a kind, never a secret."""
+    """A connector's request: unchecked text. `credential` names a kind, never a secret."""
 
     method: str
     url: str
@@ -60,8 +60,8 @@ class EgressRequest:
 class AllowedRequest:
     """A request that passed every rule. `fields` are all but the credential; `length` is the body's, None: any.
 
-    `holds`: the body comes in pieces and has to be whole first, with at most so many bytes; None: it goes out as it comes.
-    `sha256`: what the connector signed for, in hex: a body with another is not sent to its end; None: nothing.
+    `holds`: the most bytes of a body that comes in pieces and has to be whole first; None: it goes out as it comes.
+    `sha256`: the hash that the connector signed for, in hex: a body with another is not sent to its end. None if it signed none.
     """
 
     url: Url
@@ -76,13 +76,13 @@ class AllowedRequest:
 
     @property
     def recorded_path(self) -> str:
-        """The path for whoever reads the ledger: `{key}` stands where the key does."""
+        """The path as the ledger records it: `{key}` stands in the key's place."""
         return recorded_path(None if self.use is None else self.use.need, self.url.path)
 
 
 def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool = False) -> AllowedRequest:
-    """Steps 2 to 8 for a parsed URL; `is_websocket`: of the request that asks for one. RefusedError with the first rule that
-    says no.
+    """Do steps 2 to 8 for a parsed URL. `is_websocket`: the request opens a WebSocket. RefusedError of the first rule that
+    refuses it.
     """
     check_destination(url, grant)
     check_no_login(url.destination, grant)
@@ -126,12 +126,12 @@ def _holds(use: CredentialUse | None, url: Url, request: EgressRequest, length: 
 
 
 def _own_fields(use: CredentialUse | None, url: Url, request: EgressRequest) -> tuple[Field, ...]:
-    """The connector's, without what its library signed."""
+    """Return the connector's fields, without those that its client library signed with."""
     return request.headers if use is None else KINDS[use.need.kind].own_fields(url, request.headers)
 
 
 def _hash_given(use: CredentialUse | None, url: Url, request: EgressRequest) -> str | None:
-    """What a body in pieces will be held to; one that is here already is compared."""
+    """Return the hash that a body in pieces must have; a whole body is compared here."""
     given = None if use is None else KINDS[use.need.kind].given_hash(url, request.headers)
     if given is None or isinstance(request.body, AsyncIterator):
         return given
@@ -141,7 +141,7 @@ def _hash_given(use: CredentialUse | None, url: Url, request: EgressRequest) -> 
 
 
 def other_body() -> RefusedError:
-    """Of a body that has another hash than was given for it."""
+    """Return the refusal of a body whose hash is not the one given for it."""
     return RefusedError(
         Reason.BODY_SIGNATURE,
         "the body has another SHA-256 than x-amz-content-sha256 says: it was changed after it was signed; leave the field out",
@@ -149,9 +149,9 @@ def other_body() -> RefusedError:
 
 
 def check_destination(url: Url, grant: Grant) -> None:
-    """Granted; and https, or plain http to a host:port the user named. RefusedError otherwise.
+    """Raise RefusedError unless the host is granted, and the scheme is https, or http to a host:port the user named.
 
-    In this order: a setting is no cure for a host that was not granted.
+    The grant is checked first: a setting does not help if the host was not granted.
     """
     destination = url.destination
     check_granted(destination, grant)
@@ -160,7 +160,7 @@ def check_destination(url: Url, grant: Grant) -> None:
 
 
 def check_granted(destination: HostPort, grant: Grant) -> None:
-    """RefusedError unless this host:port is in the grant."""
+    """Raise RefusedError unless this host:port is in the grant."""
     if destination not in grant.hosts:
         raise RefusedError(
             Reason.HOST_NOT_GRANTED,
@@ -170,7 +170,9 @@ def check_granted(destination: HostPort, grant: Grant) -> None:
 
 
 def check_no_login(destination: HostPort, grant: Grant) -> None:
-    """RefusedError where the grant has a login: what is there speaks no HTTP, and could take a request for something else."""
+    """Raise RefusedError if the grant has a login there: the service speaks no HTTP, and could take a request for something
+    else.
+    """
     if grant.credential is not None and any(to.destination == destination for to in grant.credential.need.logins):
         raise RefusedError(
             Reason.LOGIN_REQUEST,
@@ -180,7 +182,7 @@ def check_no_login(destination: HostPort, grant: Grant) -> None:
 
 
 def check_credential(kind: str | None, grant: Grant) -> CredentialUse | None:
-    """The granted credential if its kind is the one named; None if none is named. RefusedError otherwise."""
+    """Return the granted credential if its kind is the one named; None if none is named. RefusedError otherwise."""
     if kind is None:
         return None
     if grant.credential is None or grant.credential.need.kind != kind:

@@ -1,36 +1,37 @@
-"""Take a secret out of what comes back, whatever usual encoding it comes in.
+"""Mask secrets in what comes back from a service, in every usual encoding.
 
 A server that reflects its request (a debug endpoint, an error page, a pagination link with the key in it), now or later, would
-hand the connector the credential it must never have. Every occurrence of every form in `ENCODINGS` becomes as many `*`, so
-lengths stay true. Pure and incremental; runs in the daemon, and holds secret bytes for as long as somebody holds the needles.
+hand the connector the credential it must never have. Every occurrence of every form in `ENCODINGS` is replaced by `*` of the same
+length. Pure and incremental; runs in the daemon, and holds secret bytes for as long as the needles exist.
 
 Rules
-- An occurrence is a form as it is, or one that differs in case and in what stands between its letters and digits: blanks,
-  punctuation, NUL, and the line ends of wrapped text. So hex in pairs, base64 in lines of 76, UTF-16, and a key in capitals are
-  each the same search. That search is for forms of at least 8 letters and digits, and an occurrence spans at most `reach` bytes.
+- An occurrence is a form as it is, or one that differs only in case and in the characters between its letters and digits:
+  blanks, punctuation, NUL, and the line ends of wrapped text. So one search finds hex in pairs, base64 in lines of 76,
+  UTF-16, and a key in capitals. That search is for forms of at least 8 letters and digits, and an occurrence spans at most
+  `reach` bytes.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was
   cut into chunks makes no difference. `hits` counts occurrences that begin outside the one before.
-- No occurrence crosses a control character, but for a line end that wraps: one after `=` (quoted-printable), after 32 characters
-  of an encoded text, or in rows of numbers or of pairs of hexadecimal digits (`_WRAPPING`). Held back is what follows the last
-  one that is crossed by none, at most `reach` bytes and a quarter: all that could begin an occurrence of some secret. Streams of
-  lines (server-sent events, NDJSON) are not delayed. It is not less on purpose: were only a beginning of *this* secret held
-  back, a connector that stores a text and fetches it again would see from the sizes of the pieces whether its last bytes are
-  one, and could find the secret byte by byte. So what comes out when depends on the input and on `reach` (the length of the
-  secret in steps of two), and on nothing else of the secret.
-- The quarter is what makes the work linear: what is held back is searched again when it has grown by that, or when a line ends,
-  and not for each piece. A service that sends its answer byte by byte has each byte searched some five times.
+- No occurrence crosses a control character, except a line end that wraps: one after `=` (quoted-printable), after 32 characters
+  of an encoded text, or in rows of numbers or of pairs of hexadecimal digits (`_WRAPPING`). The bytes after the last control
+  character that none can cross are held back, at most `reach` bytes and a quarter: all that could begin an occurrence of some
+  secret. Streams of lines (server-sent events, NDJSON) are not delayed. It is not less on purpose: if only a beginning of *this*
+  secret were held back, a connector that stores a text and fetches it again would see from the sizes of the pieces whether its
+  last bytes are such a beginning, and could find the secret byte by byte. So the timing of output depends on the input and on
+  `reach` (a power of two that grows with the longest secret), and on nothing else of the secret.
+- The quarter is what makes the work linear: held-back bytes are searched again when they have grown by that, or when a line
+  ends, and not for each piece. If a service sends its response byte by byte, each byte is searched some five times.
 - Not found: two layers of encoding, except a Basic credential's own base64 in all of them; the up to two
   characters at each end of a base64 or base32 run inside which the secret shares a character with its neighbours;
   an encoding that is not in the list. docs/reference/egress.md says so to users.
 
-How it is searched: the bytes are folded to lower-case letters and digits, once, and the folded forms (14 of a usual token) are
-looked for in that, each by `bytes.find`. With many secrets it is eight bytes at a time in a set of all their parts, which costs
-the same for one and for a hundred. Only where that finds something is it looked at closely. One regular expression of all forms
+The search: the bytes are folded to lower-case letters and digits, once, and the folded forms (14 of a usual token) are
+searched for in the result, each by `bytes.find`. With many secrets, eight bytes at a time are looked up in a set of all their
+parts, which costs the same for one and for a hundred. Only a hit of that is examined closely. One regular expression of all forms
 is slower than either, takes milliseconds to compile, and stays in the `re` module's cache with the secret in it.
 
 Source: the encodings' RFCs (4648, 3986, 8259, 2045), what PHP, Go and Python escape in JSON and HTML; the costs are in
-docs/adr/0033-what-is-scrubbed.md. Not here: which secrets are looked for (inject.py, sendable.py), compressed bodies (decode.py,
-unlabelled.py).
+docs/adr/0033-what-is-scrubbed.md. Not here: which secrets are searched for (inject.py, credentials/lent.py), compressed
+bodies (decode.py, unlabelled.py).
 
 >>> Scrubber(Needles([b"hunter2-hunter2"])).scrub_whole(b'{"k": "hunter2-hunter2"}')
 (b'{"k": "***************"}', 1)
@@ -52,7 +53,9 @@ __all__ = ["ENCODINGS", "Needles", "Scrubber"]
 
 
 def _base64_forms(data: bytes, encode: Callable[[bytes], bytes]) -> Iterator[bytes]:
-    """The data encoded alone, and the characters it fully determines at each of the three places in a longer text."""
+    """Yield the data encoded alone, and the characters that it fully determines at each of the three offsets in a longer
+    text.
+    """
     yield encode(data).rstrip(b"=")
     for offset in range(3):
         text = encode(bytes(offset) + data)
@@ -60,15 +63,17 @@ def _base64_forms(data: bytes, encode: Callable[[bytes], bytes]) -> Iterator[byt
 
 
 def _base32_forms(data: bytes) -> Iterator[bytes]:
-    """As `_base64_forms`, at each of the five places."""
+    """Yield the data encoded alone, and the characters that it fully determines at each of the five offsets in a longer
+    text.
+    """
     yield base64.b32encode(data).rstrip(b"=")
     for offset in range(5):
         text = base64.b32encode(bytes(offset) + data)
         yield text[-(-offset * 8 // 5) : (offset + len(data)) * 8 // 5]
 
 
-_PLAIN: Final = re.compile(rb"[A-Za-z0-9\-._]*")  # written as it is by every encoder that encodes what it must
-_KEPT_IN_PERCENT: Final = (  # beside letters and digits, by those who encode what must be
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9\-._]*")  # left as it is by every encoder that encodes only what it must
+_KEPT_IN_PERCENT: Final = (  # beside letters and digits, by encoders that encode only what they must
     b"-._~",  # RFC 3986 unreserved: Python quote(safe=""), .NET, Go's query, PHP rawurlencode
     b"-._~/",  # Python quote
     b"-._",  # PHP urlencode
@@ -82,7 +87,7 @@ _KEPT_IN_PERCENT: Final = (  # beside letters and digits, by those who encode wh
     b"-._~!$&'()*+,;=:@/?",  # a query
     b"-._~!$&'()*+,;=:@/%[]\\|",  # browsers, a path (and they leave a percent sign alone)
     b"-._~!$&()*+,;=:@/?%[]\\|^`{}",  # browsers, a query
-    b"-._~!$&'()*+,;=:@/?%[]\\|^`{}",  # the same where the scheme is none of theirs
+    b"-._~!$&'()*+,;=:@/?%[]\\|^`{}",  # the same for schemes that browsers do not know
 )
 _NEEDING_PERCENT: Final = tuple(re.compile(rb"[^A-Za-z0-9%b]" % re.escape(kept)) for kept in _KEPT_IN_PERCENT)
 
@@ -116,7 +121,7 @@ def _text(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-_ESCAPED_IN_JSON: Final = (  # as \\u003c, beside what must be
+_ESCAPED_IN_JSON: Final = (  # as \\u003c, beside the characters that must be
     "",
     "<>&",  # Go, Rails, Django
     "<>&'",  # Flask
@@ -172,7 +177,7 @@ def _html_full_forms(data: bytes) -> Iterator[bytes]:
 
 
 def _quoted_printable_forms(data: bytes) -> Iterator[bytes]:
-    """RFC 2045, section 6.7; what is printable may stand, and need not."""
+    """Yield both forms of RFC 2045, section 6.7: printable characters can be left as they are, or be encoded."""
     yield b"".join(b"%c" % byte if 32 <= byte < 127 and byte != 0x3D else b"=%02X" % byte for byte in data)
     yield b"".join(b"=%02X" % byte for byte in data)
 
@@ -205,11 +210,11 @@ ENCODINGS: Final[tuple[tuple[str, Callable[[bytes], Iterable[bytes]]], ...]] = (
     ("utf-16", lambda data: (_text(data).encode("utf-16-le"), _text(data).encode("utf-16-be"))),
     ("utf-32", lambda data: (_text(data).encode("utf-32-le"), _text(data).encode("utf-32-be"))),
 )
-"""The published list: a name for people, and the forms of one secret under it. In each of them a different case, and blanks,
-punctuation or wrapped lines between its letters and digits, make no difference.
+"""Published list of encodings: a name for people, and a function that returns the forms of one secret. In each form,
+differences in case, and blanks, punctuation or wrapped lines between its letters and digits, do not matter.
 """
 
-_ESCAPED_IN_BASE64: Final = (  # what is escaped of its three characters that are no letters or digits, and how
+_ESCAPED_IN_BASE64: Final = (  # which of its three other characters than letters and digits are escaped, and how
     ("%%%02X", "+/="),  # Python quote_plus, encodeURIComponent, forms
     ("%%%02X", "+="),  # Python quote
     ("%%%02X", "/"),  # Go, RFC 3986: a segment of a path
@@ -223,7 +228,7 @@ _ESCAPED_IN_BASE64: Final = (  # what is escaped of its three characters that ar
 
 
 def _escaped_base64_forms(data: bytes) -> Iterator[bytes]:
-    """What `_percent_forms`, `_json_forms` and `_html_forms` make of base64, without looking at each character."""
+    """Yield the results of `_percent_forms`, `_json_forms` and `_html_forms` for base64, without looking at each character."""
     for form, characters in () if _PLAIN.fullmatch(data) else _ESCAPED_IN_BASE64:
         escaped = data
         for character in characters:
@@ -238,17 +243,18 @@ _OF_ONE_REQUEST: Final[tuple[Callable[[bytes], Iterable[bytes]], ...]] = (
     _escaped_base64_forms,
     lambda data: (data.decode("latin-1").encode("utf-16-le"), data.decode("latin-1").encode("utf-16-be")),
 )
-"""Literal, hex, base64, percent, JSON, HTML and UTF-16: those that take some microseconds. A signature is hex or base64; of these
-they are base64url too, and what is escaped where only what must be is."""
+"""Literal, hex, base64, percent, JSON, HTML and UTF-16: the encodings that take some microseconds. A signature is hex or
+base64, which covers base64url, and the encodings that escape only what they must.
+"""
 
 _MIN_REACH: Final = 1 << 10  # 1 KiB: all secrets of up to 120 characters look alike
-_SPREAD: Final = 8  # bytes for each of a secret's in its widest form; `&#x41;` and `0x41, ` have six
-_WRAPS: Final = 64  # and so many more for line ends
+_SPREAD: Final = 8  # bytes for each byte of a secret in its widest form; `&#x41;` and `0x41, ` have six
+_WRAPS: Final = 64  # more bytes for line ends
 _MIN_FOLDED: Final = 8  # letters and digits; fewer would be found by chance
 _CONTROLS: Final = bytes(range(1, 0x20))  # no secret has any (credentials/lent.py), so no needle crosses one
 _ENCODED: Final = rb"[A-Za-z0-9+/=_\-]"  # base64, and so base32 and hex
 _HEX: Final = rb"[0-9A-Fa-f]{2}"
-_WRAPPING: Final = (  # what a line ends with that is wrapped; of a fixed length each, of at most 32 bytes
+_WRAPPING: Final = (  # endings of a line that is wrapped; each of a fixed length of at most 32 bytes
     rb"=",  # RFC 2045 section 6.7
     rb"%b{32}" % _ENCODED,
     rb"[0-9],",  # numbers: json.dumps with an indent, console.log
@@ -262,17 +268,19 @@ _LOWER: Final = bytes(range(0x100)).lower()
 _IS_KEPT: Final = bytes(byte not in _BETWEEN for byte in range(0x100))
 _BLOCK: Final = 8  # bytes that are compared at once, as an integer
 _FIND_UP_TO: Final = 28  # folded forms, those of two tokens: from there on comparing blocks is faster
-_SLACK: Final = 4  # a reach and one part in so many is held back before it is searched again
-_LOOK_BEHIND: Final = 33  # the longest of what wraps, and the CR of a CR LF
+_SLACK: Final = 4  # a reach and this fraction of it is held back before it is searched again
+_LOOK_BEHIND: Final = 33  # the longest wrapping ending, and the CR of a CR LF
 
 
 def _fold(data: bytes) -> bytes:
-    """Letters and digits, in lower case, and what is no ASCII."""
+    """Return the letters and digits in lower case, and bytes that are not ASCII."""
     return data.translate(_LOWER, _BETWEEN)
 
 
 def _ends(crossed: bytes) -> re.Pattern[bytes]:
-    """What no occurrence crosses: control characters, but for those in `crossed`, and but for line ends that wrap."""
+    """Return a pattern of what no occurrence crosses: control characters, except those in `crossed`, and except line ends
+    that wrap.
+    """
     ends = bytes(byte for byte in _CONTROLS if byte not in crossed) or b"\x7f"
     others = bytes(byte for byte in ends if byte not in b"\r\n") or b"\x7f"
     wraps = b"".join(rb"(?<!%b[\r\n])(?<!%b\r\n)" % (before, before) for before in _WRAPPING)
@@ -285,7 +293,7 @@ _ENDS: Final = _ends(b"")
 class Needles:
     """The forms of some secrets. `roots` are the secrets themselves, each at least 8 bytes. Prints as `<needles>`.
 
-    `all` are the forms as they are; what is searched first is what is left of them folded.
+    `all` are the forms as they are; the search begins with their folded forms.
     """
 
     __slots__ = (
@@ -320,26 +328,26 @@ class Needles:
         self._ends = _ends(own) if own else _ENDS
 
     def __bool__(self) -> bool:
-        """Whether there is anything to look for."""
+        """Return whether there is anything to search for."""
         return bool(self.all)
 
     def covers(self, roots: Iterable[bytes]) -> bool:
-        """These secrets are among the roots already."""
+        """Return whether these secrets are among the roots already."""
         return self._roots.issuperset(roots)
 
     def includes(self, other: Needles) -> bool:
-        """The other's secrets are among these."""
+        """Return whether the other's secrets are among these."""
         return self._roots >= other._roots
 
     def with_roots(self, roots: Iterable[bytes]) -> Needles:
-        """These needles and those of more secrets."""
+        """Return the needles of these and of more secrets."""
         return Needles(self._roots.union(roots))
 
     def and_once(self, sent: Iterable[bytes]) -> Needles:
-        """These needles and what one request alone was sent with, such as its signature, in the forms of `_OF_ONE_REQUEST`.
+        """Return these needles and those of a value that only one request was sent with, such as its signature.
 
-        Cheap, as it is made for each: nothing of the others is made again. Worth nothing in another request, so a form that is
-        seldom met may stay.
+        The value is searched for in the forms of `_OF_ONE_REQUEST`. This is cheap, as it is called for each request: the
+        other forms are not made again. The value is worthless in another request, so rare forms may be missed.
         """
         more = frozenset(
             form
@@ -363,11 +371,13 @@ class Needles:
         return both
 
     def and_of(self, other: Needles) -> Needles:
-        """These needles and those others."""
+        """Return the needles of both."""
         return Needles(self._roots | other._roots)
 
     def may_begin_at(self, data: bytes, known: int = 0) -> int:
-        """The index, `known` or later, from which `data` could be the beginning of some secret; len(data) after a line end."""
+        """Return the index, `known` or later, from which `data` could be the beginning of some secret; len(data) after a
+        line end.
+        """
         if not self.all:
             return len(data)
         floor = max(known, len(data) - self.reach)
@@ -382,17 +392,19 @@ class Needles:
             window *= 8
 
     def has_end(self, data: bytes | bytearray, at: int) -> bool:
-        """Whether there is something at this index or later that no occurrence crosses."""
+        """Return whether something that no occurrence crosses stands at this index or later."""
         return self._ends.search(data, at) is not None
 
     def may_be_in(self, data: bytes) -> bool:
-        """Quickly: False where no occurrence is. Most of a head's values are shorter than any."""
+        """Return whether an occurrence may be in the data. It is quick, and only False is certain. Most values of a head are
+        shorter than any form.
+        """
         if len(data) < self._shortest:
             return False
         return any(form in data for form in self._alone) or any(map(self._is_in_folded, map(_fold, _views(data))))
 
     def occurrences(self, data: bytes) -> list[tuple[int, int]]:
-        """Where each begins and ends, in order; overlapping ones too."""
+        """Return the begin and end of each occurrence, in order; overlapping ones too."""
         if not self.may_be_in(data):
             return []
         found = {span for form in self.all for span in _all_of(form, data)}
@@ -409,7 +421,7 @@ class Needles:
         return any(form in folded for form in self._first)
 
     def _spread(self, view: bytes, ends: list[int]) -> Iterator[tuple[int, int]]:
-        """The folded forms in a view of the data, as places in the data."""
+        """Yield the places, in the data, of the folded forms that are in a view of it."""
         folded = _fold(view)
         found = [span for form in self._folded for span in _all_of(form, folded)]
         if not found:
@@ -426,7 +438,7 @@ class Needles:
 
 
 def _without_longer(forms: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Those that hold no other one as their beginning: where one is, the shorter is."""
+    """Return the forms that do not begin with another one of them: the shorter one finds both."""
     kept: list[bytes] = []
     for form in sorted(forms):
         if not (kept and form.startswith(kept[-1])):
@@ -435,7 +447,7 @@ def _without_longer(forms: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def _blocks_of(folded: Iterable[bytes]) -> tuple[frozenset[int], tuple[bytes, ...]]:
-    """What the first whole block of a form can be, wherever it begins; and the forms too short to have one everywhere."""
+    """Return every value of the first whole block of a form, at any alignment; and the forms too short to have one at each."""
     forms = tuple(folded)
     long = [form for form in forms if len(form) >= 2 * _BLOCK - 1]
     parts = {form[at : at + _BLOCK] for form in long for at in range(_BLOCK)}
@@ -456,7 +468,9 @@ def _all_of(form: bytes, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _views(data: bytes) -> Iterator[bytes]:
-    """The data as it is, and with line ends in the place of those that wrap an encoded text and are escaped, as in JSON."""
+    """Yield the data as it is; then, if encoded text in it is wrapped by escaped line ends, as in JSON, with real ones in
+    their place.
+    """
     yield data
     if b"\\n" in data:
         unwrapped = _WRAP_IN_JSON.sub(b"\r\n", data)
@@ -471,29 +485,29 @@ _LONG_WRAP_IN_JSON: Final = re.compile(rb"\\r\\n(?<=%b{16}\\r\\n)" % _ENCODED)
 
 
 class Scrubber:
-    """One stream. `hits` is how many occurrences were masked so far."""
+    """The scrubber of one stream. `hits` counts the occurrences that were masked so far."""
 
     __slots__ = ("_behind", "_covered", "_held", "_needles", "hits")
 
     def __init__(self, needles: Needles) -> None:
         self._needles = needles
-        # Unmasked, and what comes of them is open: they may begin an occurrence; and a few before.
+        # Unmasked bytes that are undecided, as they may begin an occurrence; and a few before them.
         self._held = bytearray()
-        self._behind = 0  # how many of those are decided, and only show whether a line end wraps
-        self._covered = 0  # how many of the open ones belong to an occurrence that began before them
+        self._behind = 0  # how many of those are decided, and kept only to see whether a line end wraps
+        self._covered = 0  # how many of the undecided ones belong to an occurrence that began before them
         self.hits = 0
 
     @property
     def is_holding(self) -> bool:
-        """Whether something was fed that is not decided."""
+        """True while some of the bytes that were fed are undecided."""
         return len(self._held) > self._behind
 
     def look_for(self, needles: Needles) -> None:
-        """From here on, these. What was given out already is not looked at again, what is held back is."""
+        """Search for these from now on. Bytes that were given out are not searched again; bytes that are held back are."""
         self._needles = needles
 
     def feed(self, data: bytes) -> bytes:
-        """What can be said by now. May be empty; is, for no data."""
+        """Take more bytes, and return those that are decided by now, masked. The result may be empty; it is if `data` is."""
         if not data:
             return b""
         known = len(self._held)
@@ -504,28 +518,28 @@ class Scrubber:
         return self._decide(held, self._needles.may_begin_at(held, self._behind))
 
     def finish(self) -> bytes:
-        """What was held back, when the stream is over."""
+        """Return the bytes that were held back, masked, at the end of the stream."""
         return self._decide(bytes(self._held), len(self._held))
 
     def is_clean(self) -> bool:
-        """Whether no whole occurrence is in what is held back."""
+        """Return whether the bytes that are held back contain no whole occurrence."""
         return not self._needles.occurrences(bytes(self._held))
 
     def _waits(self, known: int) -> bool:
-        """Whether what is held back, `known` bytes of it for longer, is to grow before it is searched again."""
+        """Return whether to let the held-back bytes grow before they are searched again. `known` of them were there before."""
         most = self._needles.reach + self._needles.reach // _SLACK
         if not self._needles or len(self._held) - self._behind > most:
             return False
         return not self._needles.has_end(self._held, known)
 
     def scrub_whole(self, data: bytes) -> tuple[bytes, int]:
-        """Mask one value that comes in one piece: the masked value, and the occurrences in it."""
+        """Mask one value that comes in one piece. Return the masked value, and the number of occurrences in it."""
         other = Scrubber(self._needles)
         masked = other.feed(data) + other.finish()
         return masked, other.hits
 
     def _decide(self, data: bytes, open_from: int) -> bytes:
-        """Mask what begins before `open_from`, give out what lies before it, hold the rest."""
+        """Mask occurrences that begin before `open_from`, return the bytes before it, and hold the rest."""
         behind = self._behind
         found = [span for span in self._needles.occurrences(data) if behind <= span[0] < open_from]
         end = behind + self._covered

@@ -1,9 +1,9 @@
-"""The steps that a request and a stream have in common: wait for the outside, look up and check, write down.
+"""The steps that a request and a stream share: wait for the network, look up and check, write down.
 
-Runs in the daemon. Each is called by engine.py and tcp.py at its place in their order, and knows nothing of it.
+Runs in the daemon. Each is called by engine.py and tcp.py at its place in their order, and does not know that order.
 
 Rules
-- Every wait for the outside ends at the deadline of the step; look-ups and connects have shorter ones.
+- Every wait for the network ends at the deadline of the step; look-ups and connects have shorter ones.
 - A row of the ledger is written whole or not at all, also when the caller is being cancelled.
 
 Source: docs/reference/egress.md. Not here: the order (engine.py, tcp.py), the table of addresses (addresses.py).
@@ -54,7 +54,9 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T_co]):
-    """A request or a stream, from the question to its row in the ledger: entered by `_run`, ended once, whatever happens."""
+    """A request or a stream, from the connector's request to its row in the ledger: begun by `_run`, ended once, whatever
+    happens.
+    """
 
     def __init__(self, grant: Grant, meter: Meter, journal: Journal, deadline: float) -> None:
         self._grant = grant
@@ -84,22 +86,22 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
 
     @abc.abstractmethod
     async def _run(self) -> _T_co:
-        """All steps up to what is handed out."""
+        """Do all steps up to the result, and return it."""
 
     @abc.abstractmethod
     async def _end(self, error: BaseException | None) -> None:
-        """Let go of everything, and write down how it ended."""
+        """Release everything, and write down how the passage ended."""
 
     @abc.abstractmethod
     def _denied(self, refused: RefusedError) -> AileronError:
-        """The error for what a rule refused; sets what is written down of it."""
+        """Return the error for a refusal by a rule; sets what is written down about it."""
 
     @abc.abstractmethod
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
-        """How it ended."""
+        """Return the report of how the passage ended."""
 
     def _checked(self, check: Callable[[], _T]) -> _T:
-        """What `check` gives, its RefusedError told as a denial, without cause or context."""
+        """Return what `check` returns. Its RefusedError is raised as a denial, without cause or context."""
         try:
             return check()
         except RefusedError as error:
@@ -107,7 +109,7 @@ class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T
         raise self._denied(refused)
 
     async def _write_down(self, intent: RequestIntent) -> None:
-        """Durable when this returns."""
+        """Write the intent to the ledger; it is durable when this returns."""
         await written(lambda: self._journal.sending(intent))
         self._started_at = anyio.current_time()
 
@@ -128,9 +130,10 @@ async def within(
     late: Callable[[], ConnectionProblem] | None = None,
     refused: Callable[[Exception], AileronError | None] | None = None,
 ) -> _T:
-    """One wait for the outside, until `deadline`; its errors become `network_error`. After the deadline nothing begins.
+    """Wait for a step that uses the network, until `deadline`; its errors become `network_error`. After the deadline no
+    step begins.
 
-    `late` says what was waited for when that is over; `refused` what an error is that is no `network_error`.
+    `late` returns the problem to report if the time runs out; `refused` returns the error to raise in place of `network_error`.
     """
     problem, refusal = TOO_SLOW, None
     if anyio.current_time() >= deadline:  # a step runs until its first wait before a scope ends it, and could send
@@ -153,7 +156,9 @@ async def connected(
     tls: ssl.SSLContext | None,
     refused: Callable[[Exception], AileronError | None] | None = None,
 ) -> tuple[Wire, str]:
-    """A connection to the first of these that answers, and which that is; until `deadline`, or for CONNECT_S."""
+    """Return a connection to the first of these addresses that answers, and that address; until `deadline`, or for
+    CONNECT_S.
+    """
     progress, until = DialProgress(), min(deadline, anyio.current_time() + CONNECT_S)
     host, port = destination.host, destination.port
     return await within(
@@ -169,7 +174,7 @@ async def connected(
 async def enter(
     stack: contextlib.ExitStack, places: tuple[anyio.Semaphore, ...], destination: HostPort | None, deadline: float
 ) -> None:
-    """Wait for a place in each of these queues; `stack` gives them back."""
+    """Wait for a place in each of these queues; `stack` gives the places back."""
     if anyio.current_time() >= deadline:
         raise unreachable("queue", destination, TOO_SLOW)
     for semaphore in places:
@@ -181,7 +186,7 @@ async def enter(
 
 
 async def fit_for_use(deadline: float, phase: Phase, destination: HostPort, step: Callable[[], Awaitable[_T]]) -> _T:
-    """One wait for a credential to be renewed, until `deadline`. What `step` raises passes as it is."""
+    """Wait for a credential to be renewed, until `deadline`. Errors of `step` pass unchanged."""
     if anyio.current_time() < deadline:
         with anyio.CancelScope(deadline=deadline):
             return await step()
@@ -189,7 +194,7 @@ async def fit_for_use(deadline: float, phase: Phase, destination: HostPort, step
 
 
 async def look_up(resolve: Resolver, destination: HostPort, deadline: float) -> tuple[str, ...]:
-    """The addresses of a destination, unchecked, looked up once."""
+    """Return the addresses of a destination, unchecked, looked up once."""
     host, port = destination.host, destination.port
     if host.replace(".", "").isdigit():
         return (host,)  # a dotted quad (names.check_host): nothing to look up
@@ -210,9 +215,9 @@ def check_reachable(
     own_port: int | None,
     has_tls: bool = True,
 ) -> None:
-    """RefusedError unless every address may be dialled, and none is this machine's own that the user did not allow.
+    """Raise RefusedError unless every address may be dialled, and none is this machine's own without the user's permission.
 
-    `own_port` is the daemon's: on this machine it is not dialled, whatever the user allowed.
+    `own_port` is the daemon's port: on this machine it is never dialled, whatever the user allowed.
     """
     check_addresses(destination, addresses, plain=plain, private=private, has_tls=has_tls)
     is_daemon = destination.port == own_port
@@ -222,7 +227,8 @@ def check_reachable(
         is_own = any(map(is_own_address, addresses)) or any(
             classify(each)[0] is AddressKind.LOOPBACK for each in addresses
         )
-    except OSError as error:  # no descriptor to ask the kernel with: not known to be another's, so not dialled
+    # No descriptor to ask the kernel with: it may be this machine's address, so it is not dialled
+    except OSError as error:
         problem = describe(error)
     else:
         if not is_own:
@@ -237,14 +243,14 @@ def check_reachable(
 
 
 async def written(write: Callable[[], Awaitable[None]]) -> None:
-    """Write to the journal whole or not at all: a row half waited for would say neither."""
+    """Write to the journal whole or not at all: the row of a write that was given up halfway would be uncertain."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + JOURNAL_S):
         return await write()
     raise AileronError(FailureClass.INTERNAL_ERROR, f"the ledger accepted no entry for {JOURNAL_S:.0f} seconds")
 
 
 def failure_class(error: BaseException | None) -> FailureClass | None:
-    """What a row says of how it ended."""
+    """Return the failure class that a row records for this error; None for none."""
     match error:
         case None:
             return None

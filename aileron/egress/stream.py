@@ -1,6 +1,6 @@
-"""A stream of bytes as the executor has it, whoever speaks at its other end: what is asked for, and what is open.
+"""A stream of bytes as the executor sees it, with or without a login: the request for one, and the open stream.
 
-Runs in the daemon. Not here: who gets one (tcp.py, login.py).
+Runs in the daemon. Not here: which requests get one (tcp.py, login.py).
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ from aileron.model.names import HostPort, check_host
 __all__ = ["MAX_DESTINATION", "Stream", "StreamRequest", "stream_report"]
 
 MAX_DESTINATION: Final = 300
-"""Characters of a refused destination that are written down, as failures.py has it."""
+"""Characters of a refused destination that are written down, as in failures.py."""
 _PIECE_BYTES: Final = 248 << 10
-"""Of one read of a socket: with its header a frame that an empty pipe to a jail takes whole (256 KiB)."""
+"""Bytes of one read of a socket: with its header, a frame that an empty pipe to a jail takes whole (256 KiB)."""
 
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.001, 0.05
-"""Between two looks whether everything has arrived, which no event tells: from a round trip on one machine to one far away."""
+"""Seconds between two checks whether everything has arrived, as no event reports it: from a local round trip to a distant
+one.
+"""
 _UNREAD_PIECES: Final = 64
-"""Reads at one look: a service that sends without end must not keep the loop to itself."""
+"""Reads at one check: a service that sends without end must not keep the loop busy."""
 
 _T = TypeVar("_T")
 
 
 class StreamRequest(msgspec.Struct, frozen=True):
-    """What a connector asks for: unchecked, but for the port's range."""
+    """A connector's request for a stream: unchecked, except for the port's range."""
 
     host: str
     port: int
     tls: bool
     command: str | None = None
-    """What an `ssh` login executes."""
+    """The command that an `ssh` login executes."""
 
     def checked_destination(self) -> HostPort:
-        """Where it goes, in the only spelling. RefusedError(url_host)."""
+        """Return the destination in its only spelling. RefusedError(url_host)."""
         try:
             return HostPort(check_host(self.host.lower()), self.port)
         except ValueError as error:
@@ -54,7 +56,7 @@ class StreamRequest(msgspec.Struct, frozen=True):
 
 
 class Stream:
-    """An open stream. One task may send while another receives."""
+    """An open stream. One task can send while another receives."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Stream:
         deadline: float,
         check: Callable[[], None],
     ) -> None:
-        """`check` raises where what comes in must not be given out any more."""
+        """Take `check`, which raises if incoming bytes must no longer be given out."""
         self._wire: Final = wire
         self._check: Final = check
         self._destination: Final = destination
@@ -77,22 +79,22 @@ class Stream:
 
     @property
     def scrubbed(self) -> int:
-        """Occurrences of a secret that were masked: none, where nobody looks for one."""
+        """Occurrences of a secret that were masked: 0, as no secret is searched for here."""
         return 0
 
     async def send(self, data: bytes) -> None:
-        """All of it. AileronError: network_error, or resource_limit_exceeded before anything of it is sent."""
+        """Send all bytes. AileronError: network_error, or resource_limit_exceeded before any of them is sent."""
         self._meter.count_up(len(data))
         self.bytes_up += len(data)
         await self._exchange(lambda: self._wire.write(data))
 
     def end(self) -> None:
-        """Nothing more will be sent. The service hears of it where there is no TLS."""
+        """Send nothing more. The service learns of it only without TLS."""
         self._wire.end_writing()
 
     async def receive(self) -> bytes:
-        """Some bytes, none at the end. AileronError: network_error, resource_limit_exceeded for what came in over, or
-        capability_denied where a secret was bound for the host meanwhile.
+        """Return some bytes, none at the end. AileronError: network_error, resource_limit_exceeded for bytes over the
+        budget, or capability_denied if a secret was bound for the host meanwhile.
         """
         data = await self._exchange(lambda: self._wire.read(_PIECE_BYTES))
         self._meter.count_down(len(data))
@@ -101,14 +103,15 @@ class Stream:
         return data
 
     async def flush(self) -> None:
-        """Wait until all that was sent has arrived, before `close`; throw away what comes meanwhile.
+        """Wait until all that was sent has arrived, before `close`; discard what comes meanwhile.
 
-        A socket with something unread, or to which something comes after it is closed, is reset (RFC 1122 section 4.2.2.13), and
-        what it has not sent yet is lost. A service over TLS 1.3 sends session tickets that nobody asked for (RFC 8446 section
-        4.6.1), and may do so late. The caller bounds the time: with a service that reads nothing this never ends.
+        A socket is reset if bytes in it are unread or come after it is closed (RFC 1122 section 4.2.2.13), and bytes that it has
+        not sent yet are lost. A service over TLS 1.3 sends session tickets unasked (RFC 8446 section 4.6.1), and may do so late.
+        The caller bounds the time: if a service reads nothing, this never ends.
         """
         pause_s = _FIRST_PAUSE_S
-        with contextlib.suppress(httpcore2.ReadError):  # it has closed, or the connection broke: nothing more arrives
+        # The service has closed, or the connection broke: nothing more arrives
+        with contextlib.suppress(httpcore2.ReadError):
             while True:
                 for _ in range(_UNREAD_PIECES):
                     if not self._wire.read_waiting(_PIECE_BYTES):
@@ -119,10 +122,12 @@ class Stream:
                 pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     async def attend(self) -> None:
-        """What has to be done beside, for as long as it lasts: for a login, see login.py. AileronError ends the stream."""
+        """Do what must run beside the stream for as long as it lasts: for a login, see login.py. AileronError ends the
+        stream.
+        """
 
     def close(self) -> None:
-        """Now, without waiting."""
+        """Close the stream at once, without waiting."""
         self._wire.close()
 
     async def _exchange(self, step: Callable[[], Awaitable[_T]]) -> _T:
@@ -140,7 +145,9 @@ class Stream:
 
 
 def stream_report(number: int, stream: Stream | None, started_at: float, error: BaseException | None) -> RequestReport:
-    """How the stream of that `number` ended; None: it never was open. `started_at` as in `anyio.current_time()`."""
+    """Return the report of how the stream of that `number` ended. `stream` None: it was never open. `started_at` as in
+    `anyio.current_time()`.
+    """
     return RequestReport(
         number=number,
         status=None,

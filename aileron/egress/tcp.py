@@ -1,4 +1,4 @@
-"""A stream of bytes to a granted host and port, for what is not HTTP: mail, databases. TLS is spoken here.
+"""A stream of bytes to a granted host and port, for protocols other than HTTP: mail, databases. TLS is done here.
 
 Runs in the daemon, called by the executor for each `tcp_open` frame. It trusts neither the connector nor the service: the
 same checks in the same order as for a request, from the same modules.
@@ -8,16 +8,16 @@ same checks in the same order as for a request, from the same modules.
 
 Rules
 - Nothing is looked up before 2 has passed, and before 4 has returned no packet goes to the service.
-- Where the grant has a login the stream is one that is logged in, and everything about it is in login.py. The rest of this:
-- No credential: bytes that are not understood can neither carry one in nor be searched for one (the connector could ask for
-  halves, or for another encoding). So a step that was granted a credential gets no stream at all, and nobody gets one to a host
-  and port that some secret could have been sent to: what a service kept of it cannot come back by one. One may be bound at any
-  time, so that is asked again at 5, and at 6 before each piece that comes in is given out.
-- A step that only reads (a preview) gets none of these either; nor does any to a host that has the provider's endpoints for
-  tokens.
-- Every wait ends at the deadline of the step. Where 4 was reached 8 follows, cancellation included; where a rule said no,
-  that is written down before the error rises.
-- Nothing is kept for another stream: what a connection means after its first byte is between its two ends.
+- If the grant has a login, the supervisor logs in, and login.py does everything. The other rules are for streams without one:
+- No credential: Aileron does not understand the bytes, so it can neither add a credential nor search for one (the connector could
+  ask for halves, or for another encoding). So a step that was granted a credential gets no stream at all, and no step gets one to
+  a host and port that some secret could have been sent to: a secret that a service kept cannot come back that way. A secret can
+  be bound at any time, so that is checked again at 5, and at 6 before each piece that comes in is given out.
+- A step that only reads (a preview) gets no such stream; nor does any step get one to a host with the provider's endpoints
+  for tokens.
+- Every wait ends at the deadline of the step. If 4 was reached, 8 follows, cancellation included; if a rule refused the
+  stream, that is written down before the error is raised.
+- No connection is reused for another stream: after the first byte, only its two ends know its state.
 
 Source: docs/reference/egress.md. Not here: frames (the executor's broker), the socket (dial.py).
 """
@@ -49,11 +49,11 @@ from aileron.model.plan import Grant
 __all__ = ["METHOD", "Stream", "StreamRequest", "Streams"]
 
 METHOD: Final = "TCP"
-"""What stands in the ledger for a method. With an empty path: that of a request begins with a slash."""
+"""Method of streams in the ledger. Their path there is empty, while that of a request begins with a slash."""
 
 
 class Streams:
-    """One for each daemon, made from the parts of its `Egress`: names, trust in certificates, places."""
+    """The streams of one daemon, made from the parts of its `Egress`: names, trust in certificates, places."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Streams:
         lender: Lender,
         logins: LoginDoor | None = None,
     ) -> None:
-        """`logins`: what logs in; None where nothing does."""
+        """Take `logins`, the process that logs in; None: there are no logins."""
         self.logins: Final = logins
         self.attempts: Final = Attempts()
         self.lender: Final = lender
@@ -76,7 +76,8 @@ class Streams:
     def open(
         self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[Stream]:
-        """Connect when entered; closed when left. `deadline` as in `anyio.current_time()`.
+        """Return a context manager that connects when entered, and closes the stream when left. `deadline` as in
+        `anyio.current_time()`.
 
         AileronError: capability_denied, resource_limit_exceeded, network_error, or what the journal raised; for a login also
         what the lender raised, and binding_failed.
@@ -88,7 +89,7 @@ class Streams:
 
 
 class _Opening(Passage[Stream]):
-    """One stream, from the question to its row in the ledger."""
+    """The opening of one stream, from the connector's request to its row in the ledger."""
 
     def __init__(
         self, streams: Streams, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -112,7 +113,7 @@ class _Opening(Passage[Stream]):
         return self._stream
 
     def _admit(self) -> HostPort:
-        """Step 2: every rule that needs no look-up."""
+        """Do step 2: check every rule that needs no look-up. Return the destination."""
         asked = self._request
         destination = self._destination = asked.checked_destination()
         check_granted(destination, self._grant)
@@ -148,7 +149,7 @@ class _Opening(Passage[Stream]):
             )
 
     def _check_unbound(self, destination: HostPort) -> None:
-        """As of now: a queue, a look-up and a service that is slow take as long as it takes to bind a secret."""
+        """Check again that no secret is bound for the host: during a queue, a look-up or a slow connect, one may have been."""
         self._checked(lambda: self._admit_unbound(destination))
 
     async def _connect(self, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
@@ -162,7 +163,7 @@ class _Opening(Passage[Stream]):
         return denied(refused, self._destination, None, self._grant)
 
     async def _end(self, error: BaseException | None) -> None:
-        """Steps 7 and 8."""
+        """Do steps 7 and 8."""
         if self._stream is not None:
             self._stream.close()
         self._stack.close()

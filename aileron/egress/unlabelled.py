@@ -1,20 +1,21 @@
-"""A body that is compressed and does not say so: what is in it is searched, while it goes on as it came.
+"""A search for secrets in bodies that are compressed without saying so; a clean body goes on unchanged.
 
-An archive is one, rightly so; and so is a reflected request that some layer of a service compressed and forgot to say. A
-connector can decompress what it gets. So each body is decompressed here beside, as gzip, zlib or raw deflate, for as long as it
-can be that, and what comes of it is searched. Nothing can be masked inside of it: one that holds a secret does not come in. Pure
+An archive is such a body, rightly; and so is a reflected request that some layer of a service compressed without a header. A
+connector can decompress what it gets. So a copy of each body is decompressed here, as gzip, zlib or raw deflate, for as long as
+it can be that, and the result is searched. Compressed data cannot be masked: a body that holds a secret does not come in. Pure
 and incremental; runs in the daemon on hostile bytes.
 
 Rules
-- A piece is given out when all it decompresses to is searched and clean; what is held back is bounded.
-- Output costs what it costs where a body says that it is compressed: PIECE_BYTES at a time, and MAX_RATIO for all of it. The
-  members of a gzip file cost bytes: many tiny ones are refused.
-- What turns out to be no such stream, or goes on after it, goes on unsearched here: it is searched as it is (scrub.py).
+- A piece is given out when all that it decompresses to is searched and clean; the bytes held back are bounded.
+- Output is bounded as for a body that says that it is compressed: PIECE_BYTES at a time, and MAX_RATIO for all of it. The
+  members of a gzip file are bounded by its size: many tiny ones are refused.
+- A body that turns out to be no such stream, and bytes after one, are not searched here: scrub.py searches them as they are.
 - Raw deflate has no mark of its own, and its beginning can look like text; text can look like its beginning, for some 20 bytes.
-  So what a body looks like never ends the search: only zlib does, when it finds an error. Until then text of up to _LOOKED_AT
-  bytes is not delayed (an event that is the first of many), unless a whole secret comes of it. Text has no character left open.
-- With nothing to look for, nothing is held back or refused, and the stream is only followed, for _FOLLOWED_BYTES, so that it can
-  be searched should something be bound meanwhile. What was longer than that by then does not come in any further.
+  So the look of a body never ends the search: only zlib does, when it finds an error. Until then text of up to _LOOKED_AT
+  bytes is not delayed (such as the first of many events), unless it decompresses to a whole secret. Text that ends inside a
+  character does not count as text.
+- With no secret to search for, nothing is held back or refused, and the stream is only followed, for _FOLLOWED_BYTES, so that
+  it can be searched if a secret is bound meanwhile. A body that was longer than that by then is refused.
 
 >>> import gzip
 >>> body = Unlabelled(Needles([b"hunter2-hunter2"]))
@@ -22,7 +23,7 @@ Rules
 >>> b"".join([*body.feed(packed), *body.finish()]) == packed
 True
 
-Source: RFC 1950 to 1952. Not here: bodies that say how they are encoded (decode.py); other compressions, which nobody looks into.
+Source: RFC 1950 to 1952. Not here: bodies that say how they are encoded (decode.py); other compressions, which are not searched.
 """
 
 from __future__ import annotations
@@ -40,21 +41,23 @@ from aileron.egress.scrub import Needles, Scrubber
 __all__ = ["Unlabelled"]
 
 MAX_HELD_BYTES: Final = 512 << 10
-"""Of pieces that wait for what they decompress to: some of 64 KiB. More is a stream that says nothing in many bytes."""
+"""Bytes of pieces that wait for their decompressed text: some of 64 KiB. A body that exceeds it decompresses many bytes to
+nothing.
+"""
 MAX_MEMBERS: Final = 1000
-"""Of one gzip file, and one more for each MEMBER_BYTES: a new member costs as much as inflating some hundred bytes."""
+"""Members of one gzip file, and one more for each MEMBER_BYTES: a new member costs as much as inflating some hundred bytes."""
 MEMBER_BYTES: Final = 128
 _FOLLOWED_BYTES: Final = 1 << 20  # in or out, some 3 ms of work: answers of an API are less, archives more
-_LOOKED_AT: Final = 64  # bytes of a beginning that are text, or not
+_LOOKED_AT: Final = 64  # bytes of a body's beginning that are checked for text
 _STEP_BYTES: Final = 16 << 10
-"""Of input between two copies of the state (40 KiB), and the most that zlib copies at a member's end."""
+"""Bytes of input between two copies of the state (40 KiB), and the most that zlib copies at a member's end."""
 _JOINED_BYTES: Final = 1 << 10  # pieces are held together up to this size, or each byte of a held one could cost 150
 _NO_TEXT: Final = bytes(range(0x20)).translate(None, b"\t\n\f\r\x1b")
 _GZIP: Final = b"\x1f\x8b"
 
 
 class Unlabelled:
-    """One body. `feed` gives out what may go on; BadAnswerError when a secret is in it, or it grows too much.
+    """The search of one body. `feed` gives out what is clean; BadAnswerError if a secret is in it, or it expands too much.
 
     Exhaust what `feed` and `finish` return before the next call. Pieces may be empty: between two of them is a bounded amount
     of work.
@@ -65,18 +68,18 @@ class Unlabelled:
         self._scrubber = Scrubber(needles)
         self._stream: zlib._Decompress | None = None
         self._is_gzip = False
-        self._is_lost = False  # it was a stream, and not followed to its end
+        self._is_lost = False  # it was compressed, and not followed to its end
         self._begin = b""  # up to twice _LOOKED_AT bytes of it
-        self._held = deque[tuple[bytes, int]]()  # pieces, and how much all decompressed to behind each
+        self._held = deque[tuple[bytes, int]]()  # pieces, and the decompressed size of the body up to the end of each
         self._held_bytes = self._bytes_in = self._bytes_out = self._decided = self._members = 0
 
     def look_for(self, needles: Needles) -> None:
-        """From here on, these."""
+        """Search for these from now on."""
         self._needles = needles
         self._scrubber.look_for(needles)
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """What may go on by now."""
+        """Take a piece, and yield the bytes that can be given out by now."""
         if self._is_lost and self._needles:
             raise BadAnswerError(
                 "its body is compressed without saying so, and a secret was bound for this host during the transfer; try again"
@@ -94,12 +97,14 @@ class Unlabelled:
         yield from self._released(is_text=is_text)
 
     def finish(self) -> Iterator[bytes]:
-        """What was held back, when the body is over."""
+        """Yield the bytes that were held back, at the end of the body."""
         self._end()
         yield from self._released()
 
     def _open(self, first: int) -> None:
-        """As what it begins like. No compressor begins raw deflate with bits that look like zlib: they are padding, and zero."""
+        """Choose the format by the first byte. No compressor begins raw deflate with bits that look like zlib: they are
+        padding, and zero.
+        """
         self._is_gzip = first == _GZIP[0]
         wbits = 31 if self._is_gzip else 15 if first & 0x8F == 8 else -15
         self._stream = zlib.decompressobj(wbits=wbits)
@@ -136,7 +141,9 @@ class Unlabelled:
                 self._stream, known = self._next_member(step), None
 
     def _next_member(self, rest: memoryview) -> zlib._Decompress | None:
-        """RFC 1952 section 2.2: members follow one another. None when what follows is none."""
+        """Return the decompressor of the next member (RFC 1952 section 2.2: members follow one another); None if no member
+        follows.
+        """
         if not self._is_gzip or not _GZIP.startswith(rest[:2]):
             return None
         self._members += 1
@@ -159,13 +166,15 @@ class Unlabelled:
             )
 
     def _end(self) -> None:
-        """Nothing more comes of it."""
+        """End the search of the stream: no more output comes."""
         self._stream = None
         self._search(b"", is_over=True)
         self._decided = self._bytes_out
 
     def _is_text_with(self, piece: bytes) -> bool:
-        """UTF-8 without odd control characters, all of it so far, and not more than can be text by chance."""
+        """Return whether the whole body so far is UTF-8 without odd control characters, and no longer than can be text by
+        chance.
+        """
         if len(self._begin) <= _LOOKED_AT:
             self._begin += piece[: _LOOKED_AT + 1]
         return len(self._begin) <= _LOOKED_AT and _is_text(self._begin)
@@ -204,7 +213,7 @@ def _pieces(stream: zlib._Decompress, data: memoryview | bytes) -> Iterator[byte
 
 
 def _up_to_the_error(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
-    """What comes of data that has an error, up to it: in parts that get smaller, and at last byte by byte."""
+    """Yield the output of data up to its error: in parts that get smaller, and at last byte by byte."""
     for size in (_STEP_BYTES >> 4, _STEP_BYTES >> 8):
         if len(data) <= size:
             continue  # as one part it fails, that is known
@@ -219,7 +228,7 @@ def _up_to_the_error(stream: zlib._Decompress, data: memoryview) -> Iterator[byt
 
 
 def _byte_by_byte(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
-    """The same of a few bytes, whose output is joined: each piece is searched by itself."""
+    """Yield the output of a few bytes up to an error, joined: each piece is searched by itself."""
     last = bytearray()
     with contextlib.suppress(zlib.error):
         for at in range(len(data)):
@@ -232,7 +241,7 @@ def _byte_by_byte(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]
 
 
 def _behind(known: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces without the first `known` bytes."""
+    """Yield the pieces without the first `known` bytes of all."""
     for piece in pieces:
         yield piece[known:]
         known = max(0, known - len(piece))

@@ -2,20 +2,20 @@
 
 Policy, dial, SNI, `Host`, ledger and approval text all use the value made here, so no two parts can disagree about where
 a request goes. Pure; runs in the daemon on text a jailed connector chose, so every doubtful spelling is refused and
-nothing is repaired: an attack on two parsers needs a text that one of them mends.
+nothing is repaired: an attack on two parsers needs a text that one of them repairs.
 
 Rules
 - Visible ASCII only, no backslash: what urllib or a browser would strip, fold or encode does not pass.
-- `https://` or `http://`, any case; for a WebSocket `wss://` or `ws://` instead, which a `Url` has as what they are on the wire:
+- `https://` or `http://`, any case; for a WebSocket `wss://` or `ws://` instead, which a `Url` stores as on the wire:
   HTTP with TLS and without. No userinfo, no fragment (neither has a meaning on the wire).
 - The host is a lower-cased RFC 1123 name or a canonical dotted quad. No trailing dot, no percent sign, no
   underscore, no IPv6 literal (a manifest cannot name one), no other spelling of an IPv4 address.
 - The port is 1 to 65535 without sign or leading zero; absent, it is the scheme's. An empty port is refused.
-- What CONNECT asks for is host and port and nothing else, the port written out, the host a name: read by the same rules.
+- The target of CONNECT is only host and port, with the port written out and a name as host; the same rules apply.
 - Path and query go on the wire byte for byte. Dot segments, also as `%2e` or before a `;`, are refused, so the path
   that is recorded is the path that is served; `%2f`, `//` and `;x` are left alone, as services use them.
 
-Source: RFC 3986; docs/reference/egress.md. Not here: whether the destination is granted (rules.py).
+Source: RFC 3986; docs/reference/egress.md. Not here: the check that the destination is granted (rules.py).
 
 >>> parse_url("https://API.example.com/v1/items?x=1")
 Url(scheme='https', host='api.example.com', port=443, path='/v1/items', query='x=1')
@@ -46,13 +46,13 @@ MAX_URL_CHARS: Final = 16 << 10  # 16 KiB: servers stop at 8 KiB (nginx, Apache)
 
 HTTP_SCHEMES: Final = {"https": "https", "http": "http"}
 WEBSOCKET_SCHEMES: Final = {"wss": "https", "ws": "http"}
-"""As written, and how it begins on the wire (RFC 6455 section 4.1)."""
+"""Schemes as they are written, each with the one that begins on the wire (RFC 6455 section 4.1)."""
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 _VISIBLE: Final = re.compile(r"[\x21-\x5b\x5d-\x7e]*")  # visible ASCII without the backslash
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _PCHAR: Final = r"[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2}"
 _PATH: Final = re.compile(rf"(?:/|{_PCHAR})*")
-# RFC 3986 keeps [ and ] for IPv6; in a query everybody uses them (`filter[name]=x`) and nobody reads them otherwise.
+# RFC 3986 keeps [ and ] for IPv6; in a query they are common (`filter[name]=x`) and have no other meaning.
 _QUERY: Final = re.compile(rf"(?:[/?\[\]]|{_PCHAR})*")
 _ENCODED_DOT: Final = re.compile(r"%2e", re.IGNORECASE)
 
@@ -68,7 +68,7 @@ class Url(msgspec.Struct, frozen=True):
 
     @property
     def destination(self) -> HostPort:
-        """What the grant is asked about."""
+        """Host and port that the grant must contain."""
         return HostPort(self.host, self.port)
 
     @property
@@ -78,12 +78,12 @@ class Url(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """Value of the `Host` field: the port only where it is not the scheme's."""
+        """Value of the `Host` field: the port only if it is not the scheme's default."""
         return self.host if self.port == _DEFAULT_PORTS[self.scheme] else f"{self.host}:{self.port}"
 
 
 def parse_url(text: str, schemes: Mapping[str, str] = HTTP_SCHEMES) -> Url:
-    """Parse a URL of one of these schemes: as it is written, and what the `Url` has.
+    """Parse a URL. `schemes` maps each scheme that it can have to the scheme of the `Url`.
 
     RefusedError with a `url_*` reason for anything that two readers could understand differently.
     """
@@ -120,7 +120,7 @@ def _split(rest: str) -> tuple[str, str, str | None]:
 
 
 def parse_connect_target(text: str) -> HostPort:
-    """What stands behind CONNECT (RFC 9110 section 9.3.6): a name and a port. RefusedError(url_*), (tunnel_address)."""
+    """Parse the target of CONNECT (RFC 9110 section 9.3.6): a name and a port. RefusedError(url_*), (tunnel_address)."""
     if len(text) > MAX_URL_CHARS:
         raise RefusedError(Reason.URL_LENGTH, f"the target has {len(text)} characters; at most {MAX_URL_CHARS}")
     if not _VISIBLE.fullmatch(text):
@@ -142,7 +142,7 @@ def _address() -> RefusedError:
 
 
 def _parse_authority(of: str, authority: str, default_port: int | None) -> tuple[str, int]:
-    """Host and port; without a default the port must be there. `of` says in a refusal what they are of."""
+    """Return host and port; without a default, the port must be there. `of` names the parsed text in a refusal."""
     if "@" in authority:
         raise RefusedError(
             Reason.URL_USERINFO, f"the {of} has userinfo (text before an @); it cannot carry credentials"
@@ -173,7 +173,7 @@ def _check_path(path: str) -> str:
 
 
 def has_dot_segment(path: str) -> bool:
-    """Whether some server would take one of its segments for `.` or `..`, and so serve another path."""
+    """Return whether some server would take one of the path's segments for `.` or `..`, and so serve another path."""
     # `..;x`: some servers cut path parameters before they resolve dot segments.
     return any(_ENCODED_DOT.sub(".", segment.partition(";")[0]) in {".", ".."} for segment in path.split("/"))
 

@@ -1,22 +1,22 @@
-"""Open a WebSocket at a granted host: the same checks in the same order as for a request, and the handshake.
+"""The opening of a WebSocket at a granted host: the same checks in the same order as for a request, and the handshake.
 
 Runs in the daemon, called by the executor for each `websocket_open` frame. It trusts neither the connector nor the service.
 
-    1 count · 2 admit · 3 resolve and check every address · 4 have what is lent made fit for use
-    5 know what could have been sent there, lend, inject · 6 write down, durably · 7 connect, verify TLS
-    8 the handshake, and the first message where the credential is in it · 9 messages both ways (messages.py)
+    1 count · 2 admit · 3 resolve and check every address · 4 renew what is lent if it must be
+    5 get the secrets that could have been sent there, lend, inject · 6 write down, durably · 7 connect, verify TLS
+    8 the handshake, and the first message if the credential is in it · 9 messages both ways (messages.py)
     10 close · 11 write down the end
 
 Rules
-- The request that asks for it is a GET: all of rules.py holds for it, and the credential gets in as into any other. The fields
-  of the handshake are written here alone, and before a credential is put in: what is signed is what is sent.
-- A step that only reads (a preview) gets none: what a message does cannot be seen.
-- A new connection each time, in HTTP/1.1: what it means after the handshake is between its two ends.
-- No extension is offered, and none accepted: what is compressed could not be searched.
-- Whoever answers with anything but a WebSocket is relayed like the answer to a request, scrubbed, of at most `HELD_BYTES`.
-- The first message is sent before the connector hears that the WebSocket is open, which never sees it.
-- The secret is lent until the WebSocket is closed. What is bound or lent meanwhile is looked for from then on.
-- Where 6 was reached 11 follows, cancellation included; where a rule said no, that is written down before the error rises.
+- The opening request is a GET: all of rules.py applies to it, and the credential is added as to any other. The fields
+  of the handshake are written only here, before a credential is added: what is signed is what is sent.
+- A step that only reads (a preview) gets none: the effect of a message cannot be checked.
+- Each WebSocket has a new connection, in HTTP/1.1: after the handshake, only its two ends know its state.
+- No extension is offered, and none accepted: compressed messages could not be searched.
+- A response that opens no WebSocket is relayed like the response to a request, scrubbed, of at most `HELD_BYTES`.
+- A first message with the credential is sent before the connector learns that the WebSocket is open; it never sees the message.
+- The secret is lent until the WebSocket is closed. A secret that is bound or lent meanwhile is searched for from then on.
+- If 6 was reached, 11 follows, cancellation included; if a rule refused it, that is written down before the error is raised.
 
 Source: RFC 6455 section 4; docs/reference/egress.md. Not here: frames of the jail (the executor's broker), the socket (dial.py).
 """
@@ -59,17 +59,17 @@ from aileron.model.plan import Grant
 __all__ = ["METHOD", "Answer", "WebSocketRequest", "WebSockets", "check_subprotocols"]
 
 METHOD: Final = "WEBSOCKET"
-"""What stands in the ledger for a method."""
-MAX_SUBPROTOCOLS: Final = 16  # the IANA registry has some 150 names; who speaks more than a few lists versions of one
+"""Method of WebSockets in the ledger."""
+MAX_SUBPROTOCOLS: Final = 16  # the IANA registry has some 150 names; a client that offers many lists versions of one
 _ACCEPTS: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
 
 Answer = WebSocket | EgressResponse
-"""An open WebSocket, or what the service said instead."""
+"""An open WebSocket, or the service's response if it opened none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class WebSocketRequest:
-    """What a connector asks for: unchecked text. `credential` names a kind, never a secret."""
+    """A connector's request for a WebSocket: unchecked text. `credential` names a kind, never a secret."""
 
     url: str
     headers: tuple[Field, ...] = ()
@@ -78,7 +78,9 @@ class WebSocketRequest:
 
 
 class WebSockets:
-    """One for each daemon, made from the parts of its `Egress`: names, trust in certificates, places, the way to the vault."""
+    """The WebSockets of one daemon, made from the parts of its `Egress`: names, trust in certificates, places, the way to
+    the vault.
+    """
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class WebSockets:
         lender: Lender,
         ca_pem: str | None,
     ) -> None:
-        """`tls` offers HTTP/1.1 alone; `ca_pem` are the authorities that it trusts beside the system's."""
+        """Take `tls`, which offers only HTTP/1.1; `ca_pem` are the authorities that it trusts beside the system's."""
         self.resolve: Final = resolve
         self.tls: Final = tls
         self.slots: Final = slots
@@ -100,7 +102,9 @@ class WebSockets:
     def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[Answer]:
-        """Ask for one when entered; closed when left. `deadline` as in `anyio.current_time()`. AileronError as `Egress.open`."""
+        """Return a context manager that opens a WebSocket when entered, and closes it when left. `deadline` as in
+        `anyio.current_time()`. AileronError as `Egress.open`.
+        """
 
         def begin() -> _Opening:
             return _Opening(self, request, grant, meter, journal, deadline)
@@ -115,12 +119,12 @@ class WebSockets:
                 return Renewing[Answer](begin, meter, can_repeat=True)
             case (
                 "relay" | "answer"
-            ):  # a challenge would have to be answered by a second handshake: rules.py refuses that kind
+            ):  # the answer to a challenge would need a second handshake: rules.py refuses that kind
                 return begin()
 
 
 class _Opening(HttpPassage[Answer]):
-    """One WebSocket, from the question to its row in the ledger."""
+    """The opening of one WebSocket, from the connector's request to its row in the ledger."""
 
     def __init__(
         self,
@@ -171,7 +175,7 @@ class _Opening(HttpPassage[Answer]):
         raise unreachable("exchange", destination, ConnectionProblem(words, retriable=False))
 
     def _admit(self) -> AllowedRequest:
-        """Step 2: parse, then every rule that needs no look-up."""
+        """Do step 2: parse, then check every rule that needs no look-up."""
         asked = self._request
         url = parse_url(asked.url, WEBSOCKET_SCHEMES)
         self._destination = url.destination
@@ -197,7 +201,7 @@ class _Opening(HttpPassage[Answer]):
         )
 
     def _prepare(self, admitted: AllowedRequest) -> Injection:
-        """Step 5: the request as it goes out, with what is lent for it."""
+        """Do step 5: return the request as it goes out, with what is lent for it."""
         lender, use = self._websockets.lender, admitted.use
         self._bound = lender.needles(admitted.url.destination)
         fields = without_parts(admitted.fields) if use is not None or self._is_whole_only() else admitted.fields
@@ -213,9 +217,9 @@ class _Opening(HttpPassage[Answer]):
         return injection
 
     def _opened(self, connection: Connection, answer: httpcore2.Response) -> WebSocket:
-        """The service agrees. BadAnswerError for a handshake that is not as RFC 6455 section 4.1 has it."""
+        """Return the open WebSocket after a 101. BadAnswerError for a handshake that does not follow RFC 6455 section 4.1."""
         chosen = check_handshake(self._key, self._request.subprotocols, answer.headers)
-        head = read_response_head("HEAD", 200, answer.headers)  # what else is said of an answer's fields
+        head = read_response_head("HEAD", 200, answer.headers)  # the other checks of a response's fields
         fields, hits = scrub_fields(head.fields, self._needles())
         stream = answer.extensions["network_stream"]
         assert isinstance(stream, httpcore2.AsyncNetworkStream)
@@ -233,7 +237,7 @@ class _Opening(HttpPassage[Answer]):
         return websocket
 
     async def _refusal(self, answer: httpcore2.Response) -> EgressResponse:
-        """What the service said instead, whole. BadAnswerError for more than is relayed of that."""
+        """Return the whole response of a service that opened no WebSocket. BadAnswerError if it is longer than is relayed."""
         head = read_response_head("GET", answer.status, answer.headers)
         if self._is_whole_only():
             check_whole(head)
@@ -248,7 +252,7 @@ class _Opening(HttpPassage[Answer]):
         return response
 
     async def _end(self, error: BaseException | None) -> None:
-        """Steps 10 and 11."""
+        """Do steps 10 and 11."""
         if self._websocket is not None:
             self._websocket.end()
         await self._end_answer()
@@ -260,7 +264,7 @@ class _Opening(HttpPassage[Answer]):
         await self._write_down_end(error)
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
-        """Sizes are those of all frames; of an answer that is no WebSocket, its body's."""
+        """Return the report. Its sizes are those of all frames; if no WebSocket was opened, those of the response's body."""
         seen = self._websocket or self._body
         return RequestReport(
             number=self._number,
@@ -275,7 +279,7 @@ class _Opening(HttpPassage[Answer]):
 
 
 def check_subprotocols(offered: tuple[str, ...]) -> None:
-    """RefusedError unless they can stand in a field of the handshake, and are not too many."""
+    """Raise RefusedError if the subprotocols are too many, or cannot stand in a field of the handshake."""
     if len(offered) > MAX_SUBPROTOCOLS or not all(map(TOKEN.fullmatch, offered)):
         raise RefusedError(
             Reason.HEADER_VALUE,
@@ -284,7 +288,7 @@ def check_subprotocols(offered: tuple[str, ...]) -> None:
 
 
 def check_handshake(key: str, subprotocols: tuple[str, ...], fields: list[tuple[bytes, bytes]]) -> str | None:
-    """The subprotocol that the service chose in its 101. BadAnswerError where it does not accept this very handshake."""
+    """Return the subprotocol that the service chose in its 101. BadAnswerError if it does not accept this very handshake."""
 
     def values(name: bytes) -> list[str]:
         return [value.decode("latin-1").strip() for found, value in fields if found.lower() == name]

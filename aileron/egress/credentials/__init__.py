@@ -1,8 +1,8 @@
-"""What egress does with each kind of credential: one module for each family, one `Kind` for each kind.
+"""The kinds of credential in egress: one module for each family, one `Kind` for each kind.
 
-`lent` is what the vault lends, and what is said where it cannot be sent; `kind` what there is to say of a kind. The families:
-`key` (an API key in its place), `authorization` (passwords and tokens in the field of that name), `signatures` (what is not sent
-itself), `certificate`, `login`.
+`lent` has what the vault lends, and the errors if it cannot be sent; `kind` has the properties of a kind. The families:
+`key` (an API key in its place), `authorization` (passwords and tokens in the field of that name), `signatures` (secrets
+that are not sent themselves), `certificate`, `login`.
 
-Not here: the table of all kinds, and what asks it (egress/inject.py).
+Not here: the table of all kinds, and its callers (egress/inject.py).
 """

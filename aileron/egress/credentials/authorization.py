@@ -4,9 +4,9 @@ Pure; runs in the daemon.
 
 Rules
 - A password goes with the binding's user name, both in UTF-8.
-- A token travels in one way: beside it the connector's query has no `access_token`.
+- A token is sent in one place only: the connector's query must have no `access_token` beside it.
 
-Source: RFC 6750, RFC 7617. Not here: a key in a field that a manifest names (key.py), who renews a token (oauth/).
+Source: RFC 6750, RFC 7617. Not here: a key in a field that a manifest names (key.py), the renewal of tokens (oauth/).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may
 
 
 def with_field(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Outgoing:
-    """The request with the secret in a field of this name, in place of `{key}` in `form`. AileronError(binding_failed)."""
+    """Return the request with the secret in field `name`, in place of `{key}` in `form`. AileronError(binding_failed)."""
     secret = sendable(use, lent)
     value = form.replace("{key}", secret.decode("latin-1"))
     if not is_field_value(value) or secret != secret.strip(b" "):
@@ -44,7 +44,7 @@ def _basic(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injec
 
 
 def _basic_roots(lent: LentCredential) -> frozenset[bytes]:
-    """The pair and its base64 as well: a base64 of that is found as it is."""
+    """Return the pair and its base64 beside the plain secrets: so a base64 of that base64 is found as well."""
     pairs = {_pair(lent.username or "", secret) for secret in plain_roots(lent)}
     return plain_roots(lent).union(pairs, map(base64.b64encode, pairs))
 

@@ -1,8 +1,8 @@
-"""A client certificate: nothing of it is in the request, the connection is made with it.
+"""A client certificate: it is not part of the request; the connection is made with it.
 
 Pure but for the clock; runs in the daemon. The private key is never sent.
 
-Source: RFC 8446 section 4.4.2. Not here: the connection (egress/client_certificate.py), what a certificate is
+Source: RFC 8446 section 4.4.2. Not here: the connection (egress/client_certificate.py), the format of a certificate
 (model/client_certificate.py).
 """
 
@@ -25,7 +25,7 @@ __all__ = ["MTLS"]
 
 
 def _put(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
-    """The request as it is; there is nothing to scrub, as nothing of it is sent that is secret."""
+    """Return the request unchanged. There is nothing to scrub, as no secret is sent."""
     try:
         ClientCertificate(lent.secret.reveal()).check_valid_at(time_of_day().timestamp())
     except CertificateError as error:

@@ -1,12 +1,13 @@
-"""An API key in the place that its manifest names: a header field, the query, the path, the body, or a WebSocket's first message.
+"""An API key, sent in the place that the manifest names: a header field, the query, the path, the body, or a WebSocket's
+first message.
 
 Pure; runs in the daemon.
 
 Rules
-- It stands in one place: beside it the connector has no field, parameter, member or part of a path of its own there.
-- In a header field, `{key}` in `format` is replaced. A secret that no header can carry is refused there alone.
+- The key stands in one place, where the connector can have no field, parameter, member or part of a path of its own.
+- In a header field, `{key}` in `format` is replaced. A secret that no header can carry is refused only there.
 
-Source: docs/reference/connector-manifest.md. Not here: what a place in a path and a body is (egress/places.py).
+Source: docs/reference/connector-manifest.md. Not here: places in a path or a body (egress/places.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from aileron.model.secret import Secret
 __all__ = ["API_KEY", "NEVER_A_CREDENTIAL"]
 
 NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "upgrade", "te"})
-"""`field_key`s of what frames or routes a request."""
+"""`field_key`s of the fields that frame or route a request."""
 
 
 def _put(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
@@ -56,7 +57,7 @@ def _put(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injecti
 
 
 def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Outgoing:
-    """In the path or the body, whose place for it rules.py has seen."""
+    """Return the request with the key in its path or body. rules.py has checked that the place is there."""
     secret, need = sendable(use, lent), use.need
     assert not request.is_streamed or need.body is UNSET, "the engine holds what a key goes into"
     try:
@@ -69,7 +70,9 @@ def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -
 
 
 def _message(use: CredentialUse, lent: LentCredential, form: str) -> Secret:
-    """Inside a text that begins with a brace or a bracket it is a part of a string of JSON."""
+    """Return the first message with the key. In a text that begins with a brace or bracket, the key is escaped as part
+    of a JSON string.
+    """
     secret = sendable(use, lent)
     try:
         text = secret.decode("utf-8")

@@ -1,7 +1,7 @@
-"""What there is to say of a kind of credential in egress: one value for each, so that a new kind is one place to fill in.
+"""The properties of a kind of credential in egress, in one value each, so that a new kind is added in one place.
 
-Pure. Each part belongs to a step (rules.py, engine.py); where a kind says nothing, it is what most kinds need. All but `put` and
-`roots` are about what was declared (`CredentialNeed`), before anything is lent.
+Pure. Each part belongs to a step (rules.py, engine.py); its default is what most kinds need. All but `put` and
+`roots` deal with the declaration (`CredentialNeed`), before anything is lent.
 
 Not here: the kinds (key.py, authorization.py, signatures.py, certificate.py, login.py).
 """
@@ -24,8 +24,9 @@ __all__ = ["Kind", "OnRefusal"]
 
 AnswerFields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 OnRefusal: TypeAlias = Literal["relay", "renew", "answer", "explain"]
-"""What follows when the service says no: its answer is passed on; the token is renewed (renewing.py); the challenge is answered
-(challenged.py); what it says of a signature becomes a failure with a cure (signing/refused.py)."""
+"""Reaction to a refusal by the service: its response is passed on; the token is renewed (renewing.py); the challenge is
+answered (challenged.py); or its words about a signature become a failure that says how to fix it (signing/refused.py).
+"""
 
 
 def _authorization(_need: CredentialNeed) -> frozenset[str]:
@@ -61,26 +62,32 @@ def _all_relayed(fields: AnswerFields) -> AnswerFields:
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of credential. What refuses raises RefusedError; `fields` are the connector's."""
+    """A kind of credential. The functions that refuse raise RefusedError; `fields` are the connector's."""
 
     put: Callable[[CredentialUse, LentCredential, Outgoing], Injection]
-    """The request with this loan in it. AileronError(binding_failed) if this secret cannot travel this way."""
+    """Function that returns the request with this loan in it. AileronError(binding_failed) if this secret cannot be
+    sent this way.
+    """
     roots: Callable[[LentCredential], frozenset[bytes]] = plain_roots
-    """What answers are searched for; nothing of what `put` would refuse."""
+    """Function that returns the secrets to search responses for; nothing that `put` would refuse."""
     reserved: Callable[[CredentialNeed], frozenset[str]] = _authorization
-    """`field_key`s that a connector may not set beside it."""
+    """Function that returns the `field_key`s that a connector must not set beside the credential."""
     parameters: Callable[[CredentialNeed], frozenset[str]] = _none
-    """Query parameters that a connector may not set beside it: a server could take them for the credential."""
+    """Function that returns the query parameters that a connector must not set: a server could take them for the credential."""
     check_used: Callable[[CredentialNeed, bool], None] = _everywhere
-    """Whether it has a place in a request, or in one that asks for a WebSocket (True)."""
+    """Function that refuses requests in which the credential has no place. Its flag is True for a WebSocket's handshake."""
     check_url: Callable[[CredentialNeed, Url, bool], None] = _any_url
-    """Whether a request to this URL has the place for it, and asks for nothing that it may not with it; True: in a preview."""
+    """Function that refuses a URL without a place for the credential, or one that must not be requested with it. Its
+    flag is True in a preview.
+    """
     own_fields: Callable[[Url, Sequence[Field]], tuple[Field, ...]] = _all_fields
-    """The fields without what a client library put there in its place."""
+    """Function that returns the fields without those that a client library put in the credential's place."""
     given_hash: Callable[[Url, Sequence[Field]], str | None] = _no_hash
-    """The SHA-256 that the connector says its body has, in hex."""
+    """Function that returns the SHA-256, in hex, that the connector states for its body."""
     held_bytes: Callable[[CredentialNeed, Url, Sequence[Field]], int | None] = _nothing_held
-    """How long a body in pieces may be that has to be whole (held.py); None: it goes out as it comes."""
+    """Function that returns the most bytes of a streamed body that has to be whole first (held.py); None: it is sent as
+    it comes.
+    """
     relayed: Callable[[AnswerFields], AnswerFields] = _all_relayed
-    """The fields of an answer without what says something of the secret."""
+    """Function that returns the fields of a response without those that reveal something about the secret."""
     on_refusal: OnRefusal = "relay"

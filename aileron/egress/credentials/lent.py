@@ -1,9 +1,9 @@
-"""What the vault lends for one request, whether it can be sent as it is, and what a person is told where it cannot.
+"""The vault's loan for one request, the check that it can be sent as it is, and the error if it cannot.
 
-Runs in the daemon. What is here goes to the wire and nowhere else: never into a log, an exception or a repr.
+Runs in the daemon. The loan goes to the wire and nowhere else: never into a log, an exception or a repr.
 
 Rules
-- A secret that could end a header field (CR, LF, NUL) is refused here although it was refused when it was stored; so is one too
+- A secret that could end a header field (CR, LF, NUL) is refused here although the vault refuses to store it; so is one too
   short or too long to be scrubbed.
 - A message names the binding and what is wrong with the value, never the value.
 
@@ -36,10 +36,12 @@ _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 class LentCredential(msgspec.Struct, frozen=True):
-    """What the vault lends for one request. `username` for `basic`, `digest` and logins, and where a key has an ID beside it
-    (`aws_sigv4`, `oauth2_client`); `details` only for logins. `stored`: where the secret is, for whoever has to replace it.
+    """The vault's loan for one request. `username` is for `basic`, `digest` and logins, and for keys with an ID beside
+    them (`aws_sigv4`, `oauth2_client`); `details` only for logins. `stored`: where the secret is, for the person who
+    has to replace it.
 
-    `round`: for `digest`, what the service asked and this request answers; None: it has not asked yet (challenged.py).
+    `round`: for `digest`, the challenge that this request answers; None while the service has sent none
+    (challenged.py).
     """
 
     kind: str
@@ -51,55 +53,58 @@ class LentCredential(msgspec.Struct, frozen=True):
 
 
 class Lender(Protocol):
-    """The vault, and who renews the tokens in it, as seen from here."""
+    """The vault and the renewal of its tokens, as egress sees them."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Whether `ready` has nothing to do. Quick, and without a wait; asked before each request and stream."""
+        """Return whether `ready` has nothing to do. Quick, and without a wait; called before each request and stream."""
         ...
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Return when what `lend` would give is fit for use, and `needles` known: a token that has ended, or soon will, is
-        renewed first, one that nobody has yet is asked for, and a secret that is kept elsewhere is fetched.
+        """Return when what `lend` would give is usable, and `needles` are known: a token that has expired, or will
+        soon, is renewed; a token that the vault does not have yet is requested; and a secret that is kept elsewhere is
+        fetched.
 
-        `use` None: for a request without a credential. `deadline` as in `anyio.current_time()`; whoever waits may be cancelled
-        sooner, and what was begun goes on. AileronError: vault_locked, binding_required, binding_failed or network_error.
+        `use` None: for a request without a credential. `deadline` as in `anyio.current_time()`; the caller can be
+        cancelled sooner, and what was begun goes on. AileronError: vault_locked, binding_required, binding_failed or
+        network_error.
         """
         ...
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """A service refused this token (401). True: `lend` would now give another one, whoever renewed it. Else as `ready`."""
+        """Renew a token that a service refused (401). Return True if `lend` would now give another token. Else as `ready`."""
         ...
 
     def lend(self, use: CredentialUse) -> contextlib.AbstractContextManager[LentCredential]:
-        """The loan lasts as long as the context: until the response is over. Quick, and without a wait.
+        """Lend the credential for as long as the context is open: until the response is over. Quick, and without a wait.
 
         AileronError(vault_locked) or AileronError(binding_required) when there is nothing to lend.
         """
         ...
 
     def needles(self, destination: HostPort) -> Needles:
-        """All that could have been sent there, by any connector, and what was replaced lately: looked for in whatever comes back.
+        """Return all secrets that any connector could have sent there, and those replaced lately, to search responses for.
 
-        The same value until that changes: it is asked for with every piece of an answer. Quick, and without a wait.
-        AileronError(vault_locked) where that cannot be known now, (binding_failed) where it is too much to look for.
+        The same object until they change: it is called for every piece of an answer. Quick, and without a wait.
+        AileronError(vault_locked) if they cannot be known now, AileronError(binding_failed) if they are too many.
         """
         ...
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Whether `needles` would have any, could they be known: also while the vault is locked, and for what nobody can open any
-        more since another vault was put in its place. As quick: it is asked for each piece of a stream.
+        """Return whether `needles` would have any, if they could be known: also while the vault is locked, and for
+        secrets that became unreadable when the vault was replaced by another. As quick: it is called for each piece of
+        a stream.
         """
         ...
 
 
 def plain_roots(lent: LentCredential) -> frozenset[bytes]:
-    """What answers are searched for, of a secret that is sent as it is; nothing of one that `sendable` refuses."""
+    """Return the bytes to search responses for, of a secret that is sent as it is; empty for one that `sendable` refuses."""
     secret = lent.secret.reveal()
     return frozenset({secret}) if _why_not_sent(secret) is None else frozenset()
 
 
 def sendable(use: CredentialUse, lent: LentCredential) -> bytes:
-    """The secret, where it is sent as it is. AileronError(binding_failed) if it cannot be."""
+    """Return the secret's bytes as they are sent. AileronError(binding_failed) if it cannot be sent as it is."""
     secret = lent.secret.reveal()
     if (why := _why_not_sent(secret)) is not None:
         raise unusable(use, lent, why)
@@ -107,14 +112,14 @@ def sendable(use: CredentialUse, lent: LentCredential) -> bytes:
 
 
 def _why_not_sent(secret: bytes) -> str | None:
-    """What keeps it from being sent as it is, as the end of "the secret …"."""
+    """Return why the secret cannot be sent as it is, as the end of "the secret …"; None if it can be."""
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
         return f"is not between {MIN_SECRET_BYTES} and {MAX_SECRET_BYTES} bytes long"
     return "holds a control character (CR, LF, NUL or another)" if _CONTROL.search(secret) else None
 
 
 def check_username_of(use: CredentialUse, lent: LentCredential) -> None:
-    """AileronError(binding_failed) for a user name that this kind cannot have."""
+    """Raise AileronError(binding_failed) for a user name that this kind cannot have."""
     try:
         check_username(use.need.kind, lent.username)
     except ValueError as error:
@@ -125,6 +130,6 @@ def check_username_of(use: CredentialUse, lent: LentCredential) -> None:
 
 
 def unusable(use: CredentialUse, lent: LentCredential, what: str) -> AileronError:
-    """`binding_failed`, with what mends it."""
+    """Return a `binding_failed` error that says how to fix it."""
     message = f"the secret of {use.binding} {what}; {cure_for(use.binding, lent.stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

@@ -1,4 +1,4 @@
-"""A credential that logs in: it goes into no request of HTTP (egress/login.py).
+"""A credential that logs in: it is never sent in an HTTP request (egress/login.py does that).
 
 Pure; runs in the daemon.
 """

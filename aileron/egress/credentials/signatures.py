@@ -1,12 +1,12 @@
-"""Credentials that sign a request, or prove that they are known, and are not sent themselves: `aws_sigv4`, `hmac`, `digest`.
+"""Credentials that sign a request or prove their possession, and are not sent themselves: `aws_sigv4`, `hmac`, `digest`.
 
 Pure but for the clock; runs in the daemon, as the last step before the wire: what is signed is what is sent.
 
 Rules
-- A signature is searched for in the answer to its own request alone: another request has another. The key is searched for always.
-- A signature of the connector's own is replaced where client libraries make one (`aws_sigv4`), and refused elsewhere.
-- `digest` is the answer to what the service asked, and nothing until then. The handshake of a WebSocket is sent once: none.
-- A body that is signed, or sent twice, is whole (held.py).
+- A signature is searched for only in the answer to its own request, as each request has another. The key is always searched for.
+- The connector's own signature is replaced where client libraries make one (`aws_sigv4`), and refused elsewhere.
+- `digest` is the answer to a challenge; before one, nothing is added. A WebSocket's handshake is sent once, so it cannot use it.
+- A body that is signed or sent twice must be whole (held.py).
 
 Source: docs/reference/egress.md. Not here: how each signature is made (egress/signing/).
 """
@@ -64,7 +64,7 @@ def _put_aws(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inj
 
 
 def _aws_roots(lent: LentCredential) -> frozenset[bytes]:
-    """The parts of a document each: it is not sent itself."""
+    """Return each secret part of the stored document; the document itself is not sent."""
     try:
         return frozenset(AwsKey.parse(lent.username, lent.secret).secrets)
     except ValueError:
@@ -87,7 +87,7 @@ def _given_sha256(url: Url, fields: Sequence[Field]) -> str | None:
 
 
 def _held_for_aws(need: CredentialNeed, url: Url, fields: Sequence[Field]) -> int | None:
-    """All, but for those whose hash the connector gave, or that the signature says nothing of."""
+    """Return SIGNED_BYTES, or None if the connector gave the body's hash or the signature does not cover the body."""
     given = given_payload(url, fields)
     service = need.aws.service if need.aws else ""
     return None if given is not None or is_unhashed(url, service, given) else SIGNED_BYTES

@@ -1,14 +1,14 @@
-"""What a client library signed itself with its placeholder key, taken off; what is said of the body, read; and signed anew.
+"""Remove a client library's own signature, made with its placeholder key; read the hash it states for the body; sign anew.
 
 Pure; runs in the daemon, on what a jailed connector wrote. An unmodified boto3 signs each request with whatever key it was given.
 That signature is worth nothing. It is left out, not refused, so that the library needs no change.
 
 Rules
-- Left out: an `Authorization` that begins with `AWS4-HMAC-SHA256`, `X-Amz-Date`, `Date`, `X-Amz-Security-Token`, and of a
-  presigned URL the parameters of its signature. Any other `Authorization`, and a signature of another version, is refused.
-- A URL that came presigned is presigned again, for `MAX_EXPIRES_S` at most: a connector chooses the form by what it sends.
-- `x-amz-content-sha256` is the connector's, if it is a hash: it is held to it (engine.py). What is not hashed goes out over TLS.
-- Chunks that were signed one by one were signed with the placeholder key: refused.
+- These are left out: an `Authorization` that begins with `AWS4-HMAC-SHA256`, `X-Amz-Date`, `Date`, `X-Amz-Security-Token`,
+  and the signature's parameters of a presigned URL. Any other `Authorization`, and a signature of another version, is refused.
+- A URL that came presigned is presigned again, for `MAX_EXPIRES_S` at most: a connector chooses the form by the request it sends.
+- `x-amz-content-sha256` of the connector is kept if it is a hash: the body must have it (engine.py). An unhashed body needs TLS.
+- A body in signed chunks is refused: they were signed with the placeholder key.
 
 Source: docs/reference/egress.md. Not here: the text that is signed (aws.py).
 """
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 MAX_EXPIRES_S: Final = 300
-"""Five minutes: a presigned URL is used when it is made, and clocks may differ; AWS takes up to seven days."""
+"""Five minutes, in seconds: a presigned URL is used when it is made, and clocks may differ; AWS takes up to seven days."""
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _UNHASHED: Final = frozenset({aws.UNSIGNED_PAYLOAD, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"})
@@ -55,12 +55,12 @@ _EMPTY: Final = hashlib.sha256(b"").hexdigest()
 
 
 def without_own_signature(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """The connector's fields, but for those of a signature of this version."""
+    """Return the connector's fields, except those of a signature of this version."""
     return tuple(field for field in fields if not _is_of_a_signature(field))
 
 
 def check_own_query(url: Url) -> None:
-    """RefusedError if the connector's URL is signed, but not in this version's way."""
+    """Raise RefusedError if the connector's URL is signed in another way than this version's."""
     names = {_name(pair): pair for pair in (url.query or "").split("&")}
     algorithm = unquote(names.get("x-amz-algorithm", "").partition("=")[2])
     if names.keys() >= _OF_VERSION_2:
@@ -76,9 +76,9 @@ def check_own_query(url: Url) -> None:
 
 
 def given_payload(url: Url, fields: Sequence[Field]) -> str | None:
-    """What the connector says of its body: its SHA-256 in hex, or what stands for it; None: nothing.
+    """Return the connector's statement about its body: its SHA-256 in hex, or a placeholder for it; None if it makes none.
 
-    RefusedError(body_signature) for what cannot be signed.
+    RefusedError(body_signature) for a body that cannot be signed.
     """
     values = {value.strip(" \t") for name, value in fields if field_key(name) == "x-amz-content-sha256"}
     if not values:
@@ -103,17 +103,19 @@ def given_payload(url: Url, fields: Sequence[Field]) -> str | None:
 
 
 def is_sha256(given: str) -> bool:
-    """Whether it is a hash in hex."""
+    """Return whether the text is a SHA-256 in hex."""
     return _HASH.fullmatch(given) is not None
 
 
 def is_unhashed(url: Url, service: str, given: str | None) -> bool:
-    """Whether the signature says nothing of the body: as given, or because S3's presigned URLs are made before there is one."""
+    """Return whether the signature does not cover the body: because the connector said so, or because S3's presigned URLs
+    are made before there is a body.
+    """
     return given in _UNHASHED or (given is None and aws.is_s3(service) and _is_presigned(url.query))
 
 
 def sign_for_aws(request: Outgoing, key: AwsKey, scope: AwsScope, at: datetime.datetime) -> tuple[Outgoing, str]:
-    """The request, signed, and its signature in hex. Its fields have none of their own, its query may have one."""
+    """Return the signed request, and its signature in hex. Its fields must have no signature; its query may have one."""
     given = given_payload(request.url, request.fields)
     if not _is_presigned(request.url.query):
         return aws.signed(request, key, scope, at, given or _hash(request))
@@ -139,7 +141,7 @@ def _is_presigned(query: str | None) -> bool:
 
 
 def _expires_s(query: str) -> int:
-    """As given, within the bound."""
+    """Return the connector's expiry in seconds, within the bound."""
     for pair in query.split("&"):
         if _name(pair) == "x-amz-expires" and re.fullmatch(r"[0-9]{1,9}", pair.partition("=")[2]):
             return max(1, min(int(pair.partition("=")[2]), MAX_EXPIRES_S))

@@ -1,22 +1,22 @@
-"""HTTP Digest: read what a service asks, and answer it without sending the password.
+"""HTTP Digest: read a service's challenge, and answer it without sending the password.
 
-Pure: the challenge, the client nonce and the count are handed in. Runs in the daemon, on header fields of a service that is not
-trusted, and on a connector's request. What it makes goes to the wire and nowhere else.
+Pure: the challenge, the client nonce and the count are arguments. Runs in the daemon, on header fields of a service that is not
+trusted, and on a connector's request. The answer goes to the wire and nowhere else.
 
 Rules
-- Of several challenges the one with the strongest hash function is answered: SHA-512/256, SHA-256, then MD5; with or without
-  `-sess`. Of two with the same, the first.
-- Only `qop=auth`: an answer without it (RFC 2069) is the same for the same nonce, and `auth-int` is hardly spoken.
-- A field that is not grammatical or is too long is no challenge; nor is one with too many parameters, or with one twice. A realm
-  that is not ASCII is none either: nothing says how it was encoded.
-- What a service says to prove that it knows the password too (`rspauth`) is not relayed: a connector could try guesses on it.
+- If there are several challenges, the one with the strongest hash function is answered: SHA-512/256, SHA-256, then MD5;
+  with or without `-sess`. The first one wins a tie.
+- Only `qop=auth` is answered: without it (RFC 2069) the same nonce gives the same answer, and `auth-int` is hardly used.
+- A field that is malformed or too long is ignored; so is a challenge with too many parameters, with one twice, or with a
+  realm that is not ASCII: nothing says how it was encoded.
+- A service's own proof that it knows the password (`rspauth`) is not relayed: a connector could try guesses on it.
 - Names and passwords are hashed in UTF-8, the only charset that RFC 7616 knows.
 
 >>> asked = 'Digest realm="a", nonce="n", qop="auth"'
 >>> read_challenges([f"{asked}, {asked}, algorithm=SHA-256", 'Basic realm="a"']).best.algorithm
 'SHA-256'
 
-Source: RFC 7616; RFC 9110 sections 5.6.4 and 11.6.1. Not here: when it is asked and answered, and how often (challenged.py).
+Source: RFC 7616; RFC 9110 sections 5.6.4 and 11.6.1. Not here: when a challenge is answered, and how often (challenged.py).
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ from aileron.egress.outgoing import Outgoing
 __all__ = ["Answer", "Challenge", "Offered", "Round", "answer", "read_challenges", "without_proof"]
 
 MAX_FIELD_CHARACTERS: Final = 8 << 10
-"""8 KiB of all `WWW-Authenticate` fields of an answer: a usual one has some 200 characters, a Kerberos ticket none here."""
+"""8 KiB of all `WWW-Authenticate` fields of a response: usual ones have some 200 characters; a Kerberos ticket is not
+needed here.
+"""
 MAX_CHALLENGES: Final = 16
 MAX_PARAMETERS: Final = 32
-"""Of one challenge: RFC 7616 knows nine."""
+"""Parameters of one challenge: RFC 7616 knows nine."""
 MAX_VALUE_CHARACTERS: Final = 1024
-"""Of a realm, nonce or opaque, which are sent back with each request."""
+"""Characters of a realm, nonce or opaque, which are sent back with each request."""
 _CNONCE_BYTES: Final = 16
 
 _TOKEN: Final = TOKEN.pattern
@@ -62,54 +64,54 @@ class _Hash(NamedTuple):
 
 
 _HASHES: Final = {"md5": _Hash("md5", 0), "sha-256": _Hash("sha256", 1), "sha-512-256": _Hash("sha512_256", 2)}
-"""RFC 7616, section 6.1."""
+"""Hash functions of RFC 7616, section 6.1, by their name there."""
 _SESSION: Final = "-sess"
 _PROOFS: Final = frozenset({b"authentication-info", b"proxy-authentication-info"})
-"""Fields of RFC 7615, with what RFC 7616 section 3.5 puts into them."""
+"""Fields of RFC 7615 that carry the service's proof (RFC 7616 section 3.5)."""
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """What a service asks. `algorithm` as it is spelled there; None: not said, which is MD5."""
+    """A service's challenge. `algorithm` as it is spelled there; None: not stated, which means MD5."""
 
     realm: str
     nonce: str
     opaque: str | None = None
     algorithm: str | None = None
     is_userhash: bool = False
-    """The user name is to be hashed."""
+    """True if the user name must be hashed."""
     is_stale: bool = False
-    """The answer before was right, and its nonce too old."""
+    """True if the previous answer was right, but its nonce too old."""
 
     @property
     def is_session(self) -> bool:
-        """Whether the key is made of the first nonces."""
+        """True if the key is made of the first nonces (`-sess`)."""
         return (self.algorithm or "").lower().endswith(_SESSION)
 
     @property
     def function(self) -> _Hash | None:
-        """The hash function; None: not known here."""
+        """The hash function; None if it is not known here."""
         return _HASHES.get((self.algorithm or "md5").lower().removesuffix(_SESSION))
 
     def digest(self, *parts: bytes) -> bytes:
-        """H of RFC 7616, section 3.3, of these with a colon between each: in hexadecimal."""
+        """Return H of RFC 7616, section 3.3, of the parts joined by colons, in hexadecimal."""
         assert self.function is not None
         return hashlib.new(self.function.name, b":".join(parts), usedforsecurity=False).hexdigest().encode("ascii")
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """What a 401 says: the challenge to answer, if there is one that can be, and all schemes, in lower case."""
+    """The contents of a 401: the challenge to answer, if one can be answered, and all schemes, in lower case."""
 
     best: Challenge | None
     schemes: frozenset[str]
 
     @property
     def is_stale(self) -> bool:
-        """Whether the answer before was right, and its nonce too old."""
+        """True if the previous answer was right, but its nonce too old."""
         return self.best is not None and self.best.is_stale
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One answer to a challenge: with which client nonce, and the how many-th with both nonces, from 1."""
+    """A single answer to a challenge: its client nonce, and its number with both nonces, counted from 1."""
 
     challenge: Challenge
     cnonce: str
@@ -117,11 +119,13 @@ class Round(msgspec.Struct, frozen=True):
 
     @classmethod
     def first(cls, challenge: Challenge) -> Self:
-        """Of a new challenge. The client nonce is kept with it: the key of `-sess` is made of the first one."""
+        """Return the first round of a new challenge. The client nonce is kept with it: the key of `-sess` is made of the
+        first one.
+        """
         return cls(challenge, secrets.token_hex(_CNONCE_BYTES))
 
     def next(self) -> Round:
-        """For the request after this one."""
+        """Return the round for the next request."""
         return msgspec.structs.replace(self, count=self.count + 1)
 
 
@@ -134,7 +138,7 @@ class Answer:
 
 
 def read_challenges(values: Iterable[str]) -> Offered:
-    """Those in the values of `WWW-Authenticate`, each decoded as Latin-1. Never raises."""
+    """Read the challenges in the values of `WWW-Authenticate`, each decoded as Latin-1. Never raises."""
     values = tuple(values)
     if sum(map(len, values)) > MAX_FIELD_CHARACTERS:
         return Offered(None, frozenset())
@@ -150,7 +154,7 @@ def read_challenges(values: Iterable[str]) -> Offered:
 
 
 def without_proof(fields: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
-    """The fields of an answer, but for those with the service's own proof."""
+    """Return the fields of a response without those with the service's own proof."""
     return tuple((name, value) for name, value in fields if name.lower() not in _PROOFS)
 
 
@@ -159,9 +163,9 @@ def _strength(challenge: Challenge) -> int:
 
 
 def _split(value: str) -> list[tuple[str, dict[str, str] | None]]:
-    """The challenges of one field: the scheme in lower case, and parameters, None if they are too many or one is there twice.
+    """Return the challenges of one field: the scheme in lower case, and its parameters; None if there are too many, or one twice.
 
-    [] if malformed.
+    A malformed field gives [].
     """
     found: list[tuple[str, dict[str, str] | None]] = []
     at = _skip(value, 0)
@@ -186,7 +190,7 @@ def _split(value: str) -> list[tuple[str, dict[str, str] | None]]:
 
 
 def _begins(value: str, at: int) -> bool:
-    """Whether a parameter begins there, after blanks."""
+    """Return whether a parameter begins at this index, after blanks."""
     return _PARAMETER.match(value, _skip(value, at)) is not None
 
 
@@ -201,7 +205,7 @@ def _unquoted(parameter: re.Match[str]) -> str:
 
 
 def _digest_of(parameters: dict[str, str] | None) -> Challenge | None:
-    """None for one that cannot be answered."""
+    """Return the challenge of these parameters; None if it cannot be answered."""
     if parameters is None or not {"realm", "nonce"} <= parameters.keys():
         return None
     qop = {option.strip().lower() for option in parameters.get("qop", "").split(",")}
@@ -224,7 +228,7 @@ def _is_text(text: str) -> bool:
 
 
 def answer(turn: Round, username: str, password: bytes, request: Outgoing) -> Answer:
-    """What to send with `request`. The user name is one that this kind can have (model/username.py)."""
+    """Return the answer to send with `request`. The caller has checked the user name (model/username.py)."""
     asked, target = turn.challenge, request.url.target
     user, count, cnonce = username.encode(), b"%08x" % turn.count, turn.cnonce.encode("ascii")
     realm, nonce = asked.realm.encode("ascii"), asked.nonce.encode("ascii")

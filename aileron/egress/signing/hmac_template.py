@@ -1,10 +1,10 @@
 """Sign a request with an HMAC, as a manifest's template says: webhooks, and APIs that have a signature of their own.
 
-Pure: what is signed is what is handed in, and so are the time and the ID. Runs in the daemon, as the last step before the wire.
+Pure: the request, the time and the ID are arguments. Runs in the daemon, as the last step before the wire.
 
 Rules
-- Placeholders are replaced in one pass: what stands in a path or a body is never taken for one.
-- A body is signed as bytes, whatever they are. Time and ID are the same wherever they stand in one request.
+- Placeholders are replaced in one pass: text of a path or a body is never taken for a placeholder.
+- A body is signed as bytes, whatever they are. Time and ID are the same everywhere in one request.
 - The key is never sent.
 
 >>> from aileron.egress.url import parse_url
@@ -15,7 +15,7 @@ Rules
 't=1614265330,v1='
 
 Source: RFC 2104; docs/reference/connector-manifest.md#signed-messages. Not here: which templates there can be
-(registry/manifest_signing.py), how a stored text is read as a key (model/request_signing.py).
+(registry/manifest_signing.py), reading a stored text as a key (model/request_signing.py).
 """
 
 from __future__ import annotations
@@ -38,42 +38,42 @@ from aileron.model.request_signing import PLACEHOLDER, HmacTemplate, hmac_key
 
 __all__ = ["Occasion", "Signed", "sign", "signs_body", "signs_time"]
 
-_ID_BYTES: Final = 16  # 128 bits: no two requests have the same one
+_ID_BYTES: Final = 16  # 128 bits: no two requests have the same ID
 
 
 class Occasion(msgspec.Struct, frozen=True):
-    """When a request is signed, in milliseconds since the epoch, and the ID it gets."""
+    """The time at which a request is signed, in milliseconds since the epoch, and the request's ID."""
 
     time_ms: int
     id: str
 
     @classmethod
     def now(cls) -> Self:
-        """By this machine's clock, with a random ID."""
+        """Return the time of this machine's clock, with a random ID."""
         return cls(math.floor(time_of_day().timestamp() * 1000), secrets.token_hex(_ID_BYTES))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Signed:
-    """The header fields to add, in the order of the template, and the signature that one of them has."""
+    """The header fields to add, in the order of the template, and the signature that one of them contains."""
 
     fields: tuple[Field, ...]
     signature: str
 
 
 def signs_body(template: HmacTemplate) -> bool:
-    """Whether a body has to be there, whole, before the request is signed."""
+    """Return whether the body must be whole before the request is signed."""
     return not template.placeholders.isdisjoint({"body", "body_sha256"})
 
 
 def signs_time(template: HmacTemplate) -> bool:
-    """Whether a receiver can tell how old the signature is, and by which clock."""
+    """Return whether the signed message contains the time, so that a receiver can tell how old the signature is."""
     return not template.placeholders.isdisjoint({"time", "time_ms"})
 
 
 def sign(template: HmacTemplate, stored: bytes, request: Outgoing, at: Occasion) -> Signed:
-    """What the request gets. `stored` is the key as it was stored. ValueError, which quotes nothing of it, if it is none; or for
-    a placeholder that there is not, which no manifest has.
+    """Sign a request. `stored` is the key as it was stored. ValueError, which quotes nothing of it, if it cannot be a key;
+    or for an unknown placeholder, which no manifest has.
     """
     key = hmac_key(template.key, stored)
     message = _filled(template.message, lambda name: _value(name, request, at))
@@ -88,7 +88,7 @@ def sign(template: HmacTemplate, stored: bytes, request: Outgoing, at: Occasion)
 
 
 def _filled(text: str, value: Callable[[str], bytes]) -> bytes:
-    parts = PLACEHOLDER.split(text)  # what stands as it is, and names, in turn
+    parts = PLACEHOLDER.split(text)  # literal text and names of placeholders, in turn
     return b"".join(value(part) if at % 2 else part.encode("latin-1") for at, part in enumerate(parts))
 
 
@@ -112,4 +112,4 @@ _VALUES: Final[dict[str, Callable[[Outgoing, Occasion], str | bytes]]] = {
     "time_ms": lambda _request, at: str(at.time_ms),
     "id": lambda _request, at: at.id,
 }
-"""Of each of `PLACEHOLDERS`, as its test sees."""
+"""The value of each of `PLACEHOLDERS`; a test checks that none is missing."""

@@ -1,18 +1,18 @@
-"""A signed request that the service refused because of its signature: said as a failure, with what mends it.
+"""A signed request that the service refused because of its signature, turned into a failure that says how to fix it.
 
-Runs in the daemon, around an exchange of the engine's, or the handshake of a WebSocket. The service is not trusted: it may say
-what it likes of a signature, and gets no more by it than that this request fails. What it says is read, and never quoted but for
-the name of a region or a service.
+Runs in the daemon, around an exchange of the engine's, or the handshake of a WebSocket. The service is not trusted: it may
+lie about a signature, but that only makes this request fail. Its words are read, and never quoted except for the name of a
+region or a service.
 
 Rules
-- Looked at are answers 400, 401 and 403 with at most `HELD_BYTES`, and of them the error code, the clock (`Date`), the region.
-- A failure is what no connector can mend: this machine's clock, the manifest's region, the key. All else is relayed:
-  `AccessDenied` is what a policy says, and a wrong parameter is the connector's.
-- Of an HMAC nobody says why it is refused, in words that a program can read. Only the clock is looked at, if the time is signed.
-- The clock comes first: some services call a signature that is too old a wrong one. Then the region, then the key.
+- Only responses 400, 401 and 403 of at most `HELD_BYTES` are read: their error code, clock (`Date`) and region.
+- Only what no connector can fix becomes a failure: this machine's clock, the manifest's region, the key. All else is relayed:
+  `AccessDenied` comes from a policy, and a wrong parameter from the connector.
+- Services do not say in a form that programs can read why they refuse an HMAC. Only the clock is compared, if the time is signed.
+- The clock is checked first: some services call a signature wrong if it is too old. Then the region, then the key.
 
-Source: AWS General Reference, "Common errors"; S3 API Reference, "Error responses". Not here: the signature (aws.py), a token
-that can be had anew (renewing.py).
+Source: AWS General Reference, "Common errors"; S3 API Reference, "Error responses". Not here: the signature (aws.py),
+renewable tokens (renewing.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["MAX_SKEW_S", "RefusedSignatures", "failure_of"]
 _T = TypeVar("_T", bound=Answer)
 
 MAX_SKEW_S: Final = 300.0
-"""Five minutes between two clocks: most services take a signature that old, S3 one of 15."""
+"""Five minutes between two clocks, in seconds: most services accept a signature that old, S3 one of 15 minutes."""
 _LOOKED_AT: Final = frozenset({400, 401, 403})
 
 _CLOCK: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
@@ -62,7 +62,7 @@ _OUT_OF_TIME: Final = re.compile(
 
 
 class RefusedSignatures(Around[_T]):
-    """One exchange of a signed request: its response, or the failure that a refused signature is."""
+    """The exchange of a signed request: its response, or the failure if the service refused the signature."""
 
     def __init__(self, exchange: Exchange[_T], url: str, use: CredentialUse) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def failure_of(
     stored: Stored | None,
     now: datetime.datetime,
 ) -> AileronError | None:
-    """What a held answer says of the signature; None: nothing, so it is relayed."""
+    """Return the failure that a held response reports about the signature; None if it reports none, and is relayed."""
     fields = {name.lower(): value for name, value in response.headers}
     if use.need.hmac:
         is_off = abs(skew_s := _skew_s(response, now)) > MAX_SKEW_S
@@ -107,7 +107,7 @@ def failure_of(
 
 
 def _code(fields: dict[str, str], body: bytes) -> str | None:
-    """The error code, wherever it stands: in a field, in XML or in JSON."""
+    """Return the error code from a header field, from XML or from JSON."""
     named = re.match(r"[A-Za-z]{1,64}", fields.get("x-amzn-errortype", "").rpartition("#")[2])
     if named is not None:
         return named[0]
@@ -116,7 +116,7 @@ def _code(fields: dict[str, str], body: bytes) -> str | None:
 
 
 def _skew_s(response: EgressResponse, now: datetime.datetime) -> float:
-    """By how many seconds this machine's clock is ahead of the service's; 0 if that does not say."""
+    """Return the seconds by which this machine's clock is ahead of the service's; 0 if the service does not state its time."""
     theirs = server_time(response.headers)
     return 0.0 if theirs is None else (now - theirs).total_seconds()
 
@@ -124,7 +124,9 @@ def _skew_s(response: EgressResponse, now: datetime.datetime) -> float:
 def _scope(
     fields: dict[str, str], body: bytes, code: str | None, status: int, use: CredentialUse
 ) -> tuple[str, str | None] | None:
-    """`region` or `service`, if it is a wrong one, and which one is expected, if that is said."""
+    """Return `region` or `service`, if the request's was wrong, and the expected one if the service names it; None if
+    neither was wrong.
+    """
     service = _OTHER_SERVICE.search(body)
     if service is not None:
         return "service", service[1].decode("ascii")

@@ -1,6 +1,6 @@
-"""The time of day, as signatures and certificates have it: the one place in egress that asks for it.
+"""The time of day for signatures and certificates: the only place in egress that reads it.
 
-Runs in the daemon. No wait ends by it: anybody who can set the clock could stretch that (tests/runs/test_limits.py). A wrong time
+Runs in the daemon. No wait ends by it: setting the clock could stretch such a wait (tests/runs/test_limits.py). A wrong time
 makes a signature that the service refuses (refused.py).
 """
 
@@ -12,5 +12,5 @@ __all__ = ["time_of_day"]
 
 
 def time_of_day() -> datetime.datetime:
-    """Now, in UTC."""
+    """Return the current time, in UTC."""
     return datetime.datetime.now(datetime.UTC)

@@ -1,9 +1,10 @@
-"""The way out of a cell: an HTTP proxy that knows CONNECT alone, and looks at the name with which TLS begins.
+"""The way out of a cell: an HTTP proxy that supports only CONNECT, and checks the name with which TLS begins.
 
-connect_head.py what is asked for · policy.py whether that is allowed · client_hello.py, hello_watch.py the name in TLS ·
-answers.py what the client is told · journal.py what the ledger gets · relay.py bytes both ways · way_out.py all of it, in order
+connect_head.py reads the request · policy.py decides whether it is allowed · client_hello.py, hello_watch.py check the name
+in TLS · answers.py refusals to the client · journal.py what the ledger gets · relay.py bytes both ways · way_out.py does
+all of it, in order
 
-The door itself, and whose it is, are the daemon's (daemon/http/tunnels.py).
+The daemon has the socket, and knows the session of each connection (daemon/http/tunnels.py).
 """
 
 from aileron.egress.tunnel.journal import TunnelIntent, TunnelJournal, TunnelReport

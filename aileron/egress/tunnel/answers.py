@@ -1,12 +1,12 @@
-"""What a client of the proxy is told: HTTP before the tunnel stands, one alert of TLS afterwards.
+"""The refusals that a client of the proxy gets: an HTTP response before the tunnel is open, one TLS alert afterwards.
 
-Pure. The text of a refusal has words of ours in it, the destination, and where that is none, what was asked for, in
-quotes: visible ASCII, said to nobody but who sent it.
+Pure. The text of a refusal has our words and the destination, or, if there is none, the client's text in quotes:
+visible ASCII, sent only to the client that wrote it.
 
 Rules
-- Clients show different parts of an answer, and most show one: the status, the reason phrase (pip), a field, or the body. So
-  all of them say why. `Aileron-Reason` is for programs: a word of refusal.Reason, or a class of failure.
-- An alert says no more than that: unrecognized_name, or internal_error where the host could not be reached.
+- Clients show different parts of a response, and most show one: the status, the reason phrase (pip), a field, or the body. So
+  all of them give the reason. `Aileron-Reason` is for programs: a value of refusal.Reason, or a failure class.
+- An alert only has its code: unrecognized_name, or internal_error if the host could not be reached.
 
 Source: RFC 9110 sections 9.3.6 and 15, RFC 9112 section 4, RFC 8446 section 6; docs/reference/cell-egress.md.
 """
@@ -38,15 +38,15 @@ _STATUS: Final = {
     Reason.TUNNEL_SLOW.value: 408,
     Reason.HOST_UNANSWERED.value: 504,
 }
-"""Everything else is forbidden."""
+"""Status of each reason; every other one is 403."""
 _PHRASE_CHARACTERS: Final = 400
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
-_ALERT: Final = b"\x15\x03\x03\x00\x02\x02"  # a record of alert, TLS 1.2 as all later ones say, two bytes, fatal
+_ALERT: Final = b"\x15\x03\x03\x00\x02\x02"  # an alert record, TLS 1.2 as in all later versions, two bytes, fatal
 UNREACHABLE_ALERT: Final = _ALERT + bytes((80,))  # internal_error
 
 
 def refusal_answer(reason: str, text: str) -> bytes:
-    """The whole response. `reason` is of Reason, or `network_error`."""
+    """Return the whole response. `reason` is a value of Reason, or a failure class such as `network_error`."""
     phrase = _UNPRINTABLE.sub("?", text)[:_PHRASE_CHARACTERS]
     body = f"aileron: {_UNPRINTABLE.sub('?', text)}\n".encode("ascii")
     status = _STATUS.get(reason, _FORBIDDEN)
@@ -62,5 +62,5 @@ def refusal_answer(reason: str, text: str) -> bytes:
 
 
 def alert_of(reason: Reason) -> bytes:
-    """What is said behind the 200; nothing to who speaks no TLS."""
+    """Return the alert that follows the 200; empty if the client did not begin TLS."""
     return b"" if reason is Reason.TUNNEL_NO_TLS else _ALERT + bytes((112,))  # unrecognized_name, RFC 6066 section 3

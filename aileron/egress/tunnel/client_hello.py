@@ -1,15 +1,15 @@
-r"""The ClientHello with which TLS begins, as far as its own bytes say where it goes: the name, and what hides another.
+r"""A reader of the ClientHello with which TLS begins: of the server's name, and of extensions that can hide another name.
 
 Pure, and incremental: records and packets may cut the message anywhere. Runs in the daemon on what an agent in a cell wrote,
-which goes on to a server that will read the same bytes. So what two readers could take differently is refused, and nothing is
-mended.
+which goes on to a server that will read the same bytes. So bytes that two readers could understand differently are refused, and
+nothing is repaired.
 
 Rules
-- Records of handshake alone, none empty; one handshake message, a ClientHello, that ends where a record ends. At most
-  HELLO_BYTES.
-- Every length fits exactly what it is of. No extension comes twice.
-- One name, of the only type there is, in ASCII. A message with no name or with several is refused.
-- ALPN and ECH are said, not judged. Of encrypted_client_hello nobody can tell here whether it hides a name, or nothing
+- There are only handshake records, none empty; they hold one handshake message, a ClientHello, that ends where a record ends,
+  of at most HELLO_BYTES.
+- Every length is exact. No extension comes twice.
+- There is one name, of the only type that exists, in ASCII. A message with no name or with several is refused.
+- ALPN and ECH are reported, not judged. Nothing here can tell whether encrypted_client_hello hides a name, or nothing
   (GREASE).
 
 Source: RFC 8446 sections 4.1.2, 4.2 and 5.1; RFC 6066 section 3; RFC 7301; draft-ietf-tls-esni (encrypted_client_hello, and
@@ -44,7 +44,9 @@ _HOST_NAME: Final = 0
 
 
 class ClientHello(msgspec.Struct, frozen=True):
-    """What one says. `name` is the outer one, in lower case; `may_hide`: it has an extension that can hold another."""
+    """The contents of a ClientHello. `name` is the outer one, in lower case; `may_hide`: it has an extension that can hold
+    another.
+    """
 
     name: str
     may_hide: bool
@@ -52,7 +54,7 @@ class ClientHello(msgspec.Struct, frozen=True):
 
 
 class HelloReader:
-    """One ClientHello, fed as it comes. After RefusedError, or its end, it is of no more use."""
+    """A reader of one ClientHello, fed as it comes. It cannot be used after RefusedError, or after its end."""
 
     def __init__(self) -> None:
         self._read = bytearray()
@@ -60,9 +62,10 @@ class HelloReader:
         self._message = bytearray()
 
     def feed(self, data: bytes) -> ClientHello | None:
-        """What it says; None: not whole yet. What follows its last record is not looked at, and counted in `consumed`.
+        """Take more bytes, and return the ClientHello; None while it is incomplete. Bytes after its last record are
+        ignored, and not counted in `consumed`.
 
-        RefusedError(tunnel_no_tls), (tunnel_no_name), (tunnel_other_name).
+                RefusedError(tunnel_no_tls), (tunnel_no_name), (tunnel_other_name).
         """
         self._read += data
         while (payload := self._next_record()) is not None:
@@ -75,7 +78,7 @@ class HelloReader:
 
     @property
     def consumed(self) -> int:
-        """How many of the bytes that were fed its records have."""
+        """Number of the fed bytes that belong to the records of the ClientHello."""
         return self._taken
 
     def _next_record(self) -> bytes | None:
@@ -93,7 +96,7 @@ class HelloReader:
         return bytes(self._read[begin:end])
 
     def _size(self) -> int | None:
-        """Of the whole message with its head; None: not known yet."""
+        """Return the size of the whole message with its head; None if it is not known yet."""
         if self._message[:1] != bytes((_CLIENT_HELLO,)):
             raise _no_tls("it is another message of the handshake")
         if len(self._message) < _MESSAGE_HEAD:
@@ -105,7 +108,7 @@ class HelloReader:
 
 
 def _check_record_head(head: bytes) -> None:
-    """As soon as a byte of it is wrong: who speaks something else may be waiting for an answer."""
+    """Refuse a record head as soon as one of its bytes is wrong: a client of another protocol may be waiting for an answer."""
     if not bytes((HANDSHAKE, 3)).startswith(head[:2]):
         raise _no_tls("it is no record of a handshake")
     if len(head) == _RECORD_HEAD and not 0 < int.from_bytes(head[3:], "big") <= _MAX_RECORD:
@@ -113,14 +116,14 @@ def _check_record_head(head: bytes) -> None:
 
 
 class _Bytes:
-    """Bytes to be taken from the front, all of them by somebody."""
+    """Bytes that are taken from the front; every one must be taken."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """The next of them."""
+        """Take the next bytes."""
         end = self._at + size
         if end > len(self._data):
             raise _no_tls("a length in it is wrong")
@@ -128,11 +131,11 @@ class _Bytes:
         return taken
 
     def number(self, size: int) -> int:
-        """The next of them, as a number."""
+        """Take the next bytes as a number."""
         return int.from_bytes(self.take(size), "big")
 
     def vector(self, size: int, least: int = 0) -> _Bytes:
-        """The next of them, behind their length, which has `size` bytes."""
+        """Take a length of `size` bytes, and then as many bytes as it says."""
         length = self.number(size)
         if length < least:
             raise _no_tls("a length in it is wrong")
@@ -140,16 +143,16 @@ class _Bytes:
 
     @property
     def has_more(self) -> bool:
-        """Whether anything is left."""
+        """True while bytes are left."""
         return self._at < len(self._data)
 
     def check_end(self) -> None:
-        """RefusedError if anything is left."""
+        """Raise RefusedError if bytes are left."""
         if self.has_more:
             raise _no_tls("a length in it is wrong")
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Take all bytes that are left."""
         return self.take(len(self._data) - self._at)
 
 

@@ -1,15 +1,15 @@
-r"""One `CONNECT host:port` head of HTTP/1.1, as clients of a proxy write it: bytes in, a destination out.
+r"""A reader of a `CONNECT host:port` head of HTTP/1.1, as clients of a proxy write it: bytes in, a destination out.
 
-Pure. Runs in the daemon on what an agent in a cell wrote, and so refuses what two readers could take differently.
+Pure. Runs in the daemon on what an agent in a cell wrote, and so refuses text that two readers could understand differently.
 
 Rules
-- The method is CONNECT. Anything else is refused as that: plain HTTP goes nowhere from a cell.
-- Lines end in CRLF. No control characters, no folded fields, at most HEAD_BYTES and MAX_FIELDS. What a field says is not
-  looked at: nothing in it could change where the tunnel leads, and a proxy's password means nothing here.
-- HTTP/1.0 is taken as well: Python's http.client asks so before 3.12, and with it pip.
-- A byte that no head has is refused when it comes: who speaks TLS or SOCKS to a proxy is not waited for.
+- The method is CONNECT. Any other method is refused: plain HTTP cannot leave a cell.
+- Lines end in CRLF. No control characters, no folded fields, at most HEAD_BYTES and MAX_FIELDS. The values of
+  fields are ignored: none can change the destination of the tunnel, and there is no proxy password.
+- HTTP/1.0 is accepted too: Python's http.client, and so pip, uses it before 3.12.
+- A byte that no head has is refused at once: a client that speaks TLS or SOCKS to the proxy is not waited for.
 
-Source: RFC 9112 sections 2 to 5, RFC 9110 section 9.3.6. Not here: the host and the port (url.py).
+Source: RFC 9112 sections 2 to 5, RFC 9110 section 9.3.6. Not here: parsing the host and the port (url.py).
 
 >>> reader = HeadReader()
 >>> reader.feed(b"CONNECT example.com:443 HTTP/1.1\r\n"), reader.feed(b"Host: example.com:443\r\n\r\n\x16\x03")
@@ -29,27 +29,29 @@ from aileron.model.names import HostPort
 
 __all__ = ["HEAD_BYTES", "MAX_FIELDS", "HeadReader"]
 
-HEAD_BYTES: Final = 8 << 10  # 8 KiB: what servers take of a head by default (nginx, Apache); curl's has 120 bytes
+HEAD_BYTES: Final = 8 << 10  # 8 KiB: what servers accept of a head by default (nginx, Apache); curl's has 120 bytes
 MAX_FIELDS: Final = 100  # as Apache; curl sends three
 _END: Final = b"\r\n\r\n"
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _LINE: Final = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.[01]")
 _FIELD: Final = re.compile(_TOKEN + rb":[\t\x20-\x7e\x80-\xff]*")
 _NO_HEAD: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
-"""A control character, a line feed alone, or a carriage return that nothing can follow up on any more."""
+"""A control character, a line feed alone, or a carriage return that no line feed can follow any more."""
 
 
 class HeadReader:
-    """One head, fed as it comes."""
+    """A reader of one head, fed as it comes."""
 
     def __init__(self) -> None:
         self._read = bytearray()
         self.rest = b""
-        """What came behind the head."""
+        """Bytes that came after the head."""
 
     def feed(self, data: bytes) -> HostPort | None:
-        """Where to; None: not whole yet. RefusedError(tunnel_head), (tunnel_method), (tunnel_address), (url_*)."""
-        seen = max(0, len(self._read) - len(_END) + 1)  # an end can have begun in what came before
+        """Take more bytes, and return the destination; None while the head is incomplete. RefusedError(tunnel_head),
+        (tunnel_method), (tunnel_address), (url_*).
+        """
+        seen = max(0, len(self._read) - len(_END) + 1)  # an end can have begun in earlier bytes
         self._read += data
         end = self._read.find(_END, seen)
         head = self._read if end < 0 else self._read[:end]

@@ -1,16 +1,15 @@
-"""Whether the name stays the same until the server has answered: a client can send a second ClientHello, asked for or not.
+"""The check that the name stays the same until the server has responded: a client can send a second ClientHello, even unasked.
 
-Pure. Runs in the daemon, between the two ends of a tunnel, for the first few kilobytes of it. Behind the first ClientHello a
-client has no more to say in clear than another: where the server answers with HelloRetryRequest, or where a client hopes that
-it will.
+Pure. Runs in the daemon, between the two ends of a tunnel, for the first few kilobytes of it. After the first ClientHello,
+a client can name a host in clear only in another one: because the server sent HelloRetryRequest, or in the hope that it will.
 
 Rules
-- Until the server's ServerHello has passed, every record of handshake from the client is of a ClientHello with the name of
-  the first. Other records (early data, a change of cipher spec, an alert) are not looked into.
-- With a ServerHello that is no HelloRetryRequest it is over: what follows is the two ends' own. After one that is, the
+- Until the server's ServerHello has passed, every handshake record from the client must belong to a ClientHello with the
+  name of the first. Other records (early data, a change of cipher spec, an alert) are not examined.
+- A ServerHello that is no HelloRetryRequest ends the watch: what follows concerns only the two ends. After one that is, the
   client's next ClientHello is the last.
-- A server that answers with something else than TLS, or says nothing of it within ANSWER_BYTES, is not asked any further:
-  whoever has it under their control hears whatever the client says anyway.
+- A server that responds with something else than TLS, or with no ServerHello within ANSWER_BYTES, ends the watch:
+  whoever controls that server hears what the client says anyway.
 
 Source: RFC 8446 sections 4.1.3, 4.1.4, 4.2.10 and 5. Not here: the first ClientHello (client_hello.py).
 """
@@ -24,18 +23,18 @@ from aileron.egress.tunnel.client_hello import HANDSHAKE, HelloReader
 
 __all__ = ["ANSWER_BYTES", "HelloWatch", "check_name"]
 
-ANSWER_BYTES: Final = 16 << 10  # 16 KiB: a ServerHello has some hundred bytes, and stands in front
+ANSWER_BYTES: Final = 16 << 10  # 16 KiB: a ServerHello has some hundred bytes, and comes first
 _HEAD: Final = 5
 _ALERT: Final = 21
 _SERVER_HELLO: Final = 2
 _ANSWER: Final = 38
 """Bytes of a ServerHello up to the end of its random: type, length, version, random."""
 _RETRY: Final = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
-"""The random that says HelloRetryRequest: SHA-256 of that word (RFC 8446 section 4.1.3)."""
+"""The random that marks a HelloRetryRequest: SHA-256 of that word (RFC 8446 section 4.1.3)."""
 
 
 def check_name(found: str, wanted: str) -> None:
-    """RefusedError(tunnel_other_name) unless the ClientHello names what CONNECT asked for. Both are in lower case."""
+    """Raise RefusedError(tunnel_other_name) unless the ClientHello names the host of CONNECT. Both are in lower case."""
     if found != wanted:
         raise RefusedError(
             Reason.TUNNEL_OTHER_NAME,
@@ -44,10 +43,10 @@ def check_name(found: str, wanted: str) -> None:
 
 
 class HelloWatch:
-    """Of one tunnel: what both ends say behind the first ClientHello, until it `is_over`."""
+    """The watch on one tunnel: on both directions after the first ClientHello, until it `is_over`."""
 
     def __init__(self, name: str) -> None:
-        """`name` is the first one's, and has been checked."""
+        """Take `name`, that of the first ClientHello, which has been checked."""
         self._name = name
         self.is_over = False
         self._is_retried = False
@@ -59,7 +58,9 @@ class HelloWatch:
         self._answered = b""
 
     def from_client(self, data: bytes) -> None:
-        """RefusedError for another name, or another message of the handshake before its time: then do not send `data`."""
+        """Check bytes of the client. RefusedError for another name, or another handshake message before its time: then do
+        not send `data`.
+        """
         while data and not self.is_over:
             if not self._left:
                 data = self._begin_record(data)
@@ -88,7 +89,7 @@ class HelloWatch:
             self.is_over = self._is_retried
 
     def from_host(self, data: bytes) -> None:
-        """What it says is let through, whatever it is."""
+        """Look at bytes of the server; they are let through, whatever they are."""
         if self.is_over or self._is_retried:
             return
         self._answered += data
@@ -100,7 +101,7 @@ class HelloWatch:
             self.is_over = True
 
     def _take_records(self) -> None:
-        """The messages in `_answered`, into `_answer`; anything that is none ends the watch."""
+        """Collect the handshake messages of `_answered` in `_answer`; anything that is not TLS ends the watch."""
         at, found = 0, b""
         while len(self._answered) - at >= _HEAD:
             kind, end = self._answered[at], at + _HEAD + int.from_bytes(self._answered[at + 3 : at + _HEAD], "big")

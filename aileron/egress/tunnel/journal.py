@@ -1,7 +1,7 @@
-"""What tunnels need of the ledger, as a Protocol, and what is written there: that one opens, how it ended, and who was refused.
+"""The interface that tunnels need of the ledger, as a Protocol, and the values written there: openings, ends and refusals.
 
-The daemon passes in the journal. A tunnel is in it before the host hears of it, and again when it is over: after a crash the
-ledger says that it was open, and nothing of how much went.
+The daemon passes in the journal. A tunnel is in it before the first packet to the host, and again when it is over: after a crash
+the ledger says that it was open, but not how many bytes went.
 
 Source: docs/reference/audit-events.md. Not here: how a row becomes durable (audit/log.py).
 """
@@ -18,7 +18,7 @@ __all__ = ["TunnelIntent", "TunnelJournal", "TunnelReport"]
 
 
 class TunnelIntent(msgspec.Struct, frozen=True):
-    """What is about to be connected. `may_hide`: the ClientHello has an extension that can hold another name."""
+    """A tunnel that is about to be connected. `may_hide`: the ClientHello has an extension that can hold another name."""
 
     session: str
     destination: HostPort
@@ -26,7 +26,7 @@ class TunnelIntent(msgspec.Struct, frozen=True):
 
 
 class TunnelReport(msgspec.Struct, frozen=True):
-    """How it ended. Bytes are those of TLS, as they went both ways; `address` None: no connection was made."""
+    """The end of a tunnel. Bytes are those of TLS in each direction; `address` None: no connection was made."""
 
     session: str
     destination: HostPort
@@ -41,15 +41,15 @@ class TunnelJournal(Protocol):
     """The ledger, as tunnels see it."""
 
     async def opened(self, intent: TunnelIntent) -> str:
-        """Write it down; durable when it returns. The tunnel's id. An error here stops the tunnel."""
+        """Write down that a tunnel opens, and return its id; durable when it returns. An error here stops the tunnel."""
         ...
 
     async def closed(self, tunnel: str, report: TunnelReport) -> None:
-        """Write down how it ended."""
+        """Write down how a tunnel ended."""
         ...
 
     async def refused(self, session: str, destination: str, reason: str) -> None:
-        """Write down that one was refused, the first of its kind at once and others with a count. The destination is the
-        agent's text, bounded.
+        """Write down that a tunnel was refused, the first of its kind at once and others with a count. The destination is
+        the agent's text, bounded.
         """
         ...

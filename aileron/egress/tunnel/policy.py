@@ -1,13 +1,13 @@
-"""Which hosts a cell's agent reaches: what its session lists, or whoever else says so.
+"""The decision which hosts a cell's agent can reach: those that its session lists, or that another policy admits.
 
-The part that decides is pure. Runs in the daemon; the destination is what an agent asked for, parsed and in its only spelling.
+The part that decides is pure. Runs in the daemon; the destination is the agent's, parsed and in its only spelling.
 
 Rules
-- Listed is what a pattern of the session means (model/host_pattern.py): by the exact name and port, or by `*.` before at
-  least two labels. Nothing that is not listed is admitted here; whoever asks a person wraps this.
-- Admitted says nothing about addresses: these are looked at afterwards, for every tunnel (steps.py).
+- A host is listed if a pattern of the session matches it (model/host_pattern.py): by the exact name and port, or by `*.` before
+  at least two labels. Only listed hosts are admitted here; the policy that asks a person wraps this one.
+- Admission says nothing about addresses: these are checked afterwards, for every tunnel (steps.py).
 
-Source: docs/reference/cell-egress.md. Not here: asking a person (daemon/), whose list it is (daemon/http/sessions.py).
+Source: docs/reference/cell-egress.md. Not here: asking a person (daemon/), the session's list (daemon/http/sessions.py).
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ __all__ = ["Admitted", "Cell", "HostPolicy", "Refused", "listed"]
 
 
 class Cell(Protocol):
-    """An open session whose agent is in a cell, as much of it as matters here."""
+    """An open session whose agent is in a cell, as far as tunnels need it."""
 
     @property
     def id(self) -> str:
-        """Of the session."""
+        """Id of the session."""
         ...
 
     @property
     def hosts(self) -> tuple[HostPattern, ...]:
-        """What it lists."""
+        """Patterns of the hosts that the session lists."""
         ...
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """This cell reaches this host."""
+    """The policy's decision that this cell can reach this host."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """It does not: which rule says so, and what the agent is told, with the way to change it."""
+    """The policy's refusal: the reason, and the text for the agent, which says how to change it."""
 
     reason: Reason
     text: str
 
 
 class HostPolicy(Protocol):
-    """Who decides."""
+    """The policy that decides which hosts a cell can reach."""
 
     async def admit(self, cell: Cell, destination: HostPort) -> Admitted | Refused:
-        """May wait for a person. It is cancelled when nobody waits for the answer any more."""
+        """Decide. This may wait for a person; it is cancelled when the client no longer waits."""
         ...
 
 
 def listed(hosts: tuple[HostPattern, ...], destination: HostPort) -> Admitted | Refused:
-    """Whether one of these patterns means the destination. The text for one that is not names the option that lists it."""
+    """Admit a destination that one of these patterns matches. The text of a refusal names the option that lists the host."""
     if any(pattern.matches(destination) for pattern in hosts):
         return Admitted()
     host, port = destination.host, destination.port

@@ -1,18 +1,18 @@
-"""Bytes both ways between two sockets, counted, until both are done, one breaks, or nothing moves any more.
+"""A relay of bytes in both directions between two sockets, counted, until both are done, one breaks, or the tunnel is idle.
 
-Runs in the daemon; trusts neither end, and understands nothing of what they say.
+Runs in the daemon; trusts neither end, and does not interpret the bytes.
 
 Rules
-- One piece at a time each way: a side that does not read stops the other one (back-pressure). What is held then is a piece at
-  most; what moves is in the one scratch of all relays, from one system call to the next.
-- Until the watch is over, it looks at each piece first; what it refuses is not sent on.
-- The end of one direction is passed on as that (shutdown(2)), and the other goes on. What half is left has HALF_IDLE_S.
-- A side that takes nothing more ends the direction to it alone. What it said before it went, such as an early answer, is still
-  in the kernel's queue, and is passed on (tcp(7): a reset leaves what was received).
+- Each direction has one piece at a time: a side that does not read stops the other one (back-pressure). At most one piece is
+  held then; a piece that moves is in the scratch buffer that all relays share, from one system call to the next.
+- Until the watch is over, it checks each piece first; a piece that it refuses is not sent on.
+- The end of one direction is passed on (shutdown(2)), and the other goes on, with HALF_IDLE_S as its limit.
+- A side that accepts nothing more ends only the direction to it. Bytes that it sent before it closed, such as an early response,
+  are still in the kernel's queue, and are passed on (tcp(7): a reset leaves what was received).
 - A piece is counted when the other side's kernel has all of it.
-- A side that always has more to say does not keep the loop to itself.
+- A side that always has more to send does not keep the loop busy.
 
-Not here: what the watch looks for (hello_watch.py), which sockets (way_out.py).
+Not here: the watch (hello_watch.py), the opening of both sockets (way_out.py).
 """
 
 from __future__ import annotations
@@ -41,25 +41,23 @@ __all__ = [
     "send_all",
 ]
 
-IDLE_S: Final = (
-    15 * 60.0
-)  # without a byte either way: longer than any client that keeps connections for later waits itself
-HALF_IDLE_S: Final = 60.0  # one side has said all it has to: what is still to come is an answer
-ANSWER_S: Final = 2.0  # an answer of ours fits into an empty socket: who does not take it is not waited for
+IDLE_S: Final = 15 * 60.0  # without a byte either way: longer than clients keep idle connections themselves
+HALF_IDLE_S: Final = 60.0  # one side has sent everything: only a response is still to come
+ANSWER_S: Final = 2.0  # our response fits into an empty socket: a client that does not take it is not waited for
 _DRAIN_BYTES: Final = 64 << 10
 PIECE_BYTES: Final = (
     256 << 10
 )  # 256 KiB: more than a Unix socket holds by default; what a slow side keeps held each way at most
 
 Ended = Literal["closed", "reset by client", "reset by host", "idle"]
-"""Why there is nothing more to pass on. `closed`: each side said so."""
+"""The reason why a relay ended. `closed`: each side closed its direction."""
 
 _Check = Callable[[bytes], None]
 _Way = tuple[socket.socket, socket.socket, _Check, Callable[[int], None], Ended, Ended]
 
 
 class Flow:
-    """What went which way, in bytes, and when the last of it did, as `anyio.current_time()`."""
+    """The bytes that went in each direction, and the time of the last ones, as `anyio.current_time()`."""
 
     def __init__(self) -> None:
         self.bytes_up = 0
@@ -68,23 +66,23 @@ class Flow:
         self.open_halves = 2
 
     def went_up(self, size: int) -> None:
-        """So many bytes are at the host's side."""
+        """Count bytes that have reached the host's socket."""
         self.bytes_up += size
         self.moved_at = anyio.current_time()
 
     def went_down(self, size: int) -> None:
-        """So many bytes are at the client's side."""
+        """Count bytes that have reached the client's socket."""
         self.bytes_down += size
         self.moved_at = anyio.current_time()
 
     @property
     def idle_at(self) -> float:
-        """When it has been idle for too long, if nothing moves until then."""
+        """Time at which the relay has been idle for too long, if nothing moves until then."""
         return self.moved_at + (IDLE_S if self.open_halves == 2 else HALF_IDLE_S)
 
 
 async def receive(sock: socket.socket, size: int) -> bytes:
-    """Some bytes, or none at the end. OSError."""
+    """Return some bytes, or none at the end. Raises OSError."""
     waited = False
     while True:
         try:
@@ -99,7 +97,7 @@ async def receive(sock: socket.socket, size: int) -> bytes:
 
 
 async def send_all(sock: socket.socket, data: bytes) -> None:
-    """All of it. OSError."""
+    """Send all bytes. Raises OSError."""
     rest = memoryview(data)
     while rest:
         try:
@@ -109,8 +107,9 @@ async def send_all(sock: socket.socket, data: bytes) -> None:
 
 
 async def say_and_end(sock: socket.socket, answer: bytes) -> None:
-    """The last that is said, and a moment's wait until it has been taken: closed with bytes unread, it could be lost on its way,
-    and closed before the peer has written, the peer hears of that alone. Never raises; the socket stays the caller's.
+    """Send the last bytes, and wait a moment until the peer has taken them. A socket closed with unread bytes could lose
+    them on their way, and if it is closed before the peer has written, the peer learns only of the close. Never raises; the
+    socket stays the caller's.
     """
     with anyio.move_on_after(ANSWER_S), contextlib.suppress(OSError):
         await send_all(sock, answer)
@@ -121,7 +120,7 @@ async def say_and_end(sock: socket.socket, answer: bytes) -> None:
 
 
 class _Relay:
-    """One."""
+    """The relay of one tunnel."""
 
     def __init__(
         self, client: socket.socket, host: socket.socket, flow: Flow, watch: HelloWatch, scratch: memoryview
@@ -183,7 +182,7 @@ class _Relay:
                     self._note(sink_broke)
                     break
                 went(size)
-                await anyio.lowlevel.cancel_shielded_checkpoint()  # whoever always has more to say
+                await anyio.lowlevel.cancel_shielded_checkpoint()  # a side that always has more to send
         except OSError:
             self._end(source_broke)
         except RefusedError as error:
@@ -191,11 +190,13 @@ class _Relay:
             self._scope.cancel()
         else:
             self._flow.open_halves -= 1
-            with contextlib.suppress(OSError):  # it has gone meanwhile, and its own direction says so
+            with contextlib.suppress(OSError):  # it has gone meanwhile, which its own direction reports
                 sink.shutdown(socket.SHUT_WR)
 
     async def _received(self, source: socket.socket) -> int:
-        """How much there is in the scratch now: to be taken out of it before anything is waited for. OSError."""
+        """Read into the scratch, and return the number of bytes. The caller must take them out before it waits. Raises
+        OSError.
+        """
         while True:
             try:
                 return source.recv_into(self._scratch)
@@ -215,13 +216,15 @@ class _Relay:
         self._scope.cancel()
 
     def _note(self, why: Ended) -> None:
-        """Keep why it ended: the first reason has the others behind it."""
+        """Keep the reason of the end: the first one causes the others."""
         if self._ended == "closed":
             self._ended = why
 
 
 async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
-    """All of it: what does not fit at once is copied, as the scratch is others' when this waits. OSError."""
+    """Send a whole piece. Bytes that do not fit at once are copied, as other relays use the scratch during the wait. Raises
+    OSError.
+    """
     try:
         sent = sink.send(piece)
     except BlockingIOError:
@@ -233,8 +236,9 @@ async def _passed_on(sink: socket.socket, piece: memoryview) -> None:
 async def relay(
     client: socket.socket, host: socket.socket, flow: Flow, watch: HelloWatch, scratch: memoryview
 ) -> Ended:
-    """Until it ends. Both are open afterwards, and the caller's. RefusedError is the watch's own: that piece was not sent on.
+    """Relay until the end, and return its reason. Both sockets stay open, and the caller's. RefusedError of the watch: the
+    piece was not sent on.
 
-    `scratch` has PIECE_BYTES, and may be one for all relays of the loop.
+        `scratch` has PIECE_BYTES; all relays of the loop can share one.
     """
     return await _Relay(client, host, flow, watch, scratch).run()

@@ -1,21 +1,22 @@
 """Tunnels out of a cell: CONNECT for one host and port, then TLS with that name, to an address that was checked.
 
 Runs in the daemon, once for each connection of the cell's door. It trusts neither the agent, nor the resolver, nor the host.
-Who is asking was established before (daemon/http/tunnels.py).
+The session was established before (daemon/http/tunnels.py).
 
     1 a place among the open tunnels · 2 the head of CONNECT (connect_head.py) · 3 is the host admitted (policy.py)
-    4 resolve and check every address (steps.py) · 5 say 200, read the ClientHello: its name is the host (client_hello.py)
+    4 resolve and check every address (steps.py) · 5 send 200, read the ClientHello: its name must be the host (client_hello.py)
     6 write down, durably · 7 connect, and pass the ClientHello on · 8 bytes both ways, counted (relay.py) · 9 write down the
     end
 
 Rules
-- Nothing is looked up before 3 has passed. No packet goes to the host before 6 has returned: not for another name either.
-- What was checked at 4 is what is dialled at 7: a name that is asked about twice cannot answer twice.
-- Nothing is decrypted, and no credential is added. What is inside TLS is not seen: neither the Host field, nor other names
-  that the host answers for, nor whom it forwards to (docs/explanation/limitations.md).
-- Loopback and private addresses only for what the user's `egress.private` names; forbidden ones, and the daemon's port, never.
-- A refusal is told to the agent and to the ledger. So is an end that is not the two sides' own.
-- Every wait has a deadline. Where 6 was reached 9 follows, cancellation included.
+- Nothing is looked up before 3 has passed. No packet goes to the host before 6 has returned, nor if the ClientHello has
+  another name.
+- The addresses checked at 4 are dialled at 7: a second look-up cannot give others.
+- Nothing is decrypted, and no credential is added. The contents of TLS are not visible: neither the Host field, nor other
+  names that the host serves, nor hosts that it forwards to (docs/explanation/limitations.md).
+- Loopback and private addresses need the user's `egress.private`; forbidden ones, and the daemon's port, are never dialled.
+- A refusal is reported to the agent and in the ledger. So is an end that neither side caused.
+- Every wait has a deadline. If 6 was reached, 9 follows, cancellation included.
 
 Source: docs/reference/cell-egress.md, docs/adr/0063-connect-from-a-cell.md.
 """
@@ -46,14 +47,14 @@ from aileron.model.names import HostPort
 
 __all__ = ["HEAD_S", "HELLO_S", "MAX_OF_A_SESSION", "MAX_TUNNELS", "OPENED_A_MINUTE", "WayOut"]
 
-MAX_TUNNELS: Final = 256  # of all cells: two descriptors each, and 512 KiB at most, where neither side reads
+MAX_TUNNELS: Final = 256  # of all cells: two descriptors each, and 512 KiB at most, if neither side reads
 MAX_OF_A_SESSION: Final = 64  # a browser has six to a host and some dozens in all, npm fifteen
 OPENED_A_MINUTE: Final = 600  # of one session: two rows of the ledger each; npm opens some hundred for a large project
-MAX_TURNED_AWAY: Final = 32  # told so at once; who comes beyond them is closed without a word
+MAX_TURNED_AWAY: Final = 32  # clients that are told at once; further ones are closed without a response
 HEAD_S: Final = 10.0  # the client has the head ready when it connects
 HELLO_S: Final = 10.0  # a client begins TLS as soon as it has its 200
 ADMIT_S: Final = (
-    60.0  # a person may be asked: the policy waits for them half as long, and this is for one that does not end
+    60.0  # a person may be asked: the policy waits for them half as long, and this is for a policy that does not return
 )
 REACH_S: Final = 20.0  # a look-up (5 s) or a connection (10 s); each has its own bound in steps.py
 _MINUTE_S: Final = 60.0
@@ -62,7 +63,7 @@ _SAID: Final = 300
 
 
 class WayOut:
-    """One for each daemon."""
+    """The tunnels of one daemon."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class WayOut:
         resolve: Resolver,
         own_port: int | None = None,
     ) -> None:
-        """`own_port`: the daemon's on loopback, to which no tunnel leads."""
+        """Take `own_port`: the daemon's port on loopback, to which no tunnel leads."""
         self.policy: Final = policy
         self.journal: Final = journal
         self.resolve: Final = resolve
@@ -84,21 +85,21 @@ class WayOut:
         self.scratch: Final = memoryview(bytearray(PIECE_BYTES))
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Apply new settings from now on."""
         self.private = settings.egress_private
 
     @property
     def sessions(self) -> Collection[str]:
-        """Those that have a tunnel, or are about to."""
+        """Ids of the sessions that have a tunnel, or are opening one."""
         return tuple(self._open)
 
     def end_session(self, session: str) -> None:
-        """It is over: so are its tunnels, and nothing more of them goes either way."""
+        """End all tunnels of a session that is over; nothing more passes in either direction."""
         for tunnel in tuple(self._open.get(session, ())):
             tunnel.end("session ended")
 
     async def carry(self, client: socket.socket, cell: Cell) -> None:
-        """One connection from its first byte to its last, and close it. It raises nothing but cancellation."""
+        """Serve one connection from its first byte to its last, and close it. It raises nothing but cancellation."""
         with contextlib.closing(client), anyio.CancelScope() as scope:
             tunnel = _Tunnel(self, client, cell, scope)
             if (problem := self._no_place(cell.id)) is None:
@@ -112,7 +113,7 @@ class WayOut:
                     self._turned_away -= 1
 
     def _no_place(self, session: str) -> str | None:
-        """What is in the way of one more."""
+        """Return why there is no place for another tunnel; None if there is one."""
         if len(self._open.get(session, ())) >= MAX_OF_A_SESSION:
             return f"{MAX_OF_A_SESSION} connections of this cell are open: close some"
         if sum(map(len, self._open.values())) >= MAX_TUNNELS:
@@ -133,7 +134,7 @@ class WayOut:
                 del self._open[session]
 
     def count_opened(self, session: str) -> None:
-        """One more has begun."""
+        """Count an opened tunnel towards the session's rate."""
         self._rate_of(session).opened += 1
 
     def _rate_of(self, session: str) -> _Rate:
@@ -146,18 +147,18 @@ class WayOut:
 
 
 class _Rate(msgspec.Struct):
-    """How many began in the minute that ends then."""
+    """The tunnels of a session that were opened in the minute that ends at `until`."""
 
     until: float
     opened: int = 0
 
     def has_room(self) -> bool:
-        """For one more."""
+        """Return whether the session can open another tunnel in this minute."""
         return self.opened < OPENED_A_MINUTE
 
 
 class _Told(Exception):
-    """Why there is no tunnel, for the client and the ledger: `reason` as in answers.py."""
+    """The tunnel was refused; the text is for the client, and `reason`, as in answers.py, for the ledger too."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -165,11 +166,11 @@ class _Told(Exception):
 
 
 class _Gone(Exception):
-    """The client has closed before there was a tunnel: nobody to answer."""
+    """The client closed before there was a tunnel: no response can be sent."""
 
 
 class _Tunnel:
-    """One connection."""
+    """A connection of a client."""
 
     def __init__(self, way: WayOut, client: socket.socket, cell: Cell, scope: anyio.CancelScope) -> None:
         self._way = way
@@ -177,18 +178,18 @@ class _Tunnel:
         self._cell = cell
         self._scope = scope
         self._early = b""
-        """What the client has said and nobody has looked at."""
+        """Bytes of the client that were read, but not used yet."""
         self._asked = "unknown"
         self._is_gone = False
         self._why_cancelled = "stopping"
 
     def end(self, why: str) -> None:
-        """Now."""
+        """End the tunnel at once."""
         self._why_cancelled = why
         self._scope.cancel()
 
     async def run(self) -> None:
-        """All of it."""
+        """Serve the whole connection."""
         try:
             destination, addresses = await self._before_200()
         except _Told as no:
@@ -207,7 +208,7 @@ class _Tunnel:
         await self._through(destination, addresses, hello, watch)
 
     async def turn_away(self, problem: str) -> None:
-        """There is no place: say so to who asks, when it has asked."""
+        """Tell a client that there is no place, once its request has come."""
         with contextlib.suppress(_Gone, OSError, RefusedError):
             self._asked = str(await self._head(ANSWER_S))
         reason = Reason.TUNNEL_LIMIT.value
@@ -216,7 +217,7 @@ class _Tunnel:
     # Before the tunnel stands
 
     async def _before_200(self) -> tuple[HostPort, tuple[str, ...]]:
-        """Steps 2 to 4, every no as one exception."""
+        """Do steps 2 to 4; every refusal becomes one exception."""
         try:
             destination = await self._head(HEAD_S)
             self._asked = str(destination)
@@ -242,26 +243,26 @@ class _Tunnel:
         raise RefusedError(Reason.TUNNEL_SLOW, f"no whole CONNECT request came within {wait_s:.0f} seconds")
 
     async def _more(self, size: int) -> bytes:
-        """_Gone at the end."""
+        """Return more bytes of the client. Raises _Gone at the end."""
         data = await receive(self._client, size)
         if not data:
             raise _Gone
         return data
 
     async def _admitted(self, destination: HostPort) -> None:
-        """Step 3, for as long as the client waits."""
+        """Do step 3, for as long as the client waits."""
         decided: Admitted | Refused | AileronError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._until_gone, tasks.cancel_scope)
             with anyio.move_on_after(ADMIT_S):
                 try:
                     decided = await self._way.policy.admit(self._cell, destination)
-                except AileronError as error:  # out of the group it would come in a group of its own
+                except AileronError as error:  # raised in the group, it would be wrapped in an exception group
                     decided = error
             tasks.cancel_scope.cancel()
         if (
             self._is_gone and decided is None
-        ):  # it leaves a question behind: who asked it is on record, as every refusal is
+        ):  # it leaves a question behind, so the refusal goes on record, as every refusal does
             raise RefusedError(
                 Reason.HOST_UNANSWERED, f"nobody had decided about {destination} when the client gave up"
             )
@@ -278,7 +279,9 @@ class _Tunnel:
         raise RefusedError(Reason.HOST_UNANSWERED, text)
 
     async def _until_gone(self, waiting: anyio.CancelScope) -> None:
-        """What it says early is kept, up to a bound; then nobody looks whether it is still there."""
+        """Watch whether the client closes. Its early bytes are kept, up to a bound; beyond it the client is no longer
+        watched.
+        """
         try:
             while len(self._early) < HELLO_BYTES:
                 self._early += await self._more(HELLO_BYTES - len(self._early))
@@ -293,7 +296,7 @@ class _Tunnel:
     # The ClientHello
 
     async def _hello(self, destination: HostPort) -> tuple[ClientHello, HelloWatch]:
-        """Step 5. What was read of the client is all in `_early`, and has been checked."""
+        """Do step 5. All bytes read from the client are in `_early`, and have been checked."""
         reader, data = HelloReader(), self._early
         with anyio.move_on_after(HELLO_S):
             while (hello := reader.feed(data)) is None:
@@ -310,7 +313,7 @@ class _Tunnel:
     async def _through(
         self, destination: HostPort, addresses: tuple[str, ...], hello: ClientHello, watch: HelloWatch
     ) -> None:
-        """Steps 6 to 9."""
+        """Do steps 6 to 9."""
         session = self._cell.id
         flow, began, address, reason = Flow(), anyio.current_time(), None, "stopping"
         try:
@@ -340,11 +343,11 @@ class _Tunnel:
         finally:
             ms = (anyio.current_time() - began) * 1000
             report = TunnelReport(session, destination, address, flow.bytes_up, flow.bytes_down, ms, reason)
-            with contextlib.suppress(AileronError):  # the ledger is broken, which everybody else says
+            with contextlib.suppress(AileronError):  # the ledger is broken, which other parts report
                 await written(lambda: self._way.journal.closed(tunnel, report))
 
     async def _opened(self, intent: TunnelIntent) -> str:
-        """Its id. AileronError."""
+        """Write down that the tunnel opens, and return its id. AileronError."""
         made = ""
 
         async def write() -> None:
@@ -354,10 +357,10 @@ class _Tunnel:
         await written(write)
         return made
 
-    # What is said to the two who want to know
+    # Refusals, to the ledger and to the client
 
     async def _refuse(self, reason: str, answer: bytes) -> None:
-        """On record first, as everything that is refused."""
-        with contextlib.suppress(AileronError):  # nothing left: the answer stands without its row
+        """Write down a refusal first, as every refusal is; then send it to the client."""
+        with contextlib.suppress(AileronError):  # no packet left: the client is refused even without a row
             await written(lambda: self._way.journal.refused(self._cell.id, self._asked[:_SAID], reason))
         await say_and_end(self._client, answer)
