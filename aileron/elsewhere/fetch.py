@@ -1,7 +1,7 @@
-"""A reference to a secret elsewhere → its value, from whoever keeps it.
+"""Fetches the value of a reference to a secret elsewhere, from the program or server that keeps it.
 
-Runs in the daemon. Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: when, and whether it is the
-value that was approved.
+Runs in the daemon. Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: when a value is fetched,
+and whether it is the approved one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ __all__ = ["Fetcher"]
 
 
 class Fetcher:
-    """One for each daemon. `environment` is the daemon's: what a program gets of it is named where it is run. Without HOME, that
-    is what the password database says.
+    """The fetcher of secrets from other stores; one for each daemon.
+
+    `environment` is the daemon's. The module that runs a program names the variables that the program gets. If HOME is not
+    set, it is taken from the password database.
     """
 
     def __init__(self, stores: KeyValueStores, programs: Programs, environment: Mapping[str, str]) -> None:
@@ -31,15 +33,16 @@ class Fetcher:
         self._environment: Final = {**environment, "HOME": environment.get("HOME") or os.path.expanduser("~")}
 
     def pinned(self, reference: SecretReference, token: str | None) -> Elsewhere:
-        """The reference with the program that reads it, found now. AileronError(binding_failed) where it is not installed.
+        """Return the reference pinned to the program that reads it, which is looked up now.
 
-        Looks at files.
+        Raise AileronError(binding_failed) if the program is not installed. Reads the file system.
         """
         program = None if reference.kind == "vault" else self._programs.found(reference.kind, str(reference))
         return Elsewhere(str(reference), program=program, token=token)
 
     async def fetch(self, elsewhere: Elsewhere, token: Secret | None, deadline: float) -> Secret:
-        """The value as it is there now. `token` is the value of the one that is named. `deadline` as in `anyio.current_time()`.
+        """Return the current value. `token` is the value of the secret that `elsewhere.token` names. `deadline` is in the time
+        of `anyio.current_time()`.
 
         AileronError(binding_failed), (network_error).
         """

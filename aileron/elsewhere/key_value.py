@@ -1,7 +1,7 @@
-"""The key-value store (version 2) of HashiCorp Vault or OpenBao: one field of one secret, over HTTP.
+"""Reads one field of one secret over HTTP from the key-value store (version 2) of HashiCorp Vault or OpenBao.
 
-The server is not trusted with more than its token: it may not send us elsewhere, what it answers is bounded, and its address is
-checked as that of any destination. Nothing that it says is quoted.
+The server is not trusted with more than its token: it cannot redirect us, its responses are bounded, and its address is
+checked like that of any destination. Nothing that it says is quoted.
 
 Rules
 - TLS, but for a host that the user's `egress.private_plain` names. An address that is not public needs `egress.private`.
@@ -42,18 +42,20 @@ class _Answer(msgspec.Struct):
 
 
 class KeyValueStores:
-    """The way to such servers. One for each daemon."""
+    """The client for key-value servers. One for each daemon."""
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
         self.adopt(settings)
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings from now on."""
         self._settings = settings
 
     async def read(self, reference: SecretReference, token: Secret, token_name: str, deadline: float) -> Secret:
-        """The value of a field. `deadline` as in `anyio.current_time()`. AileronError(binding_failed), (network_error)."""
+        """Return the value of a field. `deadline` is in the time of `anyio.current_time()`. AileronError(binding_failed),
+        (network_error).
+        """
         to = reference.host
         assert to is not None
         scheme = "http" if to in self._settings.egress_private_plain else "https"
@@ -111,7 +113,7 @@ def _refusal(reference: SecretReference, to: HostPort, status: int, token: str) 
 
 
 def _unanswered(reference: SecretReference, error: AileronError) -> AileronError:
-    """What kept egress from an answer. Its words are ours, and quote nothing that was sent or came back."""
+    """Return the error for a request that got no response. Its text is ours, and quotes nothing that was sent or received."""
     failure = error.failure
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:
         return unfetched(str(reference), "not_allowed", failure.message, f"the host is {reference.host}")

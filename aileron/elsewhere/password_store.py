@@ -1,11 +1,12 @@
-"""pass(1): the first line of an entry, as its users expect; all of it where it is a key, a certificate or a JSON document.
+"""Reads secrets from pass(1): an entry's first line, as its users expect; all of an entry that is a key, a certificate or
+JSON.
 
 Rules
-- The store and gpg's keys are where the daemon's environment says, as those of the person who started it: HOME, else the
-  password database; PASSWORD_STORE_DIR and GNUPGHOME where they are set.
-- An entry is a file of the store. A directory is none: `pass show` would print its listing, and end well.
-- gpg(1) is never let ask for a passphrase: nobody is there to type it, and a prompt on a screen at any hour is one that people
-  learn to answer. What gpg-agent(1) remembers is used.
+- The daemon's environment, which comes from the person who started it, tells where the store and gpg's keys are: HOME, or else
+  the password database; PASSWORD_STORE_DIR and GNUPGHOME if they are set.
+- An entry is a file of the store. A directory is not: `pass show` would print its listing, and succeed.
+- gpg(1) must never ask for a passphrase: nobody is there to type it, and people learn to answer a prompt that can appear at
+  any hour. A passphrase that gpg-agent(1) remembers is used.
 
 Source: pass(1), gpg(1) `--pinentry-mode`. Not here: how a program is run (programs.py).
 """
@@ -28,14 +29,14 @@ from aileron.model.secret_reference import SecretReference
 __all__ = ["from_pass"]
 
 _PASSED_ON: Final = ("HOME", "GNUPGHOME", "PASSWORD_STORE_DIR", "XDG_RUNTIME_DIR", "USER", "LOGNAME")
-"""Where the store is, and where gpg finds its keys and its agent."""
+"""Environment variables that tell where the store is, and where gpg finds its keys and its agent."""
 _NEVER_ASK: Final = "--batch --no-tty --pinentry-mode=error"
 
 
 async def from_pass(
     programs: Programs, program: str, reference: SecretReference, environment: Mapping[str, str], deadline: float
 ) -> Secret:
-    """The value of an entry. AileronError(binding_failed)."""
+    """Return the value of an entry. AileronError(binding_failed)."""
     entry = "/".join(reference.path)
     # Left behind at the deadline: a home directory on a network may never answer.
     is_entry = await anyio.to_thread.run_sync(_is_entry, entry, environment, abandon_on_cancel=True)
@@ -61,7 +62,7 @@ def _is_entry(entry: str, environment: Mapping[str, str]) -> bool:
 
 
 def _where(entry: str, environment: Mapping[str, str]) -> str:
-    """What helps. Where the store lies is not said: whoever began the run is told this too."""
+    """Return the fix for a missing entry. It does not say where the store is: the caller that started the run also reads it."""
     cure = f"add it with `pass insert '{entry}'`, or name another"
     if environment.get("PASSWORD_STORE_DIR"):
         return cure
@@ -69,7 +70,10 @@ def _where(entry: str, environment: Mapping[str, str]) -> str:
 
 
 def _why(reference: SecretReference, entry: str, ended: Ended) -> AileronError:
-    """By what gpg says in English, which is looked through and not shown. A locked key is told like a missing one."""
+    """Return the error that gpg's English output points to. The output is searched but not quoted.
+
+    A locked key and a missing key give the same error.
+    """
     shown = f"`pass show '{entry}'`"
     if ended.says(b"no secret key", b"pinentry", b"no passphrase", b"cancelled", b"bad passphrase"):
         what = "gpg has no key for it that is unlocked, and nobody is asked for a passphrase here"

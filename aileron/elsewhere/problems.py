@@ -1,8 +1,8 @@
-"""What can go wrong when a secret is fetched, in words of ours, each with its cure.
+"""The failures of fetching a secret, in our own words, each with its fix.
 
 Rules
-- Nothing of what a program or a server said is quoted: it may be the secret, or tell of it.
-- Each failure has a `details.code` from a closed list; the record has that and no message.
+- Nothing that a program or a server said is quoted: it may be the secret, or reveal part of it.
+- Each failure has a `details.code` from a closed list; the audit trail has the code and no message.
 
 Source: docs/reference/bindings.md, "Secrets that are kept elsewhere".
 """
@@ -30,12 +30,12 @@ ProblemCode = Literal[
     "not_allowed",
     "changed",
 ]
-"""`changed` says the vault (vault/opened.py): what was fetched is not what was approved."""
+"""The codes of `details.code`. `changed` comes from the vault (vault/opened.py): the fetched value is not the approved one."""
 CODES: Final[tuple[str, ...]] = get_args(ProblemCode)
 
 
 def unfetched(reference: str, code: ProblemCode, what: str, cure: str, *, retriable: bool = False) -> AileronError:
-    """`binding_failed`: whoever keeps the secret does not give it. `what` and `cure` are ours."""
+    """Return the `binding_failed` error for a store that does not give the secret. `what` and `cure` are our own text."""
     return AileronError(
         FailureClass.BINDING_FAILED,
         f"the secret at {reference} cannot be fetched: {what}; {cure}",
@@ -46,7 +46,7 @@ def unfetched(reference: str, code: ProblemCode, what: str, cure: str, *, retria
 
 
 def unreached(reference: str, code: ProblemCode, what: str) -> AileronError:
-    """`network_error`: the server that keeps it was not reached, or did not answer in time."""
+    """Return the `network_error` for a server that was not reached, or did not answer in time."""
     return AileronError(
         FailureClass.NETWORK_ERROR,
         f"the secret at {reference} cannot be fetched: {what}",

@@ -1,18 +1,18 @@
-"""A program of the user's that prints a secret: found, checked, run once with bounds, and ended.
+"""Finds and checks a program of the user's that prints a secret, runs it once within bounds, and ends it.
 
-Runs in the daemon; the program runs as the user, as it would in their shell. It may print anything, for as long as it likes.
+Runs in the daemon; the program runs as the user, as it would in their shell. It could print anything, forever.
 
 Rules
-- The daemon's PATH may be an agent's choice. So programs are looked for in the system's directories alone, and a program counts
-  only if it and its directory belong to the system and nobody else can write them. The path that was found is pinned with the
-  reference, and checked again before each use.
+- The daemon's PATH may be an agent's choice. So programs are searched for only in the system's directories, and a program is
+  accepted only if it and its directory belong to the system and nobody else can write them. The path that was found is pinned
+  with the reference, and checked again before each use.
 - No shell; nothing on standard input; no descriptor of the daemon's; an environment that names what is in it, one by one.
-- What it prints is read up to MAX_OUTPUT_BYTES. When it has ended, at the deadline, and for more than that, its whole process
-  group is killed, before the program itself is reaped: until then the number is nobody else's. What has left the group, as
-  gpg-agent(1) does, goes on; whoever still has its pipes then is not waited for.
-- What it says on standard error is looked through for words that tell what is wrong, and goes nowhere.
+- What it prints is read up to MAX_OUTPUT_BYTES. When it has ended, at the deadline, or when it prints more, its whole process
+  group is killed before the program itself is reaped: until then no other process can have its number. A process that has left
+  the group, as gpg-agent(1) does, goes on; if it still has the pipes open, it is not waited for.
+- Its standard error is searched for words that tell what is wrong, and goes nowhere.
 
-Source: execve(2), setsid(2), kill(2), pidfd_open(2). Not here: which program (password_store.py, one_password.py).
+Source: execve(2), setsid(2), kill(2), pidfd_open(2). Not here: the choice of the program (password_store.py, one_password.py).
 """
 
 from __future__ import annotations
@@ -34,16 +34,20 @@ __all__ = ["MAX_OUTPUT_BYTES", "SYSTEM_DIRECTORIES", "Ended", "Programs", "chose
 
 SYSTEM_DIRECTORIES: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/run/current-system/sw/bin")
 MAX_OUTPUT_BYTES: Final = 64 << 10
-"""64 KiB, the longest secret that a vault takes."""
+"""64 KiB: the longest secret that a vault takes."""
 _MAX_SAID_BYTES: Final = 4096
 _PIECE_BYTES: Final = 16 << 10
 _KILLED_S: Final = 2.0
-"""For the end of what was killed: microseconds, but for one that hangs in the kernel, which is left to it."""
+"""Seconds to wait for a killed program to end. It takes microseconds, except if the program hangs in the kernel; it is then
+left there.
+"""
 _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Ended(NamedTuple):
-    """One run: its status; what it printed, at most MAX_OUTPUT_BYTES + 1; and the beginning of what it said."""
+    """The result of one run: its status, its standard output (at most MAX_OUTPUT_BYTES + 1), and the beginning of its standard
+    error.
+    """
 
     status: int
     out: bytes
@@ -53,20 +57,22 @@ class Ended(NamedTuple):
         return f"<ended with {self.status}>"
 
     def says(self, *words: bytes) -> bool:
-        """Whether it said one of these, in any case."""
+        """Return whether standard error has one of these words, regardless of case."""
         said = self.said.lower()
         return any(word in said for word in words)
 
 
 class Programs:
-    """Where programs may be, and whose they must be: user `owner`'s, by number."""
+    """The programs that can be run: those in `directories` that belong to the user number `owner`."""
 
     def __init__(self, directories: tuple[str, ...] = SYSTEM_DIRECTORIES, owner: int = 0) -> None:
         self._directories: Final = directories
         self._owner: Final = owner
 
     def found(self, name: str, reference: str) -> str:
-        """The absolute path of a program. AileronError(binding_failed) where there is none that counts. Looks at files."""
+        """Return the absolute path of a program. Raise AileronError(binding_failed) if there is no trusted one. Reads the file
+        system.
+        """
         for directory in self._directories:
             path = os.path.join(directory, name)
             if self._is_usable(path):
@@ -75,15 +81,16 @@ class Programs:
         raise unfetched(reference, "not_installed", f"there is no {name} of the system's in {where}", f"install {name}")
 
     def search_path(self, path: str) -> str:
-        """What the program finds its own helpers in."""
+        """Return the PATH in which the program finds its own helpers."""
         return ":".join(dict.fromkeys((os.path.dirname(path), *self._directories)))
 
     async def run(
         self, command: tuple[str, ...], environment: Mapping[str, str], reference: str, deadline: float
     ) -> Ended:
-        """Run it to its end. AileronError(binding_failed) where it does not start, prints too much, or takes too long.
+        """Run a command to its end. Raise AileronError(binding_failed) if it does not start, prints too much, or takes too
+        long.
 
-        `deadline` as in `anyio.current_time()`.
+        `deadline` is in the time of `anyio.current_time()`.
         """
         with anyio.CancelScope(deadline=deadline):
             try:
@@ -97,9 +104,9 @@ class Programs:
         raise unfetched(reference, "timed_out", what, f"see that `{_shown(command)}` answers", retriable=True)
 
     def _start(self, command: tuple[str, ...], environment: Mapping[str, str], reference: str) -> _Running:
-        """Start it, if the pinned program is still there and still the system's. AileronError(binding_failed), OSError.
+        """Start the pinned program if it still exists and still belongs to the system. AileronError(binding_failed), OSError.
 
-        Waits for the disk, and is not cancelled halfway: what was started then would be nobody's.
+        Waits for the disk. Cannot be cancelled halfway, because nobody would end the process that it had started.
         """
         path = command[0]
         if os.path.dirname(path) not in self._directories or not self._is_usable(path):
@@ -121,7 +128,7 @@ class Programs:
         )
         try:
             return _Running(process)
-        except OSError:  # no descriptor is left to watch it by; it has the token
+        except OSError:  # no descriptor is left to watch it with; end it, as it has the token
             _kill_group(process)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_KILLED_S)
@@ -129,7 +136,7 @@ class Programs:
             raise
 
     def _is_usable(self, path: str) -> bool:
-        """Whether it is a program that nobody but the system can have put there."""
+        """Return whether path is a program that nobody but the system can have put there."""
         try:
             found, directory = os.stat(path), os.stat(os.path.dirname(path))
         except OSError:
@@ -139,14 +146,14 @@ class Programs:
 
 
 def chosen(environment: Mapping[str, str], *names: str) -> dict[str, str]:
-    """Those of these variables that are set."""
+    """Return those of the named variables that are set."""
     return {name: environment[name] for name in names if environment.get(name)}
 
 
 class _Running:
-    """A program that was started, which is at an end when the block is: with its group, and reaped.
+    """A started program. When the block ends, the program has been ended with its process group, and reaped.
 
-    OSError where it cannot be watched; then it is still to be ended.
+    Raises OSError if the program cannot be watched; the caller must then end it.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -166,28 +173,28 @@ class _Running:
         self.kill_group()
         with anyio.move_on_after(_KILLED_S, shield=True):
             await self.end()
-        self._process.poll()  # what hangs is reaped by subprocess, when another is started
+        self._process.poll()  # subprocess reaps one that hangs, when it starts another
         os.close(self._pidfd)
         _close_pipes(self._process)
 
     async def end(self) -> None:
-        """Return when it has ended. It is not reaped by this."""
+        """Wait until the program has ended, without reaping it."""
         await anyio.wait_readable(self._pidfd)
 
     def kill_group(self) -> None:
-        """It, and what it started that is still in its group."""
+        """Kill the program and every process that it started and that is still in its group."""
         _kill_group(self._process)
 
     @property
     def status(self) -> int:
-        """After its end, what it ended with; of one that was killed, the signal, negated. It is not reaped by this."""
+        """The exit code of a program that has ended, or minus the signal's number. Reading it does not reap the program."""
         ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
         assert ended is not None, "it has ended"
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Of a program that is not reaped yet: the number is nobody else's."""
+    """Kill the process group of a program that is not reaped yet, so its number cannot belong to another process."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -199,7 +206,10 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _ended(running: _Running, reference: str) -> Ended:
-    """What became of it. AileronError(binding_failed) for one that prints too much, of which no more is read."""
+    """Collect the output until the program has ended.
+
+    Raise AileronError(binding_failed) if it prints too much; the rest is not read.
+    """
     printed, said = bytearray(), bytearray()
 
     async def collect() -> None:
@@ -209,14 +219,14 @@ async def _ended(running: _Running, reference: str) -> Ended:
                 reading.cancel_scope.cancel()
 
     async def listen() -> None:
-        async for piece in _pieces(running.said):  # to its end, so that it never waits for us
+        async for piece in _pieces(running.said):  # read to its end, so that the program never blocks on us
             said.extend(piece[: _MAX_SAID_BYTES - len(said)])
 
     async with anyio.create_task_group() as reading:
         reading.start_soon(collect)
         reading.start_soon(listen)
         await running.end()
-        reading.cancel_scope.cancel()  # whoever else has its pipes may keep them open for ever
+        reading.cancel_scope.cancel()  # another process may keep its pipes open for ever
     if len(printed) <= MAX_OUTPUT_BYTES:
         running.kill_group()
         _drain(running.out, printed, MAX_OUTPUT_BYTES + 1)
@@ -228,7 +238,7 @@ async def _ended(running: _Running, reference: str) -> Ended:
 
 
 async def _pieces(pipe: int) -> AsyncIterator[bytes]:
-    """What comes out of a pipe, until nobody has its other end."""
+    """Yield data from a pipe until nobody has its other end open."""
     while True:
         await anyio.wait_readable(pipe)
         piece = os.read(pipe, _PIECE_BYTES)
@@ -238,7 +248,10 @@ async def _pieces(pipe: int) -> AsyncIterator[bytes]:
 
 
 def _drain(pipe: int, into: bytearray, most: int) -> None:
-    """What is in a pipe now, until `into` has `most` bytes: all that a program that has ended wrote to it."""
+    """Read the bytes that are in a pipe now, until `into` has `most` bytes.
+
+    After the program has ended, that is all that it wrote.
+    """
     with contextlib.suppress(BlockingIOError):
         while len(into) < most and (piece := os.read(pipe, _PIECE_BYTES)):
             into.extend(piece[: most - len(into)])

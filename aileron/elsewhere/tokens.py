@@ -1,6 +1,6 @@
-"""The token that opens a store, as text of one line: what a header field and an environment variable can carry.
+"""The token that opens a store, as text of one line, which a header field and an environment variable can carry.
 
-Runs in the daemon. Not here: which token, and where it is put (key_value.py, one_password.py).
+Runs in the daemon. Not here: which token is used, and where it is put (key_value.py, one_password.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ __all__ = ["token_text"]
 
 
 def token_text(reference: SecretReference, token: Secret, name: str) -> str:
-    """Its value. AileronError(binding_failed) for one that no store has issued, which quotes nothing of it."""
+    """Return the token's value. Raise AileronError(binding_failed), which quotes nothing of it, if no store can have issued
+    it.
+    """
     try:
         text = token.reveal().decode("ascii")
     except UnicodeDecodeError:
