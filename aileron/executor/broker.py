@@ -1,8 +1,8 @@
-"""Each request of a connector, checked against its step and sent through egress; the answer back in frames.
+"""The requests of a connector: each is checked against its step and sent through egress, and its response returned in frames.
 
-Runs in the daemon, one per try of a step. The connector is hostile: whatever it asks for is compared with the grant that
-was resolved before it was born, never with what it says about itself. A failure of the network it may handle (`refused`);
-any other, a denied capability above all, ends the invocation.
+Runs in the daemon, one per try of a step. The connector is hostile: each of its requests is compared with the grant that
+was resolved before it started, never with its own statements. It can handle a failure of the network (`refused`); any other,
+above all a denied capability, ends the invocation.
 """
 
 from __future__ import annotations
@@ -44,65 +44,67 @@ from aileron_sandbox.frames.messages import (
 __all__ = ["Broker", "Request", "Send", "StreamsOut", "WayOut", "WebSocketsOut", "check_imported"]
 
 _UPLOAD_CHUNKS: Final = 1
-"""Chunks of a request body that wait for the upstream; the pipe behind them is the rest of the back-pressure."""
+"""Chunks of a request body that wait for the upstream; the pipe before them gives the rest of the back-pressure."""
 
 _FLUSH_S: Final = 5.0
-"""For what a connector wrote to a stream before it closed it, as a kernel would still send it; and for a service to answer that
-a WebSocket is closed.
+"""Seconds to send what a connector wrote to a stream before it closed it, as a kernel would; and for a service to respond
+to a WebSocket's close.
 """
 _END_S: Final = 1.0
-"""After that for the end of a stream, which is put on record."""
+"""Further seconds for the end of a stream, which goes on record."""
 _GOING_AWAY: Final = 1001
-"""RFC 6455 section 7.4.1, of a WebSocket that the connector left without a word."""
+"""Code of a WebSocket that the connector left without closing it (RFC 6455 section 7.4.1)."""
 
 Request = HttpRequest | TcpOpen | WebSocketOpen
 
 Send = Callable[[ToJail, bytes], Awaitable[None]]
-"""Send one frame to the connector, whole or, when cancelled, not at all."""
+"""Type of a function that sends one frame to the connector, whole or, when cancelled, not at all."""
 
 
 class StreamsOut(Protocol):
-    """Where streams of bytes go."""
+    """The interface through which streams of bytes leave."""
 
     def open(
         self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[Stream]:
-        """See egress/tcp.py."""
+        """Open a stream; see egress/tcp.py."""
         ...
 
 
 class WebSocketsOut(Protocol):
-    """Where WebSockets go."""
+    """The interface through which WebSockets leave."""
 
     def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[Answer]:
-        """See egress/websocket.py."""
+        """Open a WebSocket; see egress/websocket.py."""
         ...
 
 
 class WayOut(Protocol):
-    """Where requests go: egress/engine.py, the only way out of the jail; of an author's cases, answers from a file (trial/)."""
+    """The interface through which requests leave: egress/engine.py, the only way out of the jail; for an author's cases,
+    responses from a file (trial/).
+    """
 
     @property
     def streams(self) -> StreamsOut:
-        """The same for streams."""
+        """The way out for streams."""
         ...
 
     @property
     def websockets(self) -> WebSocketsOut:
-        """The same for WebSockets."""
+        """The way out for WebSockets."""
         ...
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
-        """See egress/engine.py."""
+        """Open a request; see egress/engine.py."""
         ...
 
 
 def check_imported(function: HostFunction, step: Step) -> None:
-    """AileronError(capability_denied) for a host function the manifest does not import."""
+    """Raise AileronError(capability_denied) for a host function that the manifest does not import."""
     if function not in step.grant.imports:
         raise AileronError(
             FailureClass.CAPABILITY_DENIED,
@@ -125,25 +127,27 @@ _End = (
 
 
 class _Open:
-    """One request or stream under way: how to stop it, and where its bytes go."""
+    """A request or stream in progress: how to stop it, and where its bytes go."""
 
     def __init__(self) -> None:
         self.scope: Final = anyio.CancelScope()
-        self.hung_up: anyio.Event | None = None  # a stream or WebSocket that is open: to close it is no failure
+        self.hung_up: anyio.Event | None = None  # set for an open stream or WebSocket: closing it is no failure
         self.over: Final = anyio.Event()
         self.upload: MemoryObjectSendStream[bytes] | None = None
         self.body: MemoryObjectReceiveStream[bytes] | None = None
-        self.said: MemoryObjectSendStream[Part | Closed] | None = None  # on a WebSocket
+        self.said: MemoryObjectSendStream[Part | Closed] | None = None  # messages on a WebSocket
         self.to_say: MemoryObjectReceiveStream[Part | Closed] | None = None
 
     @property
     def ends(self) -> tuple[_End | None, ...]:
-        """All of these."""
+        """All ends of these memory streams."""
         return self.upload, self.body, self.said, self.to_say
 
 
 class Broker:
-    """The requests and streams of one try of one step. `serve` runs as a task for each; `deliver` routes what belongs to one."""
+    """The requests and streams of one try of one step. `serve` runs as a task for each; `deliver` routes the frames that
+    belong to one.
+    """
 
     def __init__(self, egress: WayOut, step: Step, meter: Meter, journal: Journal, deadline: float, send: Send) -> None:
         self._egress = egress
@@ -163,7 +167,9 @@ class Broker:
             entry.upload, entry.body = anyio.create_memory_object_stream[bytes](_UPLOAD_CHUNKS)
 
     async def deliver(self, frame: Frame) -> None:
-        """A chunk, a message or a cancel of a request. Those of a request that is over are dropped: nobody reads them."""
+        """Route a chunk, a message or a cancel to its request. Those of a request that is over are dropped, as it no longer
+        reads them.
+        """
         message = frame.message
         if isinstance(message, Cancel):
             entry = self._open.get(message.id)
@@ -186,7 +192,9 @@ class Broker:
                     await entry.said.send(_said(message, frame.body))
 
     async def finish(self) -> None:
-        """The connector has said its last word: what it wrote to streams still goes out, as when any process ends."""
+        """Close the streams after the connector's last frame: what it wrote to them still goes out, as when any process
+        ends.
+        """
         streams = [(entry, entry.hung_up) for entry in self._open.values() if entry.hung_up is not None]
         for entry, hung_up in streams:
             _hang_up(entry, hung_up)
@@ -221,7 +229,7 @@ class Broker:
                     stream.close()
 
     async def _exchange(self, request: HttpRequest, body: bytes | AsyncIterator[bytes] | None) -> bool:
-        """One request, to the last chunk of its answer. True: the final frame is out."""
+        """Carry out one request, to the last chunk of its response. Return True: the final frame is out."""
         asked = EgressRequest(
             method=request.method,
             url=request.url,
@@ -240,7 +248,9 @@ class Broker:
         await self._send(Chunk(id=request_id, end=True), b"")
 
     async def _connect(self, request: TcpOpen, entry: _Open) -> bool:
-        """One stream, until both directions are over. False: the connector has closed it, and awaits the final frame."""
+        """Carry out one stream, until both directions are over. Return False if the connector closed it and waits for the
+        final frame.
+        """
         asked = StreamRequest(request.host, request.port, request.tls, request.command)
         streams = self._egress.streams
         async with streams.open(asked, self._step.grant, self._meter, self._journal, self._deadline) as stream:
@@ -250,7 +260,7 @@ class Broker:
         return not entry.hung_up.is_set()
 
     async def _relay(self, stream_id: int, stream: Stream, entry: _Open, hung_up: anyio.Event) -> None:
-        """Bytes both ways."""
+        """Relay bytes in both directions."""
 
         async def up() -> None:
             assert entry.body is not None  # `accept` gave every stream one
@@ -270,7 +280,9 @@ class Broker:
                 await stream.flush()
 
     async def _talk(self, request: WebSocketOpen, entry: _Open) -> bool:
-        """One WebSocket, until it is closed; or what the service said instead. False as of `_connect`."""
+        """Carry out one WebSocket until it is closed, or relay the service's response if it opened none. Return False as
+        `_connect` does.
+        """
         asked = WebSocketRequest(
             url=request.url,
             headers=tuple((name, value) for name, value in request.headers),
@@ -290,7 +302,7 @@ class Broker:
         return not entry.hung_up.is_set()
 
     async def _converse(self, request_id: int, websocket: WebSocket, entry: _Open, hung_up: anyio.Event) -> None:
-        """Messages both ways, until both have said that it is closed."""
+        """Relay messages in both directions, until both sides have closed."""
         both, is_closed = _BothWays(hung_up), False
 
         async def up() -> None:
@@ -306,12 +318,12 @@ class Broker:
 
         async def down() -> None:
             nonlocal is_closed
-            with contextlib.suppress(anyio.EndOfStream):  # `attend` says why
+            with contextlib.suppress(anyio.EndOfStream):  # `attend` raises the reason
                 while isinstance(heard := await websocket.receive(), Part):
                     message = WebSocketMessage(id=request_id, text=heard.is_text, more=not heard.is_last)
                     await self._send(message, heard.data)
                 is_closed = True
-                both.upward.cancel()  # nobody reads what the connector says from here on
+                both.upward.cancel()  # from now on the service reads nothing of the connector
                 await self._send(WebSocketClose(id=request_id, code=heard.code, reason=heard.reason), b"")
 
         await both.carry(up, down, websocket.attend)
@@ -332,7 +344,7 @@ class Broker:
 
 
 class _BothWays:
-    """Two directions of a stream or WebSocket. The first failure of either ends both and rises, alone."""
+    """The two directions of a stream or WebSocket. The first failure of either ends both and is raised, alone."""
 
     def __init__(self, hung_up: anyio.Event) -> None:
         self._hung_up: Final = hung_up
@@ -346,7 +358,7 @@ class _BothWays:
         down: Callable[[], Awaitable[None]],
         attend: Callable[[], Awaitable[None]],
     ) -> None:
-        """Both, until they are over, with `attend` beside them."""
+        """Run both directions until they are over, with `attend` beside them."""
         async with anyio.create_task_group() as watching:
             watching.start_soon(self._close_when_told)
             watching.start_soon(self._carry, attend, anyio.CancelScope())

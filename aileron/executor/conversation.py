@@ -1,13 +1,13 @@
-"""One try of one step: what is said between the supervisor and one jailed connector, to its end.
+"""The conversation of one try of one step: the frames between the supervisor and one jailed connector, to its end.
 
-Runs in the daemon; the other side is hostile. Out of this comes the step's output or one AileronError; whatever happens, the
+Runs in the daemon; the other side is hostile. The result is the step's output or one AileronError; whatever happens, the
 caller ends the jail.
 
 Rules
-- Every frame passes the session (which may follow which) before anything acts on it.
-- The first verdict wins: a denied capability, a broken protocol, the deadline, or the connector's own last word.
-- After the last word the connector has a moment to leave; a further frame in it is a broken protocol. It has left when none
-  of its processes makes another system call (ADR 50).
+- Every frame passes the session, which checks their order, before anything acts on it.
+- The first verdict wins: a denied capability, a broken protocol, the deadline, or the connector's own last frame.
+- After its last frame the connector has a moment to leave; a further frame then is a broken protocol. It has left when none of
+  its processes can make another system call (ADR 50).
 - The log pipe is read to its end and kept within _LOG_BYTES, with a mark where it was cut; control characters are made
   visible, since people read it in terminals.
 """
@@ -61,20 +61,24 @@ from aileron_sandbox.frames.session import HostSession
 __all__ = ["Claims", "HostConversation", "StepJournal"]
 
 MAX_CLAIMS: Final = 256
-"""Audit events of one step, over all of its tries: as many as it may send requests; each is up to 16 KiB on disk for ever."""
+"""Audit events of one step, over all of its tries: as many as its requests; each takes up to 16 KiB on disk for ever."""
 
 _LEAVE_S: Final = 1.0
-"""Time to leave, after its last word or the end of its stream, for a connector that is killed then; an interpreter needs a
-millisecond."""
+"""Seconds for a connector to leave after its last frame or the end of its stream; then it is killed. An interpreter needs a
+millisecond.
+"""
 _KILLED_S: Final = 10.0
-"""Time from SIGKILL until its end is heard of: a millisecond, or as long as a machine lets nobody run; what is said then must be
-true all the same."""
+"""Seconds from SIGKILL until its end is reported: usually a millisecond, longer on a machine that is overloaded. The
+verdict must be true even then.
+"""
 _LOG_BYTES: Final = 64 << 10
-"""Kept of one try's log: some hundred lines, enough for a traceback, and 64 jails hold 4 MiB."""
+"""Bytes that are kept of one try's log: some hundred lines, enough for a traceback; 64 jails hold 4 MiB."""
 _LOG_LINES: Final = 500
-"""Written of it: each carries the run's and the connector's name, and 65,000 empty lines would be 8 MiB and a second."""
+"""Lines of the log that are written: each carries the run's and the connector's name, and 65,000 empty lines would be 8 MiB
+and a second.
+"""
 _LOG_TAIL: Final = 2000
-"""Characters of the log that go into a failure nobody could name."""
+"""Characters of the log that go into a failure of unknown cause."""
 _READ_BYTES: Final = 64 << 10
 _log = logging.getLogger("aileron.connector")
 
@@ -83,22 +87,22 @@ class StepJournal(EgressJournal, Protocol):
     """The ledger, as one step sees it."""
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
-        """A fact in the connector's own words."""
+        """Record a fact in the connector's own words."""
         ...
 
     def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """How far the connector says it is; for whoever watches, and in no record."""
+        """Report the progress that the connector states, for clients that watch; it is not recorded."""
         ...
 
 
 class Claims:
-    """How many audit events a step has written. One per step, over all of its tries."""
+    """The number of audit events that a step has written. One object per step, for all of its tries."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def count(self, connector: str) -> None:
-        """One more. AileronError(resource_limit_exceeded) past MAX_CLAIMS."""
+        """Count one more event. AileronError(resource_limit_exceeded) past MAX_CLAIMS."""
         self._count += 1
         if self._count > MAX_CLAIMS:
             raise endings.over_limit(
@@ -107,9 +111,9 @@ class Claims:
 
 
 class HostConversation:
-    """The conversation of one try. `run` once.
+    """The conversation of one try. Call `run` once.
 
-    `was_ready` of a connector that said so before it was anybody's; `leave_s` as _LEAVE_S.
+    `was_ready`: the connector sent `ready` while it was a spare. `leave_s` as _LEAVE_S.
     """
 
     def __init__(
@@ -145,12 +149,12 @@ class HostConversation:
         self._log = bytearray()
         self._log_cut = False
         self._is_log_over = False
-        # No buffer: who sends waits until the writer takes the frame, so that what is written is never cut by a
+        # No buffer: a sender waits until the writer takes the frame, so that what is written is never cut by a
         # cancellation and what is cancelled was never written.
         self._outbox, self._to_write = anyio.create_memory_object_stream[tuple[ToJail, bytes]](0)
 
     async def run(self, deadline: float) -> Any:
-        """The step's output. AileronError otherwise; `deadline` as in `anyio.current_time()`."""
+        """Return the step's output. AileronError otherwise; `deadline` as in `anyio.current_time()`."""
         with self._outbox, self._to_write, anyio.move_on_at(deadline) as scope:
             await self._talk(deadline)
         self._write_log()
@@ -164,7 +168,7 @@ class HostConversation:
 
     @property
     def said_ready(self) -> bool:
-        """Whether the connector says when it has loaded."""
+        """True if the connector sent `ready` when it had loaded."""
         return self._said_ready
 
     @property
@@ -198,7 +202,7 @@ class HostConversation:
             op=self._step.op,
             args=self._step.args,
             hosts=_hosts(grant),
-            invocation=f"{self._run_id}/{self._step.id}",  # of each try the same: idempotency keys are made of it
+            invocation=f"{self._run_id}/{self._step.id}",  # the same for each try: idempotency keys are made of it
             deadline_ms=max(0, int((deadline - anyio.current_time()) * 1000)),
             accepted=self._step.accepted or None,
         )
@@ -216,7 +220,7 @@ class HostConversation:
                 return
 
     async def _act(self, frame: Frame, broker: Broker, tasks: TaskGroup) -> bool:
-        """Do what a frame asks for; True for the last word."""
+        """Carry out a frame. Return True if it is the connector's last."""
         match frame.message:
             case Result(output=output):
                 self._output, self._has_output = output, True
@@ -242,7 +246,7 @@ class HostConversation:
                 self._said_ready = True
             case Log() as line:
                 check_imported(HostFunction.LOG, self._step)
-                if not self._log_cut:  # or a flood of them would be put into words for nothing
+                if not self._log_cut:  # or a flood of them would be formatted for nothing
                     self._keep_log(f"{line.level}: {line.message} {line.fields or ''}".rstrip().encode() + b"\n")
             case Progress() as report:
                 check_imported(HostFunction.PROGRESS, self._step)
@@ -266,44 +270,46 @@ class HostConversation:
         await self._outbox.send((message, body))
 
     async def _write_frames(self, tasks: TaskGroup) -> None:
-        """One frame after the other, each whole. The session is told here, in the order of the wire."""
+        """Write one frame after the other, each whole. The session is told here, in the order of the wire."""
         try:
             async for message, body in self._to_write:
                 if self._session.is_over:
-                    continue  # the connector has said its last word; what was under way belongs to nobody
+                    continue  # the connector has sent its last frame; requests in progress no longer matter
                 if isinstance(message, Refused) and self._session.is_answered(message.id):
-                    continue  # 1 the last chunk is taken · 2 a cancel wakes its sender · 3 which refuses what is complete
+                    continue  # 1 the last chunk is taken · 2 a cancel wakes its sender · 3 which refuses a complete request
                 self._session.sending(message)
                 await self._channel.send(message, body)
         except BrokenPipeError:
             async for _ in self._to_write:
-                pass  # nobody reads any more; the other pipe ends too, and _listen says what that means
-        except FrameError as error:  # an answer that cannot be framed is our bug, but must not take the daemon along
+                pass  # the connector reads no more; the other pipe ends too, and _listen decides what that means
+        except FrameError as error:  # a response that cannot be framed is our bug, but must not end the daemon
             self._decide(endings.broke_the_protocol(self._name, str(error)))
             tasks.cancel_scope.cancel()
 
     async def _leave(self, tasks: TaskGroup) -> None:
-        """The last word is out: nothing may follow, and the connector must go."""
+        """Wait for the connector to go after its last frame: nothing may follow."""
         try:
             await self._nothing_follows(tasks)
         except FrameError as error:
             self._take_back()
-            raise FrameError(str(error)) from error  # not a result that is too large: one that should not be
+            raise FrameError(str(error)) from error  # plain, even if too large: the frame should not exist
         self._read_rest_of_log()
         ending = self._jailed.ending
-        if isinstance(ending, NetworkAttempt):  # heard of with its end: who has tried does not just leave
+        # Reported with its end: a connector that tried a connection does not just leave
+        if isinstance(ending, NetworkAttempt):
             self._take_back()
             await self._denied(ending)
 
     async def _nothing_follows(self, tasks: TaskGroup) -> None:
-        """Wait until it has left, and end it where it stays. FrameError for a further frame."""
+        """Wait until the connector has left, and kill it if it stays. FrameError for a further frame."""
         frame = None
         with anyio.move_on_after(self._leave_s) as waiting:
             tasks.start_soon(self._cancel_when_left, waiting)
             frame = await self._channel.receive()
             if frame is None:
                 await self._jailed.wait_left()
-        if frame is None and not self._jailed.has_left:  # now, and not with the jail, so that what it tried is heard of
+        # Now, and not with the jail, so that a network attempt is reported
+        if frame is None and not self._jailed.has_left:
             await self._kill_and_wait(self._jailed.wait_left)
         if frame is None:
             frame = self._channel.rest()
@@ -316,21 +322,22 @@ class HostConversation:
         waiting.cancel()
 
     def _take_back(self) -> None:
-        """What was said last does not count: something followed it that must not."""
+        """Discard the connector's last frame: something followed it that must not."""
         self._has_output = False
         self._verdict = None
 
     async def _denied(self, attempt: NetworkAttempt) -> None:
-        """On record before the run ends, as a refused request is."""
+        """Record a network attempt before the run ends, as a refused request is; then decide."""
         destination = attempt.destination.removeprefix("network:")
         await self._journal.denied(RequestDenial(0, "connect", destination, Reason.SYSTEM_CALL.value))
         granted = [f"network:{host}" for host in self._step.grant.hosts]
         self._decide(endings.reached_for_a_network(attempt, self._name, granted))
 
     async def _ended_early(self) -> None:
-        """The stream ended without a last word: either the connector is gone, or it closed its end and hides.
+        """Decide after a stream that ended without a last frame: either the connector is gone, or it closed its end and
+        still runs.
 
-        Its end tells which, and not how long that takes to be heard of: a kill changes nothing of one that is gone.
+        Its ending tells which, not the time that the report takes: a kill changes nothing for a connector that is gone.
         """
         with anyio.move_on_after(self._leave_s):
             await self._jailed.wait_ended()
@@ -347,7 +354,7 @@ class HostConversation:
         self._decide(endings.ended_without_result(ending, self._name, self._visible_log()[-_LOG_TAIL:]))
 
     async def _kill_and_wait(self, until: Callable[[], Awaitable[object]]) -> None:
-        """Kill the connector, and wait at most _KILLED_S until that is heard of."""
+        """Kill the connector, and wait at most _KILLED_S until that is reported."""
         self._jailed.child.kill()
         with anyio.move_on_after(_KILLED_S):
             await until()
@@ -359,12 +366,12 @@ class HostConversation:
             self._read_log(log)
 
     def _read_rest_of_log(self) -> None:
-        """Nobody writes any more, so what is left is in the pipe, which holds 64 KiB."""
+        """Read the rest of the log: no process writes any more, so it is all in the pipe, which holds 64 KiB."""
         while self._read_log(self._jailed.child.log):
             pass
 
     def _read_log(self, log: int) -> bool:
-        """Take what is there, at most _READ_BYTES; False where there is nothing."""
+        """Take what is in the log, at most _READ_BYTES. Return False if there is nothing."""
         try:
             data = os.read(log, _READ_BYTES)
         except BlockingIOError:
@@ -393,6 +400,6 @@ class HostConversation:
 
 
 def _hosts(grant: Grant) -> list[GrantedHost]:
-    """What a connector is told of its destinations."""
+    """Return what a connector is told about its destinations."""
     logins = {} if grant.credential is None else {one.destination: one.protocol for one in grant.credential.need.logins}
     return [GrantedHost(host.host, host.port, host in grant.plain, logins.get(host)) for host in grant.hosts]

@@ -1,7 +1,7 @@
-"""What a connector's end or its own words mean, as a failure of ours. Pure.
+"""The failures that a connector's end, or its own report, is translated to. Pure.
 
-The sandbox cannot know our failures, so its errors are translated here, once. A connector may claim only the classes an
-honest one needs; any other class it makes up arrives as `connector_runtime_error`.
+The sandbox cannot know our failures, so its errors are translated here, once. A connector can claim only the classes that an
+honest one needs; any other class becomes `connector_runtime_error`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_MESSAGE: Final = 2000
 
 
 def claimed(name: str, message: str, details: dict[str, Any]) -> AileronError:
-    """The failure a connector reported in its own words."""
+    """Return the failure that a connector reported in its own words."""
     message = message[:_MAX_MESSAGE]
     try:
         failure_class = FailureClass(name)
@@ -50,7 +50,7 @@ def claimed(name: str, message: str, details: dict[str, Any]) -> AileronError:
 
 
 def ended_without_result(ending: Ending, connector: str, log_tail: str) -> AileronError:
-    """The connector is gone and has said neither result nor failure."""
+    """Return the failure of a connector that ended without a result or a failure."""
     details = {"log": log_tail} if log_tail else {}
     match ending:
         case RefusedToStart():
@@ -79,7 +79,7 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
 
 
 def reached_for_a_network(attempt: NetworkAttempt, connector: str, granted: list[str]) -> AileronError:
-    """The connector went past the supervisor; `granted` is where it may go by asking."""
+    """Return the failure of a connector that bypassed the supervisor; `granted` are the hosts that it can reach through it."""
     destination = attempt.destination.removeprefix("network:")
     return AileronError(
         FailureClass.CAPABILITY_DENIED,
@@ -96,14 +96,14 @@ def reached_for_a_network(attempt: NetworkAttempt, connector: str, granted: list
 
 
 def over_limit(limit: str, message: str) -> AileronError:
-    """A limit ended the run, by its name."""
+    """Return the failure of a run that a limit ended, by the limit's name."""
     return AileronError(
         FailureClass.RESOURCE_LIMIT_EXCEEDED, message, boundary=Boundary.SANDBOX, details={"limit": limit}
     )
 
 
 def broke_the_protocol(connector: str, why: str) -> AileronError:
-    """The connector said something that may not be said, or not then."""
+    """Return the failure of a connector that sent a frame that is not allowed, or not at that time."""
     return _runtime_error(f"{connector} violated the frame protocol: {why}"[:_MAX_MESSAGE], {"protocol": True})
 
 

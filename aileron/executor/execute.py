@@ -1,10 +1,10 @@
-"""One approved plan, step by step: write down the start, jail the verified bytes, converse, reap, perhaps again.
+"""The executor of one approved plan: for each step, write down the start, jail the verified bytes, converse, reap, perhaps retry.
 
 Runs in the daemon. `Executor.execute` takes an ApprovedPlan and nothing else, so nothing can be executed that did not pass
-the gate; its only caller is the spine (runs/spine.py). Steps run in order, the first failure ends the plan, the output of
-the last step is the result.
+the gate; its only caller is runs/carry_out.py. Steps run in order, the first failure ends the plan, and the
+output of the last step is the result.
 
-A try has a jail of its own: one that waits for it with this connector loaded (spares.py), or else a new one. Either way the
+A try has a jail of its own: a spare with this connector loaded (spares.py), or else a new one. Either way the
 try's start is on record before the jail is told anything.
 
 The step's deadline (`limits.timeout_s`, one for all its tries) begins when its first jail is asked for.
@@ -38,20 +38,20 @@ class RunJournal(Protocol):
     """The ledger, as one run sees it. Each call is durable when it returns."""
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
-        """A jail is about to be told what to do."""
+        """Record that a jail is about to be told what to do."""
         ...
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """A try failed in a way that may pass, and another follows after `delay_s`."""
+        """Record that a try failed in a way that may pass, and that another follows after `delay_s`."""
         ...
 
     def of_step(self, step: Step) -> StepJournal:
-        """What the step itself writes."""
+        """Return the journal of what the step itself writes."""
         ...
 
 
 class _Work(NamedTuple):
-    """One step of a run, over all of its tries."""
+    """The data of one step of a run, for all of its tries."""
 
     step: Step
     run_id: str
@@ -59,11 +59,11 @@ class _Work(NamedTuple):
     meter: Meter
     claims: Claims
     deadline: float
-    """As `anyio.current_time()`."""
+    """Deadline of the step, as `anyio.current_time()`."""
 
 
 class Executor:
-    """Carries approved plans out. One for each daemon."""
+    """The executor of approved plans. One for each daemon."""
 
     def __init__(self, jails: Jails, egress: Egress, store: ConnectorStore, spares: Spares) -> None:
         self._jails = jails
@@ -72,19 +72,19 @@ class Executor:
         self._spares = spares
 
     def layers_ahead(self, plan: Plan) -> tuple[str, ...] | None:
-        """The layers of the plan's first jail, as the record of its start lists them; None where they are known only when it is
-        asked for, because the template may still have to be started.
+        """Return the layers of the plan's first jail, as the record of its start lists them; None if they are known only
+        when the jail is needed, because the template may still have to be started.
         """
         first = plan.steps[0] if plan.steps else None
         if first is None or self._store.known_kind(first.connector) != "python":
             return None
         try:
             return self._jails.layers_ahead(policy_of(first, "python"))
-        except AileronError:  # no template is to be had now: the run says so once it is on record
+        except AileronError:  # no template can be started now: the run reports it once it is on record
             return None
 
     async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
-        """The output of the last step. AileronError: the first failure."""
+        """Return the output of the last step. AileronError: the first failure."""
         answers: dict[str, Any] = {}
         for step in approved.plan.steps:
             seen = approved.seen if step.changes_only_seen else None
@@ -118,7 +118,7 @@ class Executor:
         return output
 
     def _maybe_spare(self, step: Step) -> Spare | None:
-        """One of whichever kind of program it is."""
+        """Take a spare of the step's connector, whichever kind of program it is; None if there is none."""
         found = (self._spares.maybe_take(step.connector, policy_of(step, kind)) for kind in get_args(Kind))
         return next((spare for spare in found if spare is not None), None)
 
@@ -132,7 +132,7 @@ class Executor:
             async with self._jails.open(program.program_fd, policy, runtime) as jailed:
                 talk = self._conversation(jailed, work)
                 output = await talk.run(work.deadline)
-        # Of one that is compiled it is not known when it has loaded, unless it says so.
+        # A compiled program is known to have loaded only if it says so.
         if policy.profile == "python" or (policy.profile == "elf" and talk.said_ready):
             self._spares.want(step.connector, policy, was_spare=False)
         return output
@@ -145,7 +145,7 @@ class Executor:
 
 
 def policy_of(step: Step, kind: Kind) -> Policy:
-    """The jail of a step: its limits, and the profile of its program."""
+    """Return the jail policy of a step: its limits, and the profile of its program."""
     limits = step.limits
     return Policy(
         memory_bytes=limits.memory_mb << 20,
@@ -155,7 +155,7 @@ def policy_of(step: Step, kind: Kind) -> Policy:
 
 
 def _delay(step: Step, failure: Failure, retries: int, left_s: float) -> float | None:
-    """Seconds until the next try, or None for none."""
+    """Return the seconds until the next try, or None if there is none."""
     if not step.idempotent or retries >= retry.MAX_RETRIES or not retry.is_transient(failure):
         return None
     jitter = secrets.randbelow(_JITTER_STEPS) / _JITTER_STEPS
@@ -164,7 +164,7 @@ def _delay(step: Step, failure: Failure, retries: int, left_s: float) -> float |
 
 
 def _final(error: AileronError, step: Step, retries: int) -> AileronError:
-    """The failure the caller sees: what must not be repeated is not called retriable, and tries are counted."""
+    """Return the failure for the caller: only an idempotent step is called retriable, and tries are counted."""
     failure = error.failure
     details = {**failure.details, "step": step.id}
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:

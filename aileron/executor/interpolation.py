@@ -1,9 +1,9 @@
-"""What earlier steps answered, put into the arguments of the next.
+"""The results of earlier steps, put into the arguments of the next.
 
-Pure. The answers are an upstream's, through a connector: they become arguments, as values, and nothing in them is read as a
-reference. Where they come is fixed in the plan that was approved.
+Pure. The results come from an upstream, through a connector: they become arguments, as values, and nothing in them is read as a
+reference. Their places are fixed in the plan that was approved.
 
-Source: docs/reference/action-file.md, References. Not here: which references a file may have (actions/references.py).
+Source: docs/reference/action-file.md, References. Not here: the references that a file can have (actions/references.py).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ __all__ = ["with_answers"]
 
 
 def with_answers(step: Step, answers: Mapping[str, Any]) -> Step:
-    """The step with each of its places filled from `answers`, by the id of the step that gave them; `filled` still says which.
+    """Return the step with each of its places filled from `answers`, which has results by step id; `filled` still lists the
+    places.
 
-    AileronError(bad_input) where an answer has no such value, or one that cannot stand in a text, or all is too much.
+    AileronError(bad_input) if a result has no such value, or one that cannot stand in a text, or the arguments get too large.
     """
     if not step.filled:
         return step
@@ -71,7 +72,7 @@ def _text(step: Step, place: Filled, wanted: StepValue, value: Any) -> str:
 
 
 def _put(args: dict[str, Any], at: str, value: Any) -> None:
-    """At a JSON pointer (RFC 6901) that the plan's own arguments have."""
+    """Store the value at a JSON pointer (RFC 6901) that the plan's own arguments have."""
     *way, last = (part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
     inside: Any = args
     for part in way:

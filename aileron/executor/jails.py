@@ -1,15 +1,16 @@
-"""The templates and their children, for an event loop: start, wait for a child's end without blocking, start again if one dies.
+"""The templates and their children, for an event loop: start, wait for a child's end without blocking, restart a dead template.
 
-Runs in the daemon. One task for each template (below `serve`) reads what it says and wakes whoever waits for a child. There is
-always one for Python. Others are started when one is first needed, and few are kept: one for each set of libraries of compiled
-programs, shared by all static ones, and one for Python that may fork, whose children have control groups.
+Runs in the daemon. One task for each template (below `serve`) reads its messages and wakes the tasks that wait for a child.
+There is one for Python, unless it was unused for long. Others are started when one is first needed, and few are kept: one
+for each set of libraries of compiled programs, shared by all static ones, and one for Python that may fork, whose children
+have control groups.
 
-A template is replaced after so many children, because all of them share its memory layout and hash seed; who runs in the old one
-ends there.
+A template is replaced after _RENEW_AFTER children, because all of them share its memory layout and hash seed; children of the old
+one end there.
 
 A template is started in the daemon's main thread, before the loop or on the loop itself: started in a worker thread it would be
-killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)). It takes 100 ms. The first for Python is waited for when it is needed,
-and whoever needs another after that leaves the loop to others meanwhile (`prepare`).
+killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)). It takes 100 ms. The loop waits for the first one for Python when it is
+needed; it goes on while a later one for Python starts (`prepare`).
 """
 
 from __future__ import annotations
@@ -38,37 +39,46 @@ from aileron_sandbox.unavailable import JailUnavailable
 __all__ = ["IDLE_S", "Jailed", "Jails"]
 
 IDLE_S: Final = 600.0
-"""A template in which nobody ran for so long ends: 50 MiB with its children and the copy of Python in their root, for 100 ms of
-the next run. Between two calls of an agent that works a model thinks for seconds, and a person who is asked for minutes."""
+"""Seconds after which an unused template ends: it holds 50 MiB with its children and the copy of Python in their root, and
+saves 100 ms of the next run. Between two calls of an agent that works, a model thinks for seconds, and a person takes
+minutes to decide.
+"""
 _LOOKS: Final = 10
-"""At whether anybody uses one, in that time: a template ends a minute late at most."""
+"""Checks for unused templates within IDLE_S: a template ends a minute late at most."""
 _START_S: Final = 20.0
-"""For a template to start, without the loop: after it, whoever needs it says what the matter is."""
+"""Seconds for a template to start, without blocking the loop; then the run that needs it fails with the reason."""
 
 _REAP_DEADLINE_S: Final = 10.0
-"""From SIGKILL to reaped takes a millisecond; past this something is wrong with the machine, and the run says so."""
+"""Seconds from SIGKILL until it is reaped: usually a millisecond. Past this something is wrong with the machine, and the
+log says so.
+"""
 _MAX_RUNNING: Final = 64
-"""Of one template at once, beside its spares: two cores are saturated by eight."""
+"""Running connectors of one template, beside its spares: two cores are saturated by eight."""
 _FEW_RUNNING: Final = 4
-"""Past it the processors are busy: nobody is answered sooner for not waiting until a jail is reaped, and to hear of its leaving
-is work."""
+"""Running connectors from which on the processors are busy: no result gets faster by returning before a jail is reaped, and
+hearing of its leaving is work.
+"""
 _MAX_LEAVING: Final = 8
-"""Of one template, not waited for while they are reaped, which takes 1 to 2 ms each; as many as eight callers leave behind at
-once. Past it whoever ends one waits, so that what is left behind never piles up."""
+"""Leaving connectors of one template that are reaped in the background, which takes 1 to 2 ms each: as many as eight
+callers leave at once. Beyond it `end` waits, so that they never pile up.
+"""
 _MAX_STARTED: Final = 4
-"""Templates beside Python's: sets of libraries that are in use at once, and Python that may fork. Each is a process of
-10 MiB with two children that wait; most compiled connectors are static and share one."""
+"""Templates beside Python's: for the sets of libraries in use, and for Python that may fork. Each is a process of 10 MiB
+with two children that wait; most compiled connectors are static and share one.
+"""
 _RENEW_AFTER: Final = 10_000
-"""Children of one template: at the most a machine of two cores does, another memory layout every ten seconds; 100 ms each."""
+"""Children after which a template is replaced: at most, on a machine of two cores, another memory layout every ten seconds;
+100 ms each.
+"""
 _TREES: Final = "trees"
 _Kind = ElfRuntime | Literal["trees"]
-"""What a template that is started when it is needed is for: compiled programs with these libraries, or Python that may fork."""
+"""Type of a template that is started on demand: for compiled programs with these libraries, or for Python that may fork."""
 _log = logging.getLogger(__name__)
 
 
 class Jailed:
-    """One running connector: the pipes of its Child, and its end as something to await. `is_spare` until it is anybody's, and
-    `is_leaving` when it is nobody's any more and only has to be reaped.
+    """A running connector: the pipes of its Child, and its end to await. `is_spare` is True until a run takes it, and
+    `is_leaving` once its run is over and it only has to be reaped.
     """
 
     def __init__(self, child: Child, warm: _Warm, *, is_spare: bool) -> None:
@@ -83,22 +93,22 @@ class Jailed:
 
     @property
     def child(self) -> Child:
-        """The host ends of the pipes."""
+        """The child, which has the host ends of the pipes."""
         return self._child
 
     @property
     def ending(self) -> Ending | None:
-        """How it ended, once every process of it is gone."""
+        """The way it ended, once every process of it is gone; None before."""
         return self._child.ending or self._lost
 
     @property
     def is_outdated(self) -> bool:
-        """Its template is gone, or about to be."""
+        """True if its template is gone, or about to be."""
         return self._warm.is_retired
 
     @property
     def has_left(self) -> bool:
-        """None of its processes can do anything any more (`Child.has_left`), though they may still be there."""
+        """True once none of its processes can do anything any more (`Child.has_left`), though they may still exist."""
         return self._child.has_left or self._lost is not None
 
     async def wait_left(self) -> None:
@@ -106,7 +116,7 @@ class Jailed:
         await self._left.wait()
 
     async def wait_ended(self) -> Ending:
-        """Wait until every process of the child is gone."""
+        """Wait until every process of the child is gone, and return how it ended."""
         await self._ended.wait()
         ending = self.ending
         if ending is None:
@@ -114,7 +124,7 @@ class Jailed:
         return ending
 
     async def _watch(self) -> None:
-        """Look at all of its processes while it runs, where the kernel does not do that alone."""
+        """Check all of its processes while it runs, if the kernel does not do that by itself."""
         with self._watching:
             period_s = WATCH_PERIOD_S
             while self._child.ending is None:
@@ -123,7 +133,7 @@ class Jailed:
                     if tree is not None:
                         # In a thread: it reads files of every process of the machine.
                         period_s = self._child.judge(await in_thread(tree.used))
-                except Exception:  # noqa: BLE001 - what one jail does must not end the task of all of them
+                except Exception:  # noqa: BLE001 - an error of one jail must not end the task of all
                     _log.exception("a jail cannot be watched and is killed")
                     self._child.kill()
                     return
@@ -142,12 +152,12 @@ class Jailed:
 
 
 class _Warm:
-    """One template, and who runs in it."""
+    """A template, and the connectors that run in it."""
 
     def __init__(self, template: Template, used_at: float) -> None:
         self.template = template
         self.used_at = used_at
-        """Last time that it was asked for, by the clock of its Jails."""
+        """Time of its last use, by the clock of its Jails."""
         self.running: dict[int, Jailed] = {}
         self.opened = 0
         self.is_retired = False
@@ -157,25 +167,25 @@ class _Warm:
 
     @property
     def in_use(self) -> int:
-        """How many run for somebody."""
+        """Number of connectors that work for a run."""
         return sum(not (jailed.is_spare or jailed.is_leaving) for jailed in self.running.values())
 
     @property
     def leaving(self) -> int:
-        """How many only have to be reaped."""
+        """Number of connectors that only have to be reaped."""
         return sum(jailed.is_leaving for jailed in self.running.values())
 
     @property
     def is_full(self) -> bool:
-        """As many run as may."""
+        """True if no more connectors can run."""
         return self.in_use >= _MAX_RUNNING
 
     def is_unused_since(self, time: float) -> bool:
-        """Nobody runs in it, and it was not asked for."""
+        """Return whether no connector runs in the template, and it was not asked for since `time`."""
         return not self.running and self.used_at <= time
 
     async def wake(self) -> None:
-        """Tell those who wait what became of their children. Ends with TemplateGone, by cancellation, or after `stop`."""
+        """Wake the tasks that wait for children. Ends with TemplateGone, by cancellation, or after `stop`."""
         with anyio.CancelScope() as self._scope:
             while not self._is_stopped:
                 await anyio.wait_readable(self.template.fileno())
@@ -185,18 +195,18 @@ class _Warm:
                         jailed._changed()
 
     def stop(self) -> None:
-        """End `wake`: nobody is waiting."""
+        """End `wake`: no task waits any more."""
         self._is_stopped = True
         if self._scope is not None:
             self._scope.cancel()
 
     def retire(self) -> None:
-        """Nobody is opened here any more: `stop` when the last has ended."""
+        """Open nothing more in this template; `stop` once the last child has ended."""
         self.is_retired = True
         self._stop_if_left()
 
     def forget(self, jailed: Jailed) -> None:
-        """It has ended."""
+        """Remove a connector that has ended."""
         del self.running[id(jailed.child)]
         self._stop_if_left()
 
@@ -205,7 +215,7 @@ class _Warm:
             self.stop()
 
     def died(self) -> None:
-        """The template is gone, and so are all who ran in it."""
+        """Mark the template as gone, with all connectors that ran in it."""
         self.is_retired = self.is_dead = True
         for jailed in list(self.running.values()):
             jailed._template_died()
@@ -213,7 +223,7 @@ class _Warm:
 
 
 class Jails:
-    """Owns the templates. `serve` must run in a task group for as long as jails are opened."""
+    """The owner of the templates. `serve` must run in a task group for as long as jails are opened."""
 
     def __init__(
         self,
@@ -224,9 +234,9 @@ class Jails:
         starting: Starting | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to start the template for Python, unless it is `starting` already. JailUnavailable.
+        """Begin to start the template for Python, unless it is `starting` already. Raises JailUnavailable.
 
-        `clock`: s since whenever, by which they are ended that nobody uses.
+        `clock` returns seconds since any fixed time; unused templates end by it.
         """
         self._runtime = runtime
         self._mode: Final = mode
@@ -238,12 +248,12 @@ class Jails:
         self._is_waited_for = anyio.Lock()
         self._waiting: anyio.CancelScope | None = None
         self._retired: set[_Warm] = set()
-        self._started: OrderedDict[_Kind, _Warm] = OrderedDict()  # the one that was used last is last
+        self._started: OrderedDict[_Kind, _Warm] = OrderedDict()  # the most recently used is last
         self._tasks: TaskGroup | None = None
 
     @property
     def mode(self) -> Mode:
-        """What jails are made of."""
+        """Mode of the jails: what confines them."""
         return self._mode
 
     @property
@@ -252,11 +262,11 @@ class Jails:
         return self.layers_of(Policy(), None)
 
     def wait_until_ready(self) -> None:
-        """Wait for the template of Python. JailUnavailable, with the fix, where this machine has no jail."""
+        """Wait for the template of Python. JailUnavailable, with the fix, if this machine cannot make jails."""
         self._python_now()
 
     async def prepare(self, policy: Policy, runtime: ElfRuntime | None) -> None:
-        """Wait for the template that such a jail comes from, where it is Python's and was ended: the loop is others' meanwhile.
+        """Wait for the template of Python without blocking the loop, if such a jail needs it and it has ended.
 
         Errors as `open`.
         """
@@ -265,7 +275,7 @@ class Jails:
         self._start_ahead()
         async with self._is_waited_for:
             starting = self._starting
-            if starting is None:  # it is there by now, or cannot be
+            if starting is None:  # it is there by now, or cannot be started
                 return
             with anyio.move_on_after(_START_S) as self._waiting:
                 await anyio.wait_readable(starting)
@@ -276,18 +286,22 @@ class Jails:
             self._warm(policy, runtime)
 
     def layers_ahead(self, policy: Policy) -> tuple[str, ...] | None:
-        """As `layers_of`, for Python; None where its template was ended, which begins to start then. Errors as `open`."""
+        """Return the layers as `layers_of` does, for Python; None if its template has ended: then it begins to start.
+        Errors as `open`.
+        """
         if policy.profile == "python" and not self._has_python:
             self._start_ahead()
             return None
         return self.layers_of(policy, None)
 
     def layers_of(self, policy: Policy, runtime: ElfRuntime | None) -> tuple[str, ...]:
-        """The layers in force for a jail that is opened with the same. Starts the template if need be; errors as `open`."""
+        """Return the layers in force for a jail that is opened with the same arguments. Starts the template if need be;
+        errors as `open`.
+        """
         return self._warm(policy, runtime).template.layers(policy.profile)
 
     def is_current(self, jailed: Jailed, runtime: ElfRuntime | None) -> bool:
-        """Whether another such connector, Python where there is no `runtime`, would be started in the same template now."""
+        """Return whether another such connector would now be started in the same template. `runtime` None: Python."""
         if jailed.is_outdated:
             return False
         if runtime is not None:
@@ -295,7 +309,7 @@ class Jails:
         return jailed._warm is self._python and jailed._warm is self._warm(Policy(), None)
 
     async def serve(self) -> None:
-        """Wake those who wait, and end templates that nobody uses. Ends only by cancellation."""
+        """Wake the tasks that wait, and end unused templates. Ends only by cancellation."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 if self._python is not None:
@@ -307,7 +321,7 @@ class Jails:
             self._tasks = None
 
     def end_unused(self) -> None:
-        """End the templates in which nobody ran for IDLE_S. The next run starts another."""
+        """End the templates in which no connector ran for IDLE_S. The next run starts another."""
         before = self._clock() - IDLE_S
         if self._starting is not None and self._asked_at <= before and not self._is_waited_for.locked():
             self._starting.close()
@@ -320,7 +334,7 @@ class Jails:
 
     @property
     def running(self) -> int:
-        """How many connectors run for somebody now."""
+        """Number of connectors that work for a run now."""
         return sum(warm.in_use for warm in self._all())
 
     def _all(self) -> list[_Warm]:
@@ -329,24 +343,24 @@ class Jails:
 
     @asynccontextmanager
     async def open(self, program: int, policy: Policy, runtime: ElfRuntime | None) -> AsyncIterator[Jailed]:
-        """A jailed run of `program`, which is Python where there is no `runtime`; `end` when the block is left, however it is
-        left. Errors as `begin`.
+        """Open a jailed run of `program`, and `end` it when the block is left, however that happens. `runtime` None:
+        Python. Errors as `begin`.
         """
         async with self.ended(self.begin(program, policy, runtime)) as jailed:
             yield jailed
 
     @asynccontextmanager
     async def ended(self, jailed: Jailed) -> AsyncIterator[Jailed]:
-        """One that has begun; `end` when the block is left."""
+        """Yield a jail that has begun, and `end` it when the block is left."""
         try:
             yield jailed
         finally:
             await self.end(jailed)
 
     def begin(self, program: int, policy: Policy, runtime: ElfRuntime | None, *, is_spare: bool = False) -> Jailed:
-        """Start a jail; whoever has it has to `end` it. It has taken `program` by the time this returns.
+        """Start a jail; the caller must `end` it. It has taken `program` by the time this returns.
 
-        AileronError: busy when too many are running, sandbox_unavailable when there is no template to be had.
+        AileronError: busy if too many are running, sandbox_unavailable if no template can be started.
         """
         warm = self._warm(policy, runtime)
         if warm.is_full and not is_spare:
@@ -360,14 +374,14 @@ class Jails:
         return jailed
 
     def hand_over(self, spare: Jailed) -> None:
-        """It is somebody's now, and counts as one. AileronError(busy) where too many are running."""
+        """Turn a spare into a run's connector, which counts as running. AileronError(busy) if too many are running."""
         if spare._warm.is_full:
             raise _busy()
         spare.is_spare = False
 
     async def end(self, jailed: Jailed) -> None:
-        """Kill it, if need be, and wait until it is reaped; also while the caller is being cancelled. One that has left already
-        can do nothing: it is reaped behind the caller's back, unless many are.
+        """Kill the connector if need be, and wait until it is reaped; also while the caller is being cancelled. A connector
+        that has left already can do nothing: it is reaped in the background, unless many are.
         """
         jailed._watching.cancel()
         is_harmless = jailed.has_left and jailed.ending is None
@@ -379,7 +393,7 @@ class Jails:
             await self._reap(jailed)
 
     async def _reap(self, jailed: Jailed) -> None:
-        """Kill it, wait until it is reaped, and give back what it had."""
+        """Kill the connector, wait until it is reaped, and release its resources."""
         if jailed.ending is None:
             jailed.child.kill()
         try:
@@ -390,7 +404,7 @@ class Jails:
             jailed._warm.forget(jailed)
         if jailed.is_leaving and isinstance(
             jailed.ending, NetworkAttempt
-        ):  # seen as it died, by a fault: after the answer
+        ):  # detected as it died, by a fault: after the result was returned
             _log.warning("a connector tried to connect to %s in the moment of its end", jailed.ending.destination)
         if scope.cancelled_caught:
             _log.error("a jail was not reaped %s s after it was killed or had left", _REAP_DEADLINE_S)
@@ -417,7 +431,7 @@ class Jails:
         return python
 
     def _start_ahead(self) -> None:
-        """Begin to start the template of Python, if there is none. Whoever needs it is told why that cannot be."""
+        """Begin to start the template of Python, if there is none. Errors are left to the run that needs it."""
         if not self._has_python and self._starting is None:
             self._asked_at = self._clock()
             with contextlib.suppress(JailUnavailable):
@@ -428,16 +442,16 @@ class Jails:
         return self._python is not None and not self._python.is_dead
 
     def _python_now(self) -> _Warm:
-        """The template of Python, which is started if there is none, and waited for. JailUnavailable."""
+        """Return the template of Python; start it and wait for it if there is none. Raises JailUnavailable."""
         if self._python is None or self._python.is_dead:
             starting, self._starting = self._starting or Template.begin(self._runtime, mode=self._mode), None
             return self._use(starting)
         return self._python
 
     def _use(self, starting: Starting) -> _Warm:
-        """Whoever is opened from now on is opened in this one. JailUnavailable."""
+        """Open all further Python connectors in this template. Raises JailUnavailable."""
         if self._waiting is not None:
-            self._waiting.cancel()  # the answer is read here, and nobody else hears of it
+            self._waiting.cancel()  # the template's message is read here, so that task would not be woken
         self._python = python = _Warm(starting.finish(), self._clock())
         if self._tasks is not None:
             self._tasks.start_soon(self._serve_python, python)
@@ -471,12 +485,12 @@ class Jails:
     def _template_for(self, kind: _Kind) -> Template:
         if isinstance(kind, ElfRuntime):
             return Template.start(kind, mode=self._mode)
-        # One process that forks nothing is bounded well enough without a group, which is dear to enter (ADR 16); several are not.
+        # A process that does not fork is bounded well enough without a group, which is costly to enter (ADR 16); several are not.
         check_possible("elf-subprocess", self._mode, is_compiled=False)
         return Template.start(self._runtime, mode=self._mode, memory_by="groups")
 
     def _end_the_idlest(self) -> None:
-        """The one that was used longest ago and that nobody uses now, and its spares. AileronError(busy) where all are in use."""
+        """End the least recently used template that no run uses, with its spares. AileronError(busy) if all are in use."""
         idle = next((kind for kind, warm in self._started.items() if not warm.in_use), None)
         if idle is None:
             raise _busy()
@@ -487,7 +501,7 @@ class Jails:
         warm.retire()
 
     def _renew_python(self, old: _Warm) -> _Warm:
-        """Another template; who runs in this one ends there. Where none can be started, this one goes on."""
+        """Start another template; children of this one end there. If none can be started, this one stays in use."""
         old.opened = 0
         try:
             renewed = self._use(Template.begin(self._runtime, mode=self._mode))

@@ -1,6 +1,6 @@
-"""A connector's verified bytes, for whoever starts a jail with them.
+"""A connector's verified bytes, for the code that starts a jail with them.
 
-Runs in the daemon. Not here: where they lie and how they are verified (registry/content.py).
+Runs in the daemon. Not here: the files, and their verification (registry/content.py).
 """
 
 from __future__ import annotations
@@ -20,48 +20,50 @@ Kind = Literal["python", "elf"]
 
 
 class Program(Protocol):
-    """One connector's bytes, verified."""
+    """A connector's verified bytes."""
 
     @property
     def program_fd(self) -> int:
-        """A sealed descriptor of exactly the bytes that were hashed."""
+        """Sealed descriptor of exactly the bytes that were hashed."""
         ...
 
     @property
     def kind(self) -> Kind:
-        """`python` for a zip application, `elf` for a program."""
+        """Kind of program: `python` for a zip application, `elf` for a compiled program."""
         ...
 
     @property
     def stamp(self) -> object:
-        """That of its files before they were read (`ConnectorStore.stamp`)."""
+        """Stamp of the files from before they were read (`ConnectorStore.stamp`)."""
         ...
 
 
 class ConnectorStore(Protocol):
-    """Where verified connector bytes come from."""
+    """The store that verified connector bytes come from."""
 
     def open(self, pin: ConnectorPin) -> AbstractContextManager[Program]:
-        """Read once, hash those bytes, seal them. AileronError hash_mismatch or not_found."""
+        """Read the files once, hash those bytes, and seal them. AileronError hash_mismatch or not_found."""
         ...
 
     def open_kept(self, pin: ConnectorPin) -> AbstractContextManager[Program] | None:
-        """The same from bytes that were verified before, where they are small and nobody has touched their files since; None for
-        all others. Reads nothing, so it may be called on the event loop.
+        """Open bytes that were verified before, if they are small and their files were not touched since; None otherwise.
+        Reads nothing, so it can be called on the event loop.
         """
         ...
 
     def stamp(self, pin: ConnectorPin) -> object:
-        """Other whenever its files were touched; None where they are not there."""
+        """Return a value that changes whenever the connector's files are touched; None if the files are missing."""
         ...
 
     def known_kind(self, pin: ConnectorPin) -> Kind | None:
-        """What kind of program it was when it was last verified, without reading it again; None for one not seen yet."""
+        """Return the kind of program that was found at the last verification, without reading it again; None if it was not
+        verified yet.
+        """
         ...
 
 
 async def opened(store: ConnectorStore, pin: ConnectorPin) -> AbstractContextManager[Program]:
-    """The bytes of `pin`, for one jail. AileronError hash_mismatch or not_found."""
+    """Open the bytes of `pin`, for one jail. AileronError hash_mismatch or not_found."""
     kept = store.open_kept(pin)
     if kept is not None:
         return kept
@@ -70,7 +72,9 @@ async def opened(store: ConnectorStore, pin: ConnectorPin) -> AbstractContextMan
 
 
 async def runtime_of(pin: ConnectorPin, kind: Kind, program: int) -> ElfRuntime | None:
-    """What a compiled program needs to see, None for Python; AileronError where this machine does not have it."""
+    """Return the files that a compiled program needs to see, None for Python. AileronError if this machine does not have
+    them.
+    """
     if kind == "python":
         return None
     try:

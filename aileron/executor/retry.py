@@ -1,9 +1,9 @@
-"""When a failed step is tried again, and after how long. Pure.
+"""The schedule of retries: when a failed step is tried again, and after how long. Pure.
 
 At most 3 more tries, after 1, 2 and 4 s with jitter, and only if the step says it is idempotent, the failure is transient
 (`network_error`, or `external_api_error` with 5xx or 429), and the wait ends before the step's deadline. A `Retry-After`
-in whole seconds is honoured where it is longer. What was refused at once, because nothing listens there, is told at once: a
-service that starts takes longer than these seconds, and a person waits for the answer.
+in whole seconds is honoured if it is longer. A refused connection, because nothing listens there, is reported at once: a service
+that is starting takes longer than these seconds, and a person waits for the result.
 
 >>> delay_s(0, retry_after_s=None, jitter=0.0)
 1.0
@@ -22,11 +22,11 @@ MAX_RETRIES: Final = 3
 _JITTER_SHARE: Final = 0.25  # spreads callers that failed together; small enough to keep 1/2/4 recognisable
 _TOO_MANY_REQUESTS: Final = 429
 _LASTING: Final = frozenset({"certificate", "not_encrypted", "weak_login", "protocol"})
-"""`details.reason` of a `network_error` that goes on until somebody changes something."""
+"""Values of `details.reason` of a `network_error` that lasts until something is changed."""
 
 
 def is_transient(failure: Failure) -> bool:
-    """Whether the same request may succeed later."""
+    """Return whether the same request may succeed later."""
     if failure.failure_class is FailureClass.NETWORK_ERROR:
         return failure.retriable and not is_lasting(failure.details) and failure.details.get("reason") != "refused"
     status = failure.details.get("status")
@@ -38,18 +38,18 @@ def is_transient(failure: Failure) -> bool:
 
 
 def is_lasting(details: Mapping[str, Any]) -> bool:
-    """Return whether the same request fails until somebody changes something, from the details of a `network_error`."""
+    """Return whether the same request fails until something is changed, from the details of a `network_error`."""
     reason = details.get("reason")  # any JSON value: a list cannot be looked up in a set
     return isinstance(reason, str) and reason in _LASTING
 
 
 def retry_after_s(failure: Failure) -> int | None:
-    """The upstream's own wish, if the connector passed it on as `details.retry_after_s` in whole seconds."""
+    """Return the upstream's requested wait, if the connector passed it on as `details.retry_after_s` in whole seconds."""
     value = failure.details.get("retry_after_s")
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def delay_s(retries_so_far: int, *, retry_after_s: int | None, jitter: float) -> float:
-    """Seconds to wait before the next try; `jitter` is from [0, 1)."""
+    """Return the seconds to wait before the next try; `jitter` is from [0, 1)."""
     scheduled = float(2**retries_so_far) * (1 + _JITTER_SHARE * jitter)
     return max(scheduled, float(retry_after_s or 0))

@@ -1,21 +1,21 @@
-"""Jails that were started ahead: a connector that was used lately waits, loaded and shut in, for the next run that needs it.
+"""Spares: jails started ahead, in which a recently used connector waits, loaded and confined, for the next run that needs it.
 
-Runs in the daemon; what waits is as hostile as what runs. A spare is a jail like any other (jails.py), of one connector's
-verified bytes, that has not been told anything: no arguments, no hosts, no run. Whoever takes it sends `invoke`, and from then
-on it is that run's alone. It is used once.
+Runs in the daemon; a connector that waits is as hostile as one that runs. A spare is a jail like any other (jails.py), of
+one connector's verified bytes, that has not been told anything: no arguments, no hosts, no run. The run that takes it sends
+`invoke`, and from then on it belongs only to that run. It is used once.
 
 Rules
-- A spare is made after a run of the same connector that worked, and never while others run that need the processors.
-- It is used only if all that it depends on is as it was: the same pin, files that nobody touched, the same limits, layers and
-  template, and the same `fence`: what the daemon says makes a spare worthless (settings, the vault's lock, the actions).
-- Before `invoke` a connector has nothing to do but to load, and may say once that it is `ready`. Another frame, output, a
-  connection, an end, or more processor time than loading takes ends the spare and is on record, and no other is made of that
-  connector for some time.
-- One that is compiled is used only once it has said so, in one piece, and only if it says so in its runs.
+- A spare is made after a successful run of the same connector, and never while other runs need the processors.
+- It is used only if all that it depends on is unchanged: the pin, the files, the limits, layers and
+  template, and the `fence`, which covers everything else that makes a spare unusable (settings, the vault's lock, the actions).
+- Before `invoke` a connector can only load, and send `ready` once. Another frame, output, a connection, an exit, or more
+  processor time than loading takes ends the spare and goes on record, and no other is made of that connector for some
+  time.
+- A compiled connector is used only after it sent `ready`, in one piece, and only if it sends it in its runs.
 
-All of it within `Bounds`.
+All of this stays within `Bounds`.
 
-Source: docs/adr/0048-spares.md. Not here: how a jail is made (jails.py), what a run says to it (conversation.py).
+Source: docs/adr/0048-spares.md. Not here: making a jail (jails.py), the frames of a run (conversation.py).
 """
 
 from __future__ import annotations
@@ -45,44 +45,48 @@ from aileron_sandbox.policy import Policy
 __all__ = ["Bounds", "Early", "Spare", "SpareJournal", "Spares"]
 
 _LATER_S: Final = 0.002
-"""After a run before its successor is made: the answer goes first."""
+"""Seconds after a run until its successor is made: the result goes out first."""
 _LAST_WORDS_S: Final = 1.0
-"""From a spare's closing its frames until it has ended."""
+"""Seconds from a spare's closing its frames until it has ended."""
 _READY_BYTES: Final = 256
-"""Read of what one that waits has said: `ready` is 20 to 40, as it is spelled."""
+"""Bytes that are read of a waiting connector's frames: `ready` is 20 to 40, depending on its encoding."""
 _PREFIX_BYTES: Final = 8
-"""Before the header of a frame: its length, and that of its body."""
+"""Bytes before the header of a frame: its length, and that of its body."""
 _MOST_QUIET: Final = 256
 """Connectors whose early acts are remembered."""
 
 Early = Literal["frame", "output", "network", "exit", "resources"]
-"""What a connector did before it was told what to do."""
+"""An act of a connector before it was told what to do."""
 _log = logging.getLogger(__name__)
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """How many there are, for how long, and what they may use."""
+    """The limits of spares: their number, lifetime and resources."""
 
     each: int = 2
-    """Of one connector: while one is used and the next one is made, there is another."""
+    """Spares of one connector: while one is used and the next one is made, there is another."""
     most: int = 8
-    """In all: the connectors of four actions in turn; 2 MB each beside what they share."""
+    """Spares in all: the connectors of four actions in turn; 2 MB each beside what they share."""
     lifetime_s: float = 30.0
-    """An agent's calls follow one another within seconds; and what a connector has loaded is never older than this."""
+    """Seconds that a spare waits: an agent's calls follow one another within seconds. What a connector has loaded is never
+    older.
+    """
     busy: int = 2
-    """Others that run at the same time: two take two cores, and a spare would be ready no sooner than it is wanted."""
+    """Running connectors from which no spare is made: two use two cores, and a spare would be ready no sooner than it is
+    needed.
+    """
     look_s: float = 1.0
-    """Between two looks at those that wait."""
+    """Seconds between two checks of waiting spares."""
     cpu_s: float = 2.0
-    """Processor time of one: the largest client libraries take half a second to load."""
+    """Seconds of processor time of one spare: the largest client libraries take half a second to load."""
     memory_bytes: int = 256 << 20
-    """Of all together, with what each shares with the template (8 MiB, measured)."""
+    """Bytes of all spares together, including what each shares with the template (8 MiB, measured)."""
     least_free: float = 0.1
-    """Of the machine's memory, which has to be free for one to be kept."""
+    """Fraction of the machine's memory that must be free for spares to be kept."""
     short_s: float = 10.0
-    """Without any after memory was short."""
+    """Seconds without spares after memory was short."""
     quiet_s: float = 60.0
-    """Without any, for a connector that has acted early; twice as long each time, up to `quietest_s`."""
+    """Seconds without spares for a connector that acted early; twice as long each time, up to `quietest_s`."""
     quietest_s: float = 3600.0
 
 
@@ -90,7 +94,9 @@ class SpareJournal(Protocol):
     """The ledger, as spares see it."""
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
-        """A spare of `pin` was ended for this; `destination` is where it wanted to go, as it says."""
+        """Record that a spare of `pin` was ended for an early act; `destination` is where it tried to connect, in its own
+        words.
+        """
         ...
 
 
@@ -100,34 +106,34 @@ class _Key(NamedTuple):
 
 
 class Spare(msgspec.Struct, eq=False):
-    """One that waits, or that somebody has just taken."""
+    """A spare that waits, or that a run has just taken."""
 
     key: _Key
     jailed: Jailed
     runtime: ElfRuntime | None
-    """Of one that is compiled."""
+    """Libraries of a compiled connector; None for Python."""
     layers: tuple[str, ...]
     stamp: object
     fence: object
     until: float
-    """Discarded then; as `anyio.current_time()`."""
+    """Time at which it is discarded; as `anyio.current_time()`."""
     said_ready: bool = False
-    """It has told that it waits."""
+    """True once it has sent `ready`."""
     early: Early | None = None
-    """What it did too early, as far as that was looked at."""
+    """Early act of the connector, as far as that was checked."""
 
 
 class _Quiet(msgspec.Struct):
-    """How long a connector that acted early has no spares."""
+    """The period in which a connector that acted early has no spares."""
 
     until: float
     lasts_s: float
 
 
 class Spares:
-    """One for each daemon. None are made while `serve` does not run.
+    """The spares of one daemon. None are made while `serve` does not run.
 
-    `fence` is other whenever those that wait may no longer be used, whatever their connector.
+    `fence` returns another value whenever no waiting spare can be used any more, whatever its connector.
     """
 
     def __init__(
@@ -153,11 +159,11 @@ class Spares:
 
     @property
     def waiting(self) -> tuple[Jailed, ...]:
-        """Those that nobody has taken, the oldest first."""
+        """Spares that no run has taken, the oldest first."""
         return tuple(spare.jailed for spare in self._waiting)
 
     async def serve(self) -> None:
-        """Make those that are wanted, and look at those that wait. Ends only by cancellation, and all spares with it."""
+        """Make spares that are wanted, and check those that wait. Ends only by cancellation, and all spares with it."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._make)
@@ -170,9 +176,9 @@ class Spares:
             self._wanted.clear()
 
     def maybe_take(self, pin: ConnectorPin, policy: Policy) -> Spare | None:
-        """One for a try of this connector under these limits; the caller has to end its jail. None where there is none.
+        """Take a spare for a try of this connector under these limits, or None. The caller has to end its jail.
 
-        AileronError(busy) where too many are running.
+        AileronError(busy) if too many are running.
         """
         key = _Key(pin, policy)
         for spare in [spare for spare in self._waiting if spare.key == key]:
@@ -187,9 +193,9 @@ class Spares:
         return None
 
     def want(self, pin: ConnectorPin, policy: Policy, *, was_spare: bool) -> None:
-        """A run of this connector has worked: have one ready for the next, or as many as may be where the last one used one.
+        """Ask for a spare after a successful run of this connector; if that run used one, for as many as are allowed.
 
-        In the mode without namespaces none: there a process that waits is one more that others can see.
+        Ignored in the mode without namespaces: there a process that waits is one more that others can see.
         """
         if self._jails.mode != "namespaces":
             return
@@ -198,7 +204,7 @@ class Spares:
             self._wanted.popitem(last=False)
         self._is_wanted.set()
 
-    # One that waits
+    # Waiting spares
 
     def _is_usable(self, spare: Spare) -> bool:
         return (
@@ -218,8 +224,8 @@ class Spares:
             raise
 
     def _discard(self, spare: Spare, early: Early | None = None) -> None:
-        """End one that is no longer in the list; where it has acted early, on record and with consequences."""
-        if early is None and not spare.jailed.is_outdated:  # otherwise its template may have ended, and it with that
+        """End a spare that is no longer in the list; if it acted early, on record and with consequences."""
+        if early is None and not spare.jailed.is_outdated:  # else its template may have ended, and the spare with it
             early = _acted(spare)
         if early is not None:
             self._keep_quiet(spare.key.pin)
@@ -229,13 +235,13 @@ class Spares:
     async def _end(self, spare: Spare, early: Early | None) -> None:
         if early is not None:
             _log.warning("%s acted before it was told what to do (%s): its spare was ended", spare.key.pin, early)
-        if early == "exit":  # it is about to be heard of, and where it wanted to go with it
+        if early == "exit":  # its ending is about to be reported, and with it the destination of a network attempt
             with anyio.move_on_after(_LAST_WORDS_S):
                 await spare.jailed.wait_ended()
         await self._jails.end(spare.jailed)
         if early is None:
             return
-        ending = spare.jailed.ending  # now: it may have been slow to be heard of
+        ending = spare.jailed.ending  # read now: the report may have been slow
         destination = None
         if isinstance(ending, NetworkAttempt):
             early, destination = "network", ending.destination.removeprefix("network:")
@@ -245,7 +251,7 @@ class Spares:
             _log.error("that %s acted early could not be recorded: %s", spare.key.pin, error)
 
     def _keep_quiet(self, pin: ConnectorPin) -> None:
-        if self._is_quiet(pin):  # the other one of it did the same
+        if self._is_quiet(pin):  # another spare of this connector did the same
             return
         before = self._quiet.pop(pin, None)
         lasts_s = self._bounds.quiet_s if before is None else min(before.lasts_s * 2, self._bounds.quietest_s)
@@ -283,7 +289,7 @@ class Spares:
                 runtime = await runtime_of(key.pin, program.kind, program.program_fd)
                 layers = self._jails.layers_of(key.policy, runtime)
                 jailed = self._jails.begin(program.program_fd, key.policy, runtime, is_spare=True)
-        except (AileronError, OSError) as error:  # the next run says so to whoever wants it
+        except (AileronError, OSError) as error:  # the next run reports it to its caller
             _log.info("no spare of %s: %s", key.pin, error)
             return False
         until = anyio.current_time() + self._bounds.lifetime_s
@@ -291,7 +297,7 @@ class Spares:
         self._is_one_waiting.set()
         return True
 
-    # Looking after them
+    # Checking them
 
     async def _look_after(self) -> None:
         while True:
@@ -318,27 +324,30 @@ class Spares:
         try:
             pids = [spare.jailed.child.pid for spare in seen]
             return await in_thread(_used, pids, self._bounds)
-        except (OSError, ImportError) as error:  # no thread or descriptor is free, and each holds four
+        # No thread or descriptor is free, and each spare holds four descriptors
+        except (OSError, ImportError) as error:
             _log.warning("spares cannot be looked at, and are ended: %s", error)
             return _Used([0.0] * len(seen), is_short=True)
 
 
 class _Used(NamedTuple):
     cpu_s: list[float]
-    """Of each."""
+    """Seconds of processor time of each spare."""
     is_short: bool
-    """All of them have more than they may, or the machine has little left of what they need."""
+    """True if all spares together use more memory than allowed, or the machine is short of it."""
 
 
 def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
-    """What these processes use. In a thread: it reads files. Who is gone, or not born yet, uses nothing. OSError."""
+    """Return what these processes use. Run it in a thread: it reads files. A process that is gone, or not started yet, uses
+    nothing. OSError.
+    """
     import psutil  # 17 ms, and only where there are spares
 
     cpu_s: list[float] = []
     memory_bytes = 0
     for pid in pids:
         try:
-            process = psutil.Process(pid)  # 0, where it is not born yet, is no process
+            process = psutil.Process(pid)  # 0, for one that has not started yet, is no process
             times, memory = process.cpu_times(), process.memory_info()
         except psutil.Error:
             cpu_s.append(0.0)
@@ -351,8 +360,8 @@ def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
 
 
 def _acted(spare: Spare) -> Early | None:
-    """What it did, though nobody told it anything. What it writes from now on is the affair of whoever takes it."""
-    spare.early = spare.early or _acts(spare)  # a frame is there only once
+    """Return the connector's early act, if there was one. After a run has taken it, its frames are checked by that run."""
+    spare.early = spare.early or _acts(spare)  # a frame can be read only once
     return spare.early
 
 
@@ -360,9 +369,9 @@ def _acts(spare: Spare) -> Early | None:
     jailed, ending = spare.jailed, spare.jailed.ending
     if isinstance(ending, NetworkAttempt):
         return "network"
-    if isinstance(ending, RefusedToStart):  # the machine's affair
+    if isinstance(ending, RefusedToStart):  # the machine's fault, not the connector's
         return None
-    if jailed.has_left:  # its end is about to be heard of
+    if jailed.has_left:  # its ending is about to be reported
         return "exit"
     child, said = jailed.child, select.poll()
     said.register(child.frames_out, select.POLLIN)
@@ -376,7 +385,7 @@ def _acts(spare: Spare) -> Early | None:
 
 
 def _hears_ready(spare: Spare) -> bool:
-    """Take what it has said: whether that is `ready`, whole, for the first time, and nothing else."""
+    """Take the connector's output. Return whether that is `ready`, whole, for the first time, and nothing else."""
     data = os.read(spare.jailed.child.frames_out, _READY_BYTES)
     decoder = Decoder(FromJail)
     decoder.feed(data)
