@@ -1,12 +1,12 @@
-"""Connections to upstreams, for httpcore2: TCP and TLS by anyio, with what its own backend leaves open.
+"""Connections to upstreams, for httpcore2: TCP and TLS by anyio, where its own backend falls short.
 
-Runs in the daemon. The names come from settings that a person agreed to, so any address may be meant but two: our own port, which
+Runs in the daemon. The names come from settings with a person's consent, so any address is allowed but two: our own port, which
 would be a loop, and for `localhost` another machine.
 
 Rules
-- A TLS stream that ends without close_notify is an error, not an end: an answer may have been cut.
-- Closing never waits: a peer that is silent has nothing to say about it.
-- A problem has words of ours. What a peer sent is in no message.
+- A TLS stream that ends without close_notify is an error, not an end: a response may have been truncated.
+- Closing never waits: a silent peer cannot delay it.
+- A problem is told in words of ours. No message repeats what a peer sent.
 
 Source: docs/reference/gateway.md; RFC 8446 section 6.1. Not here: how a peer is verified (tls.py).
 """
@@ -36,8 +36,9 @@ logging.getLogger("httpcore2.http11").disabled = True
 
 
 class Dialer(httpcore2.AsyncNetworkBackend):
-    """Connects, and refuses to connect to `ours`, the addresses where we listen ourselves. AileronError(network_error) with
-    `details.phase`: `connect`.
+    """A network backend that refuses to connect to `ours`, the addresses where we listen ourselves.
+
+    AileronError(network_error) with `details.phase`: `connect` if a host cannot be reached.
     """
 
     def __init__(self, ours: Iterable[tuple[str, int]]) -> None:
@@ -51,7 +52,7 @@ class Dialer(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """One connection, TCP_NODELAY set."""
+        """Open a connection with TCP_NODELAY set. Refused addresses are AileronError(invalid_request)."""
         try:
             with anyio.fail_after(timeout):
                 stream = await anyio.connect_tcp(host, port)
@@ -75,7 +76,7 @@ class Dialer(httpcore2.AsyncNetworkBackend):
 
 
 def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]) -> str | None:
-    """Why a connection to this peer, found under this name, is not kept; None where it is. Pure."""
+    """Return why a connection to this peer, found under this name, is not kept; None if it is kept. Pure."""
     address = _address(peer[0])
     for our_address, our_port in ours:
         same = _address(our_address)
@@ -87,15 +88,17 @@ def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """One connection. Errors are httpcore2's, with fixed words. Only the handshake heeds `timeout`; the exchange has patience."""
+    """A connection. Errors are httpcore2's, with fixed words. Only the handshake obeys `timeout`; Patience bounds the rest
+    (sides.py).
+    """
 
     def __init__(self, stream: anyio.abc.ByteStream, sock: socket.socket, peer: str) -> None:
         self._stream: Final = stream
-        self._sock: Final = sock  # kept, as anyio makes a table of eight things to find it
+        self._sock: Final = sock  # kept, as anyio builds a table of eight entries to find it
         self._peer: Final = peer
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Some bytes, or none at the end."""
+        """Return some bytes, or none at the end."""
         try:
             return await self._stream.receive(max_bytes)
         except anyio.EndOfStream:
@@ -104,7 +107,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
             raise httpcore2.ReadError("broken off") from None
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """All of it. Of nothing, not even a turn of the event loop."""
+        """Write all of `buffer`. For an empty one, do not even yield to the event loop."""
         if not buffer:
             return
         try:
@@ -113,13 +116,13 @@ class _Stream(httpcore2.AsyncNetworkStream):
             raise httpcore2.WriteError("broken off") from None
 
     async def aclose(self) -> None:
-        """Now, without a word to the peer."""
+        """Close now, without a word to the peer."""
         await anyio.aclose_forcefully(self._stream)
 
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        """The same, verified. AileronError(network_error)."""
+        """Return the connection with TLS, its peer verified. AileronError(network_error)."""
         try:
             with anyio.fail_after(timeout):
                 tls = await TLSStream.wrap(self._stream, ssl_context=ssl_context, hostname=server_hostname)
@@ -135,7 +138,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
         raise _unreachable_at(self._peer, why)
 
     def get_extra_info(self, info: str) -> Any:
-        """What httpcore2 asks: the TLS session, and whether an idle connection has something to read."""
+        """Return what httpcore2 asks for: the TLS session, or whether an idle connection has something to read."""
         match info:
             case "ssl_object":
                 return self._stream.extra(TLSAttribute.ssl_object, None)  # noqa: S610 - anyio's, not Django's
@@ -146,13 +149,13 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Without its scope; an IPv4 address in the clothes of IPv6 is that IPv4 address."""
+    """Return the address without its scope; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     return getattr(address, "ipv4_mapped", None) or address
 
 
 def _is_readable(sock: socket.socket) -> bool:
-    """Closed by the peer, or with bytes that nobody asked for. Never blocks."""
+    """Return whether the peer closed the connection or sent bytes that were not requested. Never blocks."""
     if sock.fileno() == -1:
         return True
     poll = select.poll()
@@ -161,7 +164,9 @@ def _is_readable(sock: socket.socket) -> bool:
 
 
 def _why(error: OSError) -> str:
-    """The errno's own words: asyncio puts the address in their place, and anyio has those of several addresses in the cause."""
+    """Return the errno's own text: asyncio replaces it with the address, and anyio keeps those of several
+    addresses in the cause.
+    """
     cause: BaseException | None = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[-1]

@@ -1,25 +1,25 @@
-"""The gateway: an agent's requests to a model's API, passed on byte for byte, and the answers as they come.
+"""The gateway: an agent's requests to a model's API, passed on byte for byte, and the responses as they come.
 
 An ASGI application in the daemon, behind the check of Host and Origin that every route has. It trusts neither side: not the agent
-for the key, which may have to be its session's token, not the provider for the end of an answer. Of an agent in a cell the door
-has said whose session it is (ingress/known.py): whatever it shows as a key is then a placeholder, where the vault has one.
+for the key, which may have to be its session's token, not the provider for the end of a response. For an agent in a cell the door
+has determined the session (ingress/known.py): any key that the agent sends is then a placeholder, if the vault has the key.
 
     agent ⇄ Hypercorn ⇄ Gateway ⇄ httpcore2 ⇄ the provider
 
 Rules
-- A body is never kept or logged, and read only where a session began with tools put into its requests (inject/). One piece of
+- A body is never kept or logged, and read only if a session began with tools put into its requests (inject/). One piece of
   it is held at a time, and the next is taken when the other side took this one: a slow reader slows the provider down, and a
   slow provider the agent.
 - Each piece goes on at once.
-- An agent that goes away ends the request upstream at once. An answer that breaks off upstream breaks off here: it is never
+- An agent that goes away ends the request upstream at once. A response that breaks off upstream breaks off here: it is never
   ended as if it were whole.
 - A session's token leaves with no request; a key of the vault's goes to the upstream that it is named for and nowhere else.
 - Strangers, who show no open session, have half of the places at most, and STRANGER_IDLE_S for the next piece of what they send:
   however many they are and however slow, callers with a session are served, by whichever upstream.
-- HTTP/1.1 on this side: in no other version of it does the server break an answer off.
+- HTTP/1.1 on this side: in no other version of it does the server break a response off.
 
-Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: which fields (upstreams.py), how
-long each side is waited for (sides.py), sockets (dial.py), rounds with tools (inject/rounds.py), who may connect (daemon/).
+Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: which header fields (upstreams.py),
+how long each side is waited for (sides.py), sockets (dial.py), rounds with tools (inject/rounds.py), who may connect (daemon/).
 """
 
 from __future__ import annotations
@@ -64,48 +64,51 @@ MAX_IN_FLIGHT: Final = 256
 helpers was seen with a dozen.
 """
 MAX_OF_STRANGERS: Final = MAX_IN_FLIGHT // 2
-"""Of those. Each has one connection of the pool at most, so that is half of it as well."""
+"""Strangers' requests at once. Each has one connection of the pool at most, so that is half of the pool as well."""
 KEEP_S: Final = 60.0
-"""An idle connection upstream; the next turn of an agent is seldom later. One that the peer closed is not used."""
+"""Seconds that an idle connection upstream is kept; an agent's next turn is seldom later. One that the peer
+closed is not used.
+"""
 KEEP: Final = 16
-"""Idle connections upstream, as many as an agent with helpers has at once."""
+"""Idle connections upstream that are kept, as many as an agent with helpers has at once."""
 _log = logging.getLogger(__name__)
 
 
 class Keys(Protocol):
-    """What the gateway asks of the vault and of sessions."""
+    """The vault and the sessions, as the gateway needs them."""
 
     def check_settings(self) -> None:
-        """Return if the settings in force, which say where a key is sent, are as a person agreed to them.
+        """Return if the settings in force, which say where a key is sent, are those that a person consented to.
 
-        AileronError(consent_required), and (vault_locked) where somebody decides and the vault that says who is locked.
+        AileronError(consent_required), and (vault_locked) if there is an approver and the vault that names it is locked.
         """
         ...
 
     def vault_is_locked(self) -> bool:
-        """Whether there is a vault that is locked; no vault is not locked."""
+        """Return whether there is a vault that is locked; no vault is not locked."""
         ...
 
     async def upstream_key(self, secret: str) -> Secret:
-        """The value of a stored secret. AileronError(vault_locked), (binding_required) where there is none of that name."""
+        """Return the value of a stored secret. AileronError(vault_locked), (binding_required) if there is none of that name."""
         ...
 
     async def check_token(self, token: str) -> None:
-        """Return if it is an open session's. AileronError(unauthorized)."""
+        """Return if `token` is an open session's. AileronError(unauthorized)."""
         ...
 
 
 def gateway_app(
     settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
 ) -> Gateway:
-    """The application for the paths of the gateway, which is served at the addresses `ours` and is no upstream of its own; the
-    caller closes it when it is served no more. Without `injection` no request gets tools.
+    """Return the application for the paths of the gateway, served at the addresses `ours`, which it refuses as its own upstream.
+
+    The caller closes it when it is served no longer. Without `injection` no request gets tools.
     """
     return Gateway(settings, keys, ours, injection)
 
 
 class Gateway:
-    """One for each daemon, in as many servers as there are."""
+    """The gateway of a daemon, shared by all its servers."""
 
     def __init__(
         self, settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]], injection: Injection | None = None
@@ -127,13 +130,13 @@ class Gateway:
         self._of_strangers = 0
 
     def adopt(self, settings: Settings) -> None:
-        """Where requests go from now on; what is under way ends where it began."""
+        """Send new requests to the upstreams of these settings; those under way end where they began."""
         self._destinations = destinations(settings.gateway)
         self._require_vault = settings.gateway.require_vault
 
     async def serve(self) -> None:
-        """Serve until cancelled: close what is idle upstream once nobody has asked for KEEP_S. The pool itself looks at that only
-        with the next request.
+        """Serve until cancelled: close idle connections upstream if there was no request for KEEP_S. The pool itself checks that
+        only with the next request.
         """
         while True:
             await self._used.wait()
@@ -144,11 +147,11 @@ class Gateway:
             await idle.aclose()
 
     async def aclose(self) -> None:
-        """Close what is idle upstream."""
+        """Close idle connections upstream."""
         await self._pool.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: `http`."""
+        """Handle an ASGI `http` request."""
         if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
             await _refuse_websocket(send)
             return
@@ -178,7 +181,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def _place(self, scope: Scope) -> Iterator[None]:
-        """One of the places. AileronError(busy) where none is left for who asks."""
+        """Take a place for a request until the block ends. AileronError(busy) if none is left for this kind of caller."""
         strangers = int(is_strangers(scope))
         if self._in_flight >= MAX_IN_FLIGHT:
             raise busy(f"{MAX_IN_FLIGHT} requests to models are under way: try again")
@@ -210,12 +213,12 @@ class Gateway:
             await with_tools(self._injection, session, path, upstream, sides, relay)
 
     def _asked_by(self, scope: Scope) -> tuple[str | None, bytes]:
-        """The session whose requests get tools, if it is one's, and the path as its API has it. AileronError(unauthorized)."""
+        """Return the session whose requests get tools, or None, and the path as its API has it. AileronError(unauthorized)."""
         path: bytes = scope["raw_path"]
         if self._injection is None:
             return None, path
         cell, found = cell_session_of(scope), injected_path(path)
-        if cell is not None and found is None:  # the connection itself says whose it is
+        if cell is not None and found is None:  # the connection itself identifies the session
             return (cell if self._injection.tools.is_injected(cell) else None), path
         if found is None:
             return None, path
@@ -234,7 +237,8 @@ class Gateway:
         try:
             self._keys.check_settings()
         except AileronError as error:
-            # Until the vault is open, what was agreed to is what a file says that others can write: so only where none had to.
+            # Until the vault is open, consent is known only from a file that others can write: so only the defaults pass, which
+            # need none.
             if error.failure.failure_class is not FailureClass.VAULT_LOCKED or to != _DEFAULTS[to.provider]:
                 raise
 
@@ -253,7 +257,7 @@ class Gateway:
 
 
 async def _relay(upstream: Upstream, sides: Sides, content: AsyncIterable[bytes]) -> None:
-    """A request as it is, and its answer as it comes."""
+    """Pass on a request as it is, and its response as it comes."""
     upload, answer, patience = sides.upload, sides.answer, sides.patience
     async with upstream.response(upstream.fields, content) as response:
         patience.wait_for("agent")
@@ -269,7 +273,7 @@ async def _relay(upstream: Upstream, sides: Sides, content: AsyncIterable[bytes]
 
 
 async def _refuse_websocket(send: Send) -> None:
-    """426, at once: there is a client that tries a WebSocket first, and on any other answer tries again for ten seconds."""
+    """Answer 426 at once: one client tries a WebSocket first, and after any other response tries again for ten seconds."""
     failure = AileronError(
         FailureClass.INVALID_REQUEST, "the gateway speaks no WebSocket: send the request with POST"
     ).failure

@@ -1,14 +1,14 @@
 """The two sides of one exchange, the agent and the API, and how long each is waited for.
 
 Runs in the daemon, for a plain request (proxy.py) as for one with rounds (inject/rounds.py). It trusts neither side for the end
-of what it says.
+of what it sends.
 
 Rules
 - One piece of a body is held at a time.
 - An agent that goes away cancels the exchange.
-- What a library or a peer said is in no message.
+- No message repeats the words of a library or a peer.
 
-Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: sockets (dial.py), fields
+Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: sockets (dial.py), header fields
 (upstreams.py), who may ask (proxy.py).
 """
 
@@ -43,31 +43,32 @@ __all__ = [
 ]
 
 CONNECT_S: Final = 15.0
-"""TCP and TLS together, a lost packet or two included."""
+"""Seconds for TCP and TLS together, a lost packet or two included."""
 IDLE_S: Final = 660.0
-"""Of silence, on either side. A model that thinks says nothing for minutes, and the providers' own clients wait 600 s by default:
-theirs is to end first, so that an agent reads what it would read without a gateway.
+"""Seconds of silence, on either side. A model that thinks sends nothing for minutes, and the providers' own clients wait 600 s by
+default: their deadline must come first, so that an agent reads what it would read without a gateway.
 """
 STRANGER_IDLE_S: Final = 15.0
-"""For the next piece of a stranger's body. Ingress shares 8 MiB a second among all of theirs: a piece of 8 KiB has its turn
-within a second; over a network, two packets may be lost."""
+"""Seconds for the next piece of a stranger's body. Ingress shares 8 MiB a second among all of theirs: a piece of 8 KiB has its
+turn within a second; over a network, two packets may be lost.
+"""
 WRITE_S: Final = 60.0
-"""An upstream that takes not a byte for that long is gone. While it does not, an agent that left is not noticed either."""
+"""Seconds after which an upstream that takes no byte is gone. Until then, an agent that left is not noticed either."""
 DRAIN_S: Final = 10.0
-"""For the rest of a body nobody wants: who still writes when they are refused hears of a broken pipe, not of the refusal."""
+"""Seconds for the rest of an unwanted body: a client that still writes when it is refused sees a broken pipe, not the refusal."""
 _TURN: Final = 4
-"""Pieces of an answer after which others have their turn, if they all came in one packet. Among them is who notices that the
-agent has gone: asyncio logs each write from the sixth after that.
+"""Pieces of a response after which other tasks have their turn, if they all came in one packet. Among them is the task that
+notices that the agent has gone: asyncio logs each write from the sixth after that.
 """
 _JSON: Final = msgspec.json.Encoder()
 _UNKEPT: Final = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-"""Of an answer of our own; a provider's has what the provider gave it."""
+"""Fields of a response of our own; a provider's has the fields that the provider sent."""
 
 
 class Patience:
-    """How long an exchange waits for whoever is next: cancels `scope` when it is used up.
+    """The time that an exchange waits for its next party: cancels `scope` when it is used up.
 
-    One deadline, moved seldom: a scope for each of ten thousand chunks would be a tenth of what the gateway costs.
+    It is one deadline, moved seldom: a scope for each of ten thousand chunks would be a tenth of the gateway's cost.
     """
 
     def __init__(self) -> None:
@@ -77,16 +78,16 @@ class Patience:
         self._since = 0.0
 
     def wait_for(self, who: Literal["provider", "agent", "us"], limit_s: float | None = None) -> None:
-        """From now on they have that long, IDLE_S where nothing is said, or up to a hundredth less."""
+        """Start to wait for `who`, for `limit_s` or up to a hundredth less; by default IDLE_S."""
         limit_s = IDLE_S if limit_s is None else limit_s
         self._who = who
-        now = time.monotonic()  # twice for each piece; the event loop's own clock is found anew each time it is asked
+        now = time.monotonic()  # twice for each piece; the event loop's own clock is slower to look up
         if limit_s != self._limit_s or now - self._since > limit_s / 100:
             self._limit_s, self._since = limit_s, now
             self.scope.deadline = anyio.current_time() + limit_s
 
     def check(self) -> None:
-        """Return if it was not used up. AileronError(network_error)."""
+        """Return if the time was not used up. AileronError(network_error)."""
         if self.scope.cancelled_caught:
             whats = {"provider": "provider said or took", "agent": "agent sent or took", "us": "tools answered"}
             what = whats[self._who]
@@ -99,9 +100,9 @@ class Patience:
 
 
 class Upload:
-    """The body of a request on its way up, and who sends it: `receive` has one caller at a time.
+    """The body of a request on its way up, and the agent that sends it: `receive` has one caller at a time.
 
-    Iterated once, by httpcore2. When that is over, for whatever reason, `watch` takes the rest, if there is one, and waits for
+    httpcore2 iterates it once. When that is over, for whatever reason, `watch` takes the rest, if there is any, and waits for
     the agent to go away.
     """
 
@@ -116,7 +117,7 @@ class Upload:
         self._whole: Final = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The pieces as they come."""
+        """Yield the pieces as they come."""
         try:
             while not self._whole.is_set():
                 self._patience.wait_for("agent", self._idle_s)
@@ -128,7 +129,7 @@ class Upload:
             self._released.set()
 
     async def watch(self) -> None:
-        """Until the agent goes away: then the exchange is cancelled."""
+        """Wait until the agent goes away, and cancel the exchange then."""
         await self._released.wait()
         while True:
             self._note(await self._receive())
@@ -156,7 +157,7 @@ class Upload:
 
 
 class Answer:
-    """What goes back."""
+    """The response on its way to the agent."""
 
     def __init__(self, send: Send, exchange: anyio.CancelScope) -> None:
         self._send: Final = send
@@ -165,12 +166,12 @@ class Answer:
         self.has_begun = False
 
     async def begin(self, status: int, fields: Fields) -> None:
-        """Status and fields."""
+        """Send status and header fields."""
         self.has_begun = True
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
     async def write(self, piece: bytes) -> None:
-        """One piece."""
+        """Send a piece of the body."""
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self._pieces += 1
         if self._pieces % _TURN == 0:
@@ -179,18 +180,18 @@ class Answer:
                 await anyio.sleep_forever()  # which ends at once
 
     async def end(self) -> None:
-        """It was whole."""
+        """Send the end of the body: it was whole."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def refuse(self, failure: Failure, status: int | None = None) -> None:
-        """A failure of the gateway's own, in the form of every answer of the daemon."""
+        """Send a failure of the gateway's own, in the form of every response of the daemon."""
         with anyio.move_on_after(DRAIN_S):
             for message in refusal(failure, status or failure.failure_class.http_status):
                 await self._send(message)
 
 
 class Upstream:
-    """One request's way to its API: `fields` as they came, which go there with or without a change."""
+    """A request on its way to its API: `fields` as the agent sent them, to be sent with or without a change."""
 
     def __init__(
         self,
@@ -212,7 +213,9 @@ class Upstream:
     async def response(
         self, fields: Fields, content: bytes | AsyncIterable[bytes]
     ) -> AsyncIterator[httpcore2.Response]:
-        """What the API answers; an answer that breaks off breaks the block off. AileronError(network_error), (busy)."""
+        """Send the request and yield the API's response; one that breaks off ends the block.
+        AileronError(network_error), (busy).
+        """
         to = self._to
         request = httpcore2.Request(
             self._method,
@@ -246,7 +249,7 @@ class Sides(msgspec.Struct, frozen=True):
 
 
 def refusal(failure: Failure, status: int, more: Fields | None = None) -> list[Message]:
-    """The messages of an answer of the gateway's own."""
+    """Return the messages of a response of the gateway's own."""
     body = _JSON.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
     fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *_UNKEPT, *(more or [])]
     return [
@@ -259,7 +262,7 @@ _HTTP_ERRORS: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore
 
 
 def _failed(to: Destination, error: Exception | None) -> AileronError:
-    """In words of ours: what a library says may have in it what a peer sent."""
+    """Return the error in words of ours: a library's may repeat what a peer sent."""
     match error:
         case httpcore2.PoolTimeout():
             return busy("no connection to the model is free: try again")
@@ -278,5 +281,5 @@ def _failed(to: Destination, error: Exception | None) -> AileronError:
 
 
 def busy(why: str) -> AileronError:
-    """The gateway or its pool is full; words that end in what to do."""
+    """Return the error that the gateway or its pool is full; `why` ends in what to do."""
     return AileronError(FailureClass.BUSY, why, retriable=True)

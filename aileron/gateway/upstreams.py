@@ -1,14 +1,14 @@
-"""Where a request for a model goes, and with which fields: pure.
+"""The destination of a request for a model, and its header fields: pure.
 
 The daemon's side of a transparent proxy: what arrives is the agent's, what comes back is the provider's, and neither is
-trusted to say what only we may say. So fields of one connection stay on it, and a session's token stays here.
+trusted to send what only we may send. So fields of one connection stay on it, and a session's token stays here.
 
 Rules
-- What passes is what is listed, for a path as for a method: segments that are names, as every program reads them. A path that
+- Only what is listed passes, paths as well as methods: segments that are names, as every program reads them. A path that
   one program could read as leading elsewhere would open, with a key of the vault's, more than a way to models; and nobody has a
   list of all the ways to write two dots.
-- A field that `Connection` names is of that connection only, but for those that say where a message ends.
-- A key of the vault's is put in after all that was taken out.
+- A field that `Connection` names is of that connection only, except those that say where a message ends.
+- A key of the vault's is put in after every client's key was taken out.
 
 Source: RFC 9110 sections 7.6.1 and 7.2, RFC 9112; docs/reference/gateway.md. Not here: sending anything (proxy.py).
 
@@ -59,39 +59,41 @@ _PATHS: Final[tuple[tuple[bytes, Provider | None], ...]] = (
 _INJECTED: Final = b"/inject"
 _INJECTED_PATH: Final = re.compile(_INJECTED + rb"/([A-Za-z0-9_-]+)(/.*)", re.DOTALL)
 PATHS: Final = (*(path.decode() for path, _ in _PATHS), _INJECTED.decode())
-"""What belongs to the gateway, each with everything below it."""
+"""Paths that belong to the gateway, each with everything below it."""
 _ANTHROPIC_ONLY: Final = b"anthropic-version"
-"""Every request to that API has it, and no other API knows it."""
+"""Field that every request to Anthropic's API has, and no other API knows."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
-"""RFC 9110 section 7.6.1. Transfer-Encoding is not among them for a request: it is sent in chunks again."""
+"""Fields of one connection, RFC 9110 section 7.6.1. Transfer-Encoding is not among them for a request: it is sent in chunks
+again.
+"""
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
-"""Never dropped because `Connection` names them: the other side would see the end of a message elsewhere."""
+"""Fields that are never dropped because `Connection` names them: the other side would see the end of a message elsewhere."""
 _OF_THESE_BYTES: Final = frozenset({b"content-digest", b"content-md5", b"digest", b"repr-digest", b"signature"})
-"""RFC 9530, RFC 9421: with another body they are wrong."""
+"""Fields of RFC 9530 and RFC 9421 that are wrong with another body."""
 _KEYS: Final = (b"x-api-key", b"authorization")
 _BEARER: Final = re.compile(rb"bearer +(\S+)", re.IGNORECASE)
 _TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
 _TOKEN_PREFIX: Final = b"ail_"
 _DECODED: Final = 4
-"""Times a target or a field is looked at for a token: as it is, and decoded once, twice and three times. What could be decoded
-once more is not sent; nobody encodes that often.
+"""Times that a target or a field is searched for a token: as it is, and decoded once, twice and three times. What could be
+decoded once more is not sent; nobody encodes that often.
 """
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-"""Those of RFC 9110 section 9.3 and RFC 5789 whose answer is about a resource. The answer to TRACE is the request as it came,
-with the key; after that to CONNECT comes no answer; what another method means is between strangers.
+"""Methods of RFC 9110 section 9.3 and RFC 5789 whose response is about a resource. The response to TRACE is the request as it
+came, with the key; after that to CONNECT comes no response; the meaning of any other method is unknown to the gateway.
 """
 _SENT_PATH: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
 """RFC 3986 section 3.3: `pchar` and slashes."""
 _NAMES: Final = re.compile(rb"(?:(?:[A-Za-z0-9_~@-][A-Za-z0-9._~!$&'()*+,;=:@ -]*)?(?:/|\Z))*")
-"""A path decoded once: segments of the same characters and the space, none of which begins with a dot, or with what somebody
-takes off before they look for dots. No `%`, so nothing is left to decode; no byte above ASCII, so no dot or
-slash in another spelling.
+"""A path decoded once: segments of the same characters and the space, none of which begins with a dot, or with a character that
+some program takes off before it looks for dots. No `%`, so nothing is left to decode; no byte above ASCII, so no dot or slash
+in another spelling.
 """
 _SENDABLE: Final = re.compile(rb"[!-~]+")
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """One upstream, taken apart. `prefix` is put before each path, without a slash at its end; `secret` is a name."""
+    """An upstream, taken apart. `prefix` is put before each path, without a slash at its end; `secret` is a name."""
 
     provider: Provider
     scheme: bytes
@@ -102,7 +104,7 @@ class Destination(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, provider: Provider, upstream: Upstream) -> Self:
-        """The destination that a setting names."""
+        """Return the destination that a setting names."""
         parts = urlsplit(upstream.url)
         return cls(
             provider=provider,
@@ -115,21 +117,21 @@ class Destination(msgspec.Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Without TLS, and so on loopback (config.py)."""
+        """True if requests go without TLS, and so to loopback (config.py)."""
         return self.scheme == b"http"
 
     @property
     def authority(self) -> bytes:
-        """What Host says: the port only where it is not the scheme's own."""
+        """Value of the Host field: with the port only if it is not the scheme's own."""
         return self.host if self.port == (80 if self.is_plain else 443) else b"%b:%d" % (self.host, self.port)
 
     def key_field(self, key: bytes) -> tuple[bytes, bytes]:
-        """The field that carries a key to this API."""
+        """Return the field that carries a key to this API."""
         return (b"x-api-key", key) if self.provider == "anthropic" else (b"authorization", b"Bearer " + key)
 
 
 def destinations(settings: GatewaySettings) -> dict[Provider, Destination]:
-    """Both upstreams."""
+    """Return both upstreams."""
     return {
         "anthropic": Destination.of("anthropic", settings.anthropic),
         "openai": Destination.of("openai", settings.openai),
@@ -137,7 +139,7 @@ def destinations(settings: GatewaySettings) -> dict[Provider, Destination]:
 
 
 def provider_of(raw_path: bytes, fields: Fields) -> Provider:
-    """Whose API a path belongs to, itself or below. AileronError(not_found), (invalid_request) where a segment is no name."""
+    """Return the provider of a path, itself or below. AileronError(not_found), (invalid_request) if a segment is no name."""
     for path, provider in _PATHS:
         if raw_path == path or raw_path.startswith(path + b"/"):
             _check_names(raw_path)
@@ -148,7 +150,9 @@ def provider_of(raw_path: bytes, fields: Fields) -> Provider:
 
 
 def injected_path(raw_path: bytes) -> tuple[str, bytes] | None:
-    """The name of a session in its addresses, and the path behind it; None for a path that has none. AileronError(not_found)."""
+    """Return a session's name and the path behind it, from one of its addresses; None for any other path.
+    AileronError(not_found).
+    """
     if raw_path != _INJECTED and not raw_path.startswith(_INJECTED + b"/"):
         return None
     found = _INJECTED_PATH.fullmatch(raw_path)
@@ -158,7 +162,7 @@ def injected_path(raw_path: bytes) -> tuple[str, bytes] | None:
 
 
 def why_unread(fields: Fields) -> str | None:
-    """Why a body cannot be read, or cannot be another than it is; None where it can."""
+    """Return why a body cannot be read or replaced; None if it can."""
     for name, value in fields:
         if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
             return "the body is compressed"
@@ -168,17 +172,17 @@ def why_unread(fields: Fields) -> str | None:
 
 
 def round_fields(fields: Fields, length: int, number: int) -> Fields:
-    """The fields of a request as they go with another body, in round `number`, from 1; its answer must come readable."""
+    """Return a request's fields for another body, in round `number`, from 1. The response must come readable."""
     changed: Fields = []
     for name, value in fields:
         match name.lower():
             case b"content-length" | b"transfer-encoding" | b"expect" | b"accept-encoding":
                 continue
             case b"idempotency-key" if number > 1:
-                continue  # another body under it would be answered with what the first was answered
+                continue  # another body under the same key would get the first one's response
             case _:
                 changed.append((name, value))
-    # Said always: without the field any encoding will do, RFC 9110 section 12.5.3.
+    # Always sent: without the field any encoding is acceptable, RFC 9110 section 12.5.3.
     return [*changed, (b"accept-encoding", b"identity"), (b"content-length", b"%d" % length)]
 
 
@@ -191,12 +195,12 @@ def check_method(method: str) -> None:
 
 
 def request_fields(fields: Fields, destination: Destination, key: bytes | None = None) -> Fields:
-    """What goes upstream, in the order it came. With `key`, that stands where the first of the client's keys stood, and last
-    where the client sent none.
+    """Return the fields that go upstream, in the order they came. `key` replaces the first of the client's keys, and comes last
+    if the client sent none.
     """
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields)
     if any(name == b"transfer-encoding" for name, _ in fields):
-        dropped |= {b"content-length"}  # RFC 9112 section 6.3: two ends of one message are where a second is hidden
+        dropped |= {b"content-length"}  # RFC 9112 section 6.3: two ends of one message can hide a second message
     sent: Fields = []
     keys_seen = 0
     for name, value in fields:
@@ -210,12 +214,12 @@ def request_fields(fields: Fields, destination: Destination, key: bytes | None =
             case _ if name not in dropped:
                 sent.append((name, value))
     if key is not None and not keys_seen:
-        sent.append(destination.key_field(key))  # in a cell: elsewhere a token was shown
+        sent.append(destination.key_field(key))  # only in a cell: elsewhere the client must have sent a token
     return sent
 
 
 def response_fields(fields: Fields) -> Fields:
-    """What goes back, in the order it came; how it is cut into chunks is each connection's own matter."""
+    """Return the fields that go back, in the order they came; chunks are each connection's own matter."""
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields) | {b"transfer-encoding"}
     if any(name.lower() == b"transfer-encoding" for name, _ in fields):
         dropped |= {b"content-length"}  # as in a request
@@ -223,7 +227,9 @@ def response_fields(fields: Fields) -> Fields:
 
 
 def token_of(fields: Fields, destination: Destination) -> str:
-    """What a client sent as its API key, where that must be a session's token. AileronError(unauthorized) for none or several."""
+    """Return the client's API key if it can be a session's token, as it must be here. AileronError(unauthorized) for none or
+    several.
+    """
     shown = {_bare(name, value) for name, value in fields if name in _KEYS}
     if len(shown) != 1:
         found = "none was sent" if not shown else "several were sent"
@@ -236,9 +242,9 @@ def token_of(fields: Fields, destination: Destination) -> str:
 
 def check_no_token(target: bytes, fields: Fields, destination: Destination) -> None:
     """Return if no session's token would leave with these, in whatever encoding of a target, nor a cell's placeholder, which has
-    the form of one.
+    the form of a token.
 
-    AileronError(unauthorized), (invalid_request) where it is encoded so often that this cannot be said.
+    AileronError(unauthorized), (invalid_request) if it is encoded too often to tell.
     """
     keys = [_bare(name, value) or b"" for name, value in fields if name in _KEYS]
     if any(key.startswith(_TOKEN_PREFIX) for key in keys) or any(map(_has_token, [target, *(v for _, v in fields)])):
@@ -252,7 +258,7 @@ def check_no_token(target: bytes, fields: Fields, destination: Destination) -> N
 
 
 def check_key(key: bytes, secret: str) -> None:
-    """Return if a stored secret can be a header's value. AileronError(binding_failed), which does not say it."""
+    """Return if a stored secret can be a header's value. AileronError(binding_failed), which does not repeat it."""
     if not _SENDABLE.fullmatch(key):
         raise AileronError(
             FailureClass.BINDING_FAILED,
@@ -262,7 +268,7 @@ def check_key(key: bytes, secret: str) -> None:
 
 
 def _check_names(raw_path: bytes) -> None:
-    """Return if every program finds the same names in it. AileronError(invalid_request)."""
+    """Return if every program finds the same names in the path. AileronError(invalid_request)."""
     if not (_SENT_PATH.fullmatch(raw_path) and _NAMES.fullmatch(unquote_to_bytes(raw_path))):
         raise AileronError(
             FailureClass.INVALID_REQUEST,
@@ -272,7 +278,7 @@ def _check_names(raw_path: bytes) -> None:
 
 
 def _has_token(sent: bytes) -> bool:
-    """Whether a session's token is in it, encoded or not. AileronError(invalid_request) for what is encoded too often."""
+    """Return whether a session's token is in `sent`, encoded or not. AileronError(invalid_request) if it is encoded too often."""
     for _ in range(_DECODED):
         if _TOKEN.search(sent):
             return True
@@ -294,7 +300,7 @@ def _named_by_connection(fields: Fields) -> frozenset[bytes]:
 
 
 def _bare(name: bytes, value: bytes) -> bytes | None:
-    """The key in a field; None where an Authorization is no Bearer."""
+    """Return the key in a field; None for an Authorization that is no Bearer."""
     if name != b"authorization":
         return value
     found = _BEARER.fullmatch(value)

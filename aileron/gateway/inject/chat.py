@@ -2,8 +2,8 @@
 
 Rules
 - The agent sees one completion: the first round's `id` and `created`, the texts of all rounds with an empty line between two, its
-  own calls counted from 0, the last round's `finish_reason`, and the tokens of all, where it asked for them.
-- Fields of a message that the API does not have itself, as others' `reasoning_content`, are said again in the next round.
+  own calls counted from 0, the last round's `finish_reason`, and the tokens of all, if it asked for them.
+- Fields of a message that the API does not have itself, as others' `reasoning_content`, are repeated in the next round.
 - More than one choice (`n`) or `functions`, the API's old form, goes on without tools of ours.
 
 Pure. Source: platform.openai.com, "Chat Completions", "Function calling". Not here: anything that waits.
@@ -45,20 +45,20 @@ __all__ = ["ChatAnswer", "ChatAsk"]
 _BETWEEN: Final = "\n\n"
 _DONE: Final = "[DONE]"
 _OURS: Final = ("role", "content", "tool_calls")
-"""The fields of a message that are put together here; all other texts are joined as they are."""
+"""Fields of a message that are put together here; all other texts are joined as they are."""
 _SAID_ONCE: Final = ("annotations", "audio", "function_call", "parsed")
 """Fields of an answer that no request takes."""
 
 
 class ChatAsk(Ask):
-    """POST /v1/chat/completions."""
+    """The request `POST /v1/chat/completions`."""
 
     wire: ClassVar[Wire] = "chat"
     turns: ClassVar[str] = "messages"
     no_choice: ClassVar[str] = '"none"'
 
     def check(self) -> None:
-        """It has messages, wants one choice, and knows tools."""
+        """Check that the request has messages, asks for one choice, and does not use the old form of tools."""
         check_messages(self.document, self.turns)
         if self.document.get("n") not in (None, 1):
             raise NotUnderstoodError("n is more than 1")
@@ -66,18 +66,18 @@ class ChatAsk(Ask):
             raise NotUnderstoodError("it uses functions, the old form of tools")
 
     def name_of(self, tool: dict[str, Any]) -> Any:
-        """Of a function, or of a tool with a grammar of its own."""
+        """Return the name of a function, or of a tool with a grammar of its own."""
         return dict_of(tool.get(str(tool.get("type")))).get("name")
 
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """A function that is not strict: strict schemas have no optional arguments."""
+        """Return a function that is not strict: strict schemas have no optional arguments."""
         return {
             "type": "function",
             "function": {"name": name, "description": tool.description, "parameters": tool.schema},
         }
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """An assistant's message becomes the messages that it stands for, and the results of our calls in it come next."""
+        """Return edits that replace an assistant's message by those that it stands for, and the results of our calls in it."""
         edits: list[Edit] = []
         if memory.is_empty:
             return edits
@@ -88,19 +88,19 @@ class ChatAsk(Ask):
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Behind the agent's last message."""
+        """Return the edit that puts `said` behind the agent's last message."""
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """A message for each; the API has no mark for an error but the words."""
+        """Return a message for each result; the API has no mark for an error but the words."""
         return tuple(encoded({"role": "tool", "tool_call_id": one.call.id, "content": one.text}) for one in answered)
 
     def answer(self, tools: Mapping[str, Tool]) -> ChatAnswer:
-        """None of it was said yet."""
+        """Return an empty completion."""
         return ChatAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Under what the agent will send of it."""
+        """Return what to remember, under the key of the message that the agent will send."""
         message = dict_of(_choice(answer.whole()).get("message"))
         return {_key(self._trail()[-1], message): Entry(tuple(said), self.results(results))}
 
@@ -109,7 +109,7 @@ class ChatAsk(Ask):
 
 
 class ChatAnswer(Answer):
-    """One completion."""
+    """A completion."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
@@ -118,31 +118,31 @@ class ChatAnswer(Answer):
         self._usage: Any = None
         self._texts: list[str] = []
         self._calls: list[dict[str, Any]] = []
-        """The agent's, as it sees them."""
+        """Calls of the agent's own tools, as it sees them."""
         self._hidden = False
         self._is_whole = False
 
     @property
     def has_hidden(self) -> bool:
-        """Whether a call was left out."""
+        """True if a call was left out."""
         return self._hidden
 
     def _reset(self) -> None:
-        """Calls are counted from 0 again, and so is the text."""
+        """Begin to count calls from 0 again, with an empty text."""
         self._text: list[str] = []
         self._more: dict[str, Any] = {}
         self._grown: dict[str, list[str]] = {}
-        """The pieces of those fields that are texts; they are joined when the round ends, as are those of calls."""
+        """Pieces of those fields that are texts; they are joined when the round ends, as are those of calls."""
         self._parts: dict[int, _Parts] = {}
         self._round_calls: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
-        """Of the calls whose name is known: where the agent sees them."""
+        """Places at which the agent sees the calls whose name is known; None for ours."""
         self._held: list[Event] = []
         self._used: Any = None
         self._finish: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Texts and the agent's calls as they come; what ends the answer is held back."""
+        """Return texts and the agent's calls as they come; hold back what ends the answer."""
         data = parsed(event)
         if data is None:
             if event.data == _DONE:
@@ -158,14 +158,14 @@ class ChatAnswer(Answer):
         if data.get("usage") is not None:
             self._used = data["usage"]
         if not choices:
-            if self._finish is None:  # what one maker says of the request before all else
+            if self._finish is None:  # one provider sends data about the request before all else
                 return event.raw if self.rounds == 1 else b""
             self._held.append(event)
             return b""
         return self._of_choice(event, data, dict_of(choices[0]))
 
     def take(self, document: dict[str, Any]) -> None:
-        """A completion that came whole."""
+        """Take a completion that came whole."""
         self._is_whole = True
         self._first = self._first or document
         self._last = document
@@ -180,7 +180,7 @@ class ChatAnswer(Answer):
             self._grow(index, dict_of(call))
 
     def end_round(self) -> Round:
-        """Ours may run if the model ended there by itself."""
+        """End the round. Calls of ours may run if the model ended there by itself."""
         self._usage = added_usage(self._usage, self._used)
         for index, call in self._round_calls.items():
             _settle(call, self._parts[index])
@@ -214,11 +214,11 @@ class ChatAnswer(Answer):
         )
 
     def end(self) -> bytes:
-        """The reason, the tokens of all rounds, and the end of the stream."""
+        """Return the finish reason, the tokens of all rounds, and the end of the stream."""
         return b"".join(self._told(event) for event in self._held)
 
     def whole(self) -> dict[str, Any]:
-        """The last round's completion with the first one's id, all texts, and the agent's calls."""
+        """Return the last round's completion with the first one's id, all texts, and the agent's calls."""
         if self.is_untouched() and self._is_whole:
             return self._last
         choice = _choice(self._last)
@@ -231,7 +231,7 @@ class ChatAnswer(Answer):
         return {**completion, "usage": self._usage} if self._usage is not None else completion
 
     def failure(self, body: bytes) -> bytes:
-        """As the API says an error within a stream."""
+        """Return an error as the API reports it within a stream."""
         error = object_of(body).get("error") or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         return written("", encoded({"error": error}))
 
@@ -256,7 +256,7 @@ class ChatAnswer(Answer):
         return rewritten(event, shown)
 
     def _seen(self, delta: dict[str, Any]) -> dict[str, Any]:
-        """What the agent sees of a piece, with its calls at their places; nothing where there is nothing to see."""
+        """Return what the agent sees of a piece, with its calls at their places; empty if there is nothing to see."""
         seen = {name: value for name, value in delta.items() if name not in _OURS}
         for name, value in seen.items():
             if isinstance(value, str) and name in self._grown:
@@ -279,7 +279,7 @@ class ChatAnswer(Answer):
         return seen
 
     def _grow(self, index: int, piece: dict[str, Any]) -> dict[str, Any] | None:
-        """A piece of a call; what the agent sees of it: all there is as soon as its name is known."""
+        """Add a piece to a call, and return what the agent sees of it: all there is as soon as its name is known."""
         call = self._round_calls.setdefault(index, {})
         parts = self._parts.setdefault(index, {})
         _join(call, {name: value for name, value in piece.items() if name != "index"}, parts)
@@ -315,7 +315,7 @@ class ChatAnswer(Answer):
         return {name: self._first[name] for name in ("id", "created") if name in self._first}
 
     def _reason(self, reason: Any) -> Any:
-        """It does not wait for calls that the agent does not see."""
+        """Return the reason, or `stop` if it would wait only for calls that the agent does not see."""
         return "stop" if reason == "tool_calls" and not self._calls else reason
 
 
@@ -324,7 +324,7 @@ def _assistant(message: dict[str, Any], calls: list[dict[str, Any]]) -> str:
 
 
 _Parts = dict[tuple[str, ...], list[str]]
-"""Of a call's texts, by where they stand in it."""
+"""Pieces of a call's texts, by where they stand in it."""
 
 
 def _choice(document: dict[str, Any]) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def _choice(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settle(call: dict[str, Any], parts: _Parts) -> None:
-    """The texts that came in parts are put where they stand."""
+    """Put the texts that came in pieces where they stand."""
     for (*way, name), texts in parts.items():
         at = call
         for step in way:
@@ -342,7 +342,7 @@ def _settle(call: dict[str, Any], parts: _Parts) -> None:
 
 
 def _join(call: dict[str, Any], piece: dict[str, Any], parts: _Parts, way: tuple[str, ...] = ()) -> None:
-    """A piece of a call put to what is known of it: only its arguments come in parts."""
+    """Add a piece of a call to what is known of it: only its arguments come in parts."""
     for name, value in piece.items():
         if isinstance(value, dict) and isinstance(call.get(name), dict):
             _join(call[name], value, parts, (*way, name))
@@ -361,7 +361,7 @@ def _key(before: str, message: dict[str, Any]) -> str:
 
 
 def _turn(message: dict[str, Any]) -> list[str] | None:
-    """A message as it is compared. Instructions are not: some programs write the time into them."""
+    """Return a message in the form in which it is compared; None for instructions: some programs write the time into them."""
     if message.get("role") in ("system", "developer"):
         return None
     content = message.get("content")

@@ -1,12 +1,12 @@
-r"""A JSON object as text, with the place of each member: so that something is put in and all else stays byte for byte.
+r"""A JSON object as text, with the place of each member: a new part can be spliced in, and all else stays byte for byte.
 
-A provider's prompt cache compares what it read before with what it reads now. What is decoded and encoded again is another text
-as soon as a library changes its mind about a number or an escape, so nothing is.
+A provider's prompt cache compares what it read before with what it reads now. A decoded and encoded value is another text
+as soon as a library changes its mind about a number or an escape, so nothing is decoded and encoded.
 
 Rules
 - What two programs could read differently is not understood: a name that occurs twice, `NaN`, a number that is too long.
 - A value is parsed once, and a member that is an array element by element.
-- What would be more than MAX_PARTS members or elements, or about MAX_VALUES values, is not read: a value is many times its text.
+- A text with more than MAX_PARTS members or elements, or about MAX_VALUES values, is not read: a value takes many times its text.
 
 >>> document = Document.of('{"model": "m", "tools": []}')
 >>> spliced(document.text, [document.append("tools", ['{"name":"a"}'])])
@@ -28,18 +28,19 @@ __all__ = ["MAX_PARTS", "MAX_VALUES", "Document", "Edit", "TooManyError", "Value
 MAX_PARTS: Final = 16_384
 """Members of the object and elements of its arrays, each with its place; a conversation of a day has a few thousand messages."""
 MAX_VALUES: Final = 1 << 19
-"""`[`, `{` and `,`, wherever they stand, which are at least as many as the values: 100 bytes of memory each, and no other thread
-runs while they are made (a tenth of a second). Three megabytes of a conversation about code have 200,000 at most."""
+"""Number of `[`, `{` and `,`, wherever they stand, which is at least that of the values: 100 bytes of memory each, and no other
+thread runs while they are made (a tenth of a second). Three megabytes of a conversation about code have 200,000 at most.
+"""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 class TooManyError(ValueError):
-    """There is too much in it to be read. Its words are ours."""
+    """The JSON has too many values or parts to be read. The message is ours."""
 
 
 class Edit(NamedTuple):
-    """What stands between two places is `text` from now on; nothing did where they are the same."""
+    """A replacement of the text between two places by `text`; an insertion if they are the same."""
 
     start: int
     end: int
@@ -47,7 +48,7 @@ class Edit(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A value and where it stands. `elements` are those of an array."""
+    """A value and its place in the text. `elements` are those of an array."""
 
     start: int
     end: int
@@ -56,7 +57,7 @@ class Value(NamedTuple):
 
 
 class Document:
-    """One object: its members in their order, `start` and `end` of it in `text`."""
+    """An object: its members in their order, and its `start` and `end` in `text`."""
 
     def __init__(self, text: str, start: int, end: int, members: dict[str, Value]) -> None:
         self.text: Final = text
@@ -66,7 +67,7 @@ class Document:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """All of `text`. ValueError, which says nothing of what is in it."""
+        """Return the object that is all of `text`. ValueError, which does not repeat the text."""
         _check_values(text, MAX_VALUES)
         document = cls.at(text, _skip(text, 0))
         if _skip(text, document.end) != len(text):
@@ -75,7 +76,7 @@ class Document:
 
     @classmethod
     def at(cls, text: str, start: int) -> Self:
-        """The object that begins there. ValueError."""
+        """Return the object that begins at `start`. ValueError."""
         try:
             end, members = _members(text, start)
         except TooManyError:
@@ -85,21 +86,21 @@ class Document:
         return cls(text, start, end, members)
 
     def get(self, name: str) -> Any:
-        """The value of a member; None where there is none."""
+        """Return the value of a member; None if there is none."""
         found = self._members.get(name)
         return None if found is None else found.value
 
     def find(self, name: str) -> Value | None:
-        """A member and where it stands."""
+        """Return a member's value and its place, or None."""
         return self._members.get(name)
 
     def elements(self, name: str) -> tuple[Value, ...]:
-        """Those of a member that is an array."""
+        """Return the elements of a member that is an array."""
         found = self._members.get(name)
         return () if found is None else found.elements
 
     def put(self, name: str, text: str) -> Edit:
-        """The member `name` is `text`: in its place, or at the end where there is none."""
+        """Return the edit that sets the member `name` to `text`: in its place, or at the end if there is none."""
         found = self._members.get(name)
         if found is not None:
             return Edit(found.start, found.end, text)
@@ -107,7 +108,7 @@ class Document:
         return Edit(at, at, f"{',' if self._members else ''}{json.dumps(name)}:{text}")
 
     def append(self, name: str, elements: Sequence[str]) -> Edit:
-        """At the end of an array, which is made where there is none, or null."""
+        """Return the edit that appends to an array, which is made if there is none, or null."""
         found = self._members.get(name)
         if found is None or found.value is None:
             return self.put(name, f"[{','.join(elements)}]")
@@ -118,7 +119,7 @@ class Document:
 
 
 def spliced(text: str, edits: Sequence[Edit]) -> str:
-    """`text` with all of the edits; those at one place in their order. None may reach into another."""
+    """Return `text` with all of the edits; those at one place in their order. ValueError if one reaches into another."""
     parts: list[str] = []
     at = 0
     for edit in sorted(edits, key=lambda one: one[:2]):
@@ -130,13 +131,15 @@ def spliced(text: str, edits: Sequence[Edit]) -> str:
 
 
 def encoded(value: Any) -> str:
-    """Compact JSON in ASCII, in the order of the value: the same value is the same text. ValueError for a number JSON has not."""
+    """Return compact ASCII JSON, in the order of the value: equal values give equal text. ValueError for a number that JSON has
+    not.
+    """
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def loaded(text: str, most: int = MAX_VALUES) -> Any:
-    """Any JSON, with at most so many values. json.JSONDecodeError; another ValueError, or RecursionError, for what is
-    not read as everybody else would read it: NaN, too many values, a number that is too long, no bottom.
+    """Decode any JSON with at most `most` values. json.JSONDecodeError; another ValueError, or RecursionError, for what other
+    programs could read otherwise: NaN, too many values, a number that is too long, nesting too deep.
     """
     _check_values(text, most)
     return _DECODER.decode(text)

@@ -1,11 +1,11 @@
-r"""Server-sent events, cut out of a stream: each with its own bytes, so that what is not changed is passed on as it came.
+r"""Server-sent events, cut out of a stream: each with its own bytes, so that an unchanged event is passed on as it came.
 
 Any split of the bytes gives the same events. An event is at most MAX_EVENT_BYTES, and what comes after the last is `rest`.
 
 >>> [event.data for event in Events().feed(b"event: ping\ndata: {}\n\ndata: 1")]
 ['{}']
 
-Pure. Source: WHATWG HTML, "Server-sent events", 9.2.5 and 9.2.6. Not here: what an event says.
+Pure. Source: WHATWG HTML, "Server-sent events", 9.2.5 and 9.2.6. Not here: the meaning of an event.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import Final, NamedTuple
 __all__ = ["MAX_EVENT_BYTES", "Event", "EventError", "Events", "written"]
 
 MAX_EVENT_BYTES: Final = 16 << 20
-"""The last event of a Responses stream has all that was said before once more: half a megabyte of words, and a picture or two
-of 6 MiB each in base64. How many values it may have is another bound (wire.py), which is the one that costs time."""
+"""16 MiB: the last event of a Responses stream repeats all that was said before: half a megabyte of words, and a picture or two
+of 6 MiB each in base64. The number of its values has another bound (wire.py), which is the one that costs time.
+"""
 _END: Final = re.compile(rb"\r?\n\r?\n")
-"""The providers end lines in one of these ways; a carriage return alone, which the standard allows, ends none of theirs."""
+"""The end of an event. The providers end lines in one of these ways; a carriage return alone, which the standard allows, ends
+none.
+"""
 _LINES: Final = re.compile(rb"\r?\n")
 
 
@@ -28,7 +31,7 @@ class EventError(ValueError):
 
 
 class Event(NamedTuple):
-    """One event as it came. `name` and `data` are empty where it has none, as a comment."""
+    """An event as it came. `name` and `data` are empty if it has none, as a comment."""
 
     raw: bytes
     name: str
@@ -36,7 +39,7 @@ class Event(NamedTuple):
 
 
 class Events:
-    """One for each stream."""
+    """The parser of one stream."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -44,11 +47,11 @@ class Events:
 
     @property
     def rest(self) -> bytes:
-        """What came after the last event."""
+        """Bytes that came after the last event."""
         return bytes(self._held)
 
     def feed(self, piece: bytes) -> list[Event]:
-        """The events that end in this piece. EventError, and then for ever."""
+        """Return the events that end in this piece. EventError, also from every later call."""
         self._held += piece
         found = []
         while end := _END.search(self._held, max(0, self._seen - 3)):
@@ -62,7 +65,7 @@ class Events:
 
 
 def written(name: str, data: str) -> bytes:
-    """An event of ours, as the providers write theirs."""
+    """Return an event of ours, in the form of the providers'."""
     return (f"event: {name}\n" if name else "").encode() + f"data: {data}\n\n".encode()
 
 

@@ -1,7 +1,7 @@
-"""One request of an agent's with all of its rounds: asked of the provider, calls of ours made, asked again, until it is answered.
+"""A request of an agent's with all of its rounds: sent to the provider, our tools called, sent again, until there is an answer.
 
 Runs in the daemon, in the gateway's exchange: it is cancelled when the agent goes away, and does not outlive it. Trusts neither
-side. What a model calls goes through the door of the session that asked; what that answers is what the model is told.
+side. What a model calls goes through the door of the session that asked; the model is told what the door answers.
 
 Rules
 - A body that is not understood goes on as it is, and that is on record. What nobody understood can call nothing: only calls that
@@ -9,9 +9,9 @@ Rules
 - At most MAX_ROUNDS rounds, and LONGEST_S, for one request; then the model is asked once more, without a choice of tools.
 - While tools run, and between rounds, a stream is kept alive.
 - A round that is complete is remembered before the next begins, and the same request, sent again because something failed, goes
-  on there: what was done is not done twice. One that is asked while the same still runs is another: it shares nothing with it.
+  on there: what was done is not done twice. One that is sent while the same still runs is another: it shares nothing with it.
 - A provider's failure in a later round is told as that provider tells it. One that may pass is tried again first, TRIES times.
-- Nothing that was said is logged or recorded.
+- No content of a conversation is logged or recorded.
 
 Source: docs/reference/injected-tools.md. Not here: fields, keys and sockets (proxy.py), what is understood (the modules of each
 API), sessions and the door (daemon/http/injected_tools.py).
@@ -65,41 +65,43 @@ WIRES: Final[Mapping[bytes, type[Ask]]] = {
     b"/v1/chat/completions": ChatAsk,
     b"/v1/responses": ResponsesAsk,
 }
-"""Exactly these paths: what is below them asks for no words of a model."""
+"""The API of each path. Exactly these paths: what is below them asks for no words of a model."""
 MAX_BODY_BYTES: Final = 32 << 20
-"""Of a request: what the Messages API takes. A longer one goes on as it is, and rounds do not make one longer than that."""
+"""32 MiB of a request: what the Messages API takes. A longer one goes on as it is, and rounds do not make one
+longer than that.
+"""
 IN_THREAD_BYTES: Final = 256 << 10
-"""What has more is read and put together beside the loop: a millisecond for each 50 KiB, where it has many small values."""
+"""Bytes above which work is done in a thread beside the loop: a millisecond for each 50 KiB with many small values."""
 READERS: Final = 2
-"""Of those at a time. The interpreter runs one of them at once, and what each holds is many times its text."""
+"""Threads that do such work at a time. The interpreter runs one of them at once, and what each holds is many times its text."""
 MAX_HELD_BYTES: Final = 64 << 20
-"""Of all requests that are held at once, and half of it for one session; a request of a long day has two or three megabytes.
-Further ones are `busy`.
+"""64 MiB of all requests that are held at once, and half of it for one session; a request of a long day has two or three
+megabytes. Further ones are `busy`.
 """
 MAX_WHOLE_BYTES: Final = MAX_EVENT_BYTES
-"""Of an answer that comes whole: what the last event of a stream may have, which says the same."""
+"""Bytes of an answer that comes whole: as many as the last event of a stream can have, which says the same."""
 MAX_ROUND_BYTES: Final = 64 << 20
-"""Of the events of one round: 128,000 tokens, each in an event of its own with 350 bytes around it, are 45 MB."""
+"""64 MiB of the events of one round: 128,000 tokens, each in an event of its own with 350 bytes around it, are 45 MB."""
 MAX_ERROR_BYTES: Final = 1 << 20
 MAX_TOOLS: Final = 128
-"""Of both in one request: what Chat Completions and Responses take."""
+"""Tools of the agent and ours together in one request: as many as Chat Completions and Responses take."""
 MAX_ROUNDS: Final = 24
-"""In which the model calls ours, for one request: a model that did not end by then does not end."""
+"""Rounds of one request in which the model calls our tools: a model that did not end by then does not end."""
 MAX_CALLS: Final = 32
-"""Of ours in one round; further ones are refused."""
+"""Calls of our tools in one round that are made; further ones are refused."""
 MAX_ASKED: Final = 256
-"""Of ours in one round, made or refused; a model that wants more is none, and the next request would say each once more."""
+"""Calls of our tools in one round, made or refused; an answer with more is an error, and the next request would repeat each."""
 AT_ONCE: Final = 8
-"""Of those; the daemon runs fewer at a time."""
+"""Calls of a round that are made at the same time; the daemon runs fewer at a time."""
 LONGEST_S: Final = 3600.0
 LONGEST_WHOLE_S: Final = 480.0
-"""Of an answer that comes whole: nothing can be said meanwhile, and the providers' own clients wait 600 s."""
+"""Seconds for an answer that comes whole: nothing can be sent meanwhile, and the providers' own clients wait 600 s."""
 KEEP_ALIVE_S: Final = 10.0
-"""Between two signs of life: the least that somebody on the way was seen to wait is 30 s."""
+"""Seconds between two signs of life: the shortest wait that was seen of a program on the way is 30 s."""
 TRIES: Final = 2
 _MAX_DELAY_S: Final = 20.0
 _PASSES: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
-"""Status codes of a provider after which the same may go well."""
+"""Status codes of a provider after which the same request may succeed."""
 _ROUNDS_OVER: Final = (
     "This answer has had as many rounds of tools as it may have. Say what you know, and end your turn."
 )
@@ -115,76 +117,80 @@ _NOT_BEGUN: Final = (
 
 
 class Tools(Protocol):
-    """What is asked of the sessions and of the one door."""
+    """The sessions and the one door, as injected tools need them."""
 
     def session_of(self, name: str) -> str:
-        """The session in whose addresses this name is. AileronError(unauthorized)."""
+        """Return the session in whose addresses this name is. AileronError(unauthorized)."""
         ...
 
     def is_injected(self, session: str) -> bool:
-        """Whether the session began with tools put into its requests."""
+        """Return whether the session began with tools put into its requests."""
         ...
 
     async def offered(self, session: str, room: int) -> Sequence[Tool]:
-        """What the model is offered, at most `room` tools; none where that cannot be. AileronError."""
+        """Return the tools that the model is offered, at most `room`; none if that cannot be. AileronError."""
         ...
 
     async def call(self, session: str, wire: Wire, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Through the door, and on record: what the model is told, and whether that is an error. Never raises AileronError."""
+        """Call a tool through the door, on record. Return what the model is told, and whether that is an error. Never raises
+        AileronError.
+        """
         ...
 
     async def added(self, session: str, wire: Wire, names: Sequence[str]) -> None:
-        """Put on record which tools a request went on with."""
+        """Record which tools a request went on with."""
         ...
 
     async def passed(self, session: str, wire: Wire, why: str) -> None:
-        """Put on record that one went on as it was, in words of ours."""
+        """Record that a request went on as it was, with a reason in words of ours."""
         ...
 
 
 class ProviderAnswer(Protocol):
-    """What a provider answers to a round."""
+    """A provider's response to a round."""
 
     @property
     def status(self) -> int:
-        """Of HTTP."""
+        """HTTP status."""
         ...
 
     @property
     def fields(self) -> Fields:
-        """As they came."""
+        """Header fields as they came."""
         ...
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes. AileronError(network_error)."""
+        """Yield the body as it comes. AileronError(network_error)."""
         ...
 
 
 class Upstream(Protocol):
-    """Where rounds are asked."""
+    """The API that rounds are sent to."""
 
     def ask(self, body: bytes, number: int) -> AbstractAsyncContextManager[ProviderAnswer]:
-        """Round `number`, from 1. AileronError(network_error)."""
+        """Send round `number`, from 1, and yield the response. AileronError(network_error)."""
         ...
 
 
 class Agent(Protocol):
-    """Who is answered."""
+    """The agent that gets the answer."""
 
     async def begin(self, status: int, fields: Fields, length: int | None) -> None:
-        """Status, and a provider's fields but for those of its connection; the body has `length` bytes, if that is known."""
+        """Send the status, and a provider's fields without those of its connection; the body has `length` bytes, if that is
+        known.
+        """
         ...
 
     async def write(self, piece: bytes) -> None:
-        """One piece."""
+        """Send a piece of the body."""
         ...
 
     async def end(self) -> None:
-        """It was whole."""
+        """Send the end of the body: it was whole."""
         ...
 
     def wait_for_tools(self, limit_s: float) -> None:
-        """Nobody is waited for but us, for that long."""
+        """Stop the wait for either side: only our tools are waited for, for `limit_s`."""
         ...
 
 
@@ -195,11 +201,11 @@ class Understood(msgspec.Struct, frozen=True):
     ask: Ask
     tools: Mapping[str, Tool]
     unfinished: str
-    """Under which its rounds are remembered until it is answered."""
+    """Key under which its rounds are remembered until it is answered."""
 
 
 class Injection:
-    """One for each gateway: what it asks, what it remembers, and how much it holds."""
+    """The injection of a gateway: its tools, its memories, and how much it holds."""
 
     def __init__(self, tools: Tools, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
         self.tools: Final = tools
@@ -210,7 +216,7 @@ class Injection:
 
     @contextlib.contextmanager
     def holding(self, session: str) -> Iterator[Holding]:
-        """One request of a session's, whose bytes are held until the block ends."""
+        """Yield a record of one request's bytes, which are held until the block ends."""
         held = Holding(self, session)
         try:
             yield held
@@ -220,11 +226,11 @@ class Injection:
                 del self._held[session]
 
     async def worked(self, size: int, work: Callable[[], T]) -> T:
-        """What a pure function makes of so many bytes: beside the loop where they are many, so that others are answered."""
+        """Return what a pure function makes of `size` bytes, in a thread if they are many, so that others are answered."""
         return work() if size <= IN_THREAD_BYTES else await anyio.to_thread.run_sync(work, limiter=self._readers)
 
     def hold(self, session: str, size: int) -> None:
-        """So many more bytes. AileronError(busy)."""
+        """Hold `size` more bytes for a session. AileronError(busy)."""
         for whose, held, most in (
             ("of this session", self._held[session], MAX_HELD_BYTES // 2),
             ("of all sessions", self._held.total(), MAX_HELD_BYTES),
@@ -236,7 +242,7 @@ class Injection:
 
 
 class Holding:
-    """The bytes of one request."""
+    """The bytes that are held for one request."""
 
     def __init__(self, injection: Injection, session: str) -> None:
         self._injection: Final = injection
@@ -244,13 +250,13 @@ class Holding:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """So many more. AileronError(busy)."""
+        """Hold `size` more bytes. AileronError(busy)."""
         self._injection.hold(self._session, size)
         self.size += size
 
 
 async def understood(injection: Injection, session: str, path: bytes, body: bytes) -> Understood | None:
-    """A request with the tools that are put into it; None for one that goes on as it is, which is on record then."""
+    """Return a request with the tools that are put into it. None for one that goes on as it is, which is then on record."""
     kind = WIRES[path]
     try:
         ask = await injection.worked(len(body), lambda: kind(Document.of(body.decode())))
@@ -282,13 +288,13 @@ class _Whole(msgspec.Struct, frozen=True):
     document: dict[str, Any]
 
     def told_as(self, answer: Answer) -> bytes:
-        """The body that the agent gets: this one, where nothing of it is another."""
+        """Return the body that the agent gets: the provider's own bytes if nothing in it changed."""
         told = answer.whole()
         return self.body if told is self.document else encoded(told).encode()
 
 
 class Exchange:
-    """One request."""
+    """An agent's request, in rounds until it is answered."""
 
     def __init__(self, injection: Injection, request: Understood, upstream: Upstream, agent: Agent) -> None:
         self._tools: Final = injection.tools
@@ -305,10 +311,10 @@ class Exchange:
         self._unfinished: Final = request.unfinished
         self._whole: _Whole | None = None
         self._is_only = False
-        """No other exchange of the same text ran when this one began: what is remembered as unfinished is its own."""
+        """True if no other exchange of the same text ran when this one began: what is remembered as unfinished is its own."""
 
     async def run(self) -> None:
-        """Answer the agent. AileronError where a connection broke or a provider's answer was none."""
+        """Answer the agent. AileronError if a connection broke or a provider's answer was invalid."""
         with self._memory.running(self._unfinished) as self._is_only:
             await self._run()
 
@@ -337,12 +343,12 @@ class Exchange:
             self._keep(said)
 
     def _keep(self, said: Sequence[str]) -> None:
-        """For the same request again."""
+        """Remember what was said, in case the same request comes again."""
         if self._is_only:
             self._memory.put(self._unfinished, Entry(tuple(said)))
 
     async def _round(self, body: bytes, number: int) -> Round | None:
-        """What the model said; None where the agent was answered with something else."""
+        """Return what the model said; None if the agent already got another response."""
         for again in range(TRIES, -1, -1):
             async with self._upstream.ask(body, number) as provider:
                 if (
@@ -383,7 +389,7 @@ class Exchange:
         return await self._ended(size)
 
     async def _fed(self, events: Sequence[Event]) -> bytes:
-        """What the agent sees of them."""
+        """Return what the agent sees of the events."""
         size = sum(len(event.raw) for event in events)
         return await self._worked(size, lambda: b"".join([self._answer.feed(event) for event in events]))
 
@@ -411,7 +417,7 @@ class Exchange:
     async def _finish(
         self, hidden: Sequence[str], said: Sequence[str], answered: Sequence[Answered], *, is_over: bool
     ) -> None:
-        """The end of what the agent sees; and what its next requests have to have instead of it."""
+        """Send the end of what the agent sees, and remember what its next requests need in place of it."""
         size = sum(map(len, said))
         if is_over and (hidden or answered or not self._memory.is_empty):
             with _understanding():
@@ -434,7 +440,7 @@ class Exchange:
         await self._send(self._whole.provider, body)
 
     async def _call_all(self, said: Sequence[str], found: Round, *, is_last: bool) -> list[Answered]:
-        """All calls of a round at once, and the agent kept waiting meanwhile."""
+        """Make all calls of a round at once, and keep the agent's connection alive meanwhile."""
         answers: dict[int, Answered] = {}
         begun: set[int] = set()
         limiter = anyio.CapacityLimiter(AT_ONCE)
@@ -454,7 +460,7 @@ class Exchange:
                     else:
                         tasks.start_soon(one, number, call)
         except anyio.get_cancelled_exc_class():
-            if answers or begun:  # somebody may ask for the same again: what was done is not done twice
+            if answers or begun:  # the agent may send the same request again: what was done is not done twice
                 known = [
                     answers.get(number) or Answered(call, _INTERRUPTED if number in begun else _NOT_BEGUN, True)
                     for number, call in enumerate(found.calls)
@@ -492,14 +498,14 @@ class Exchange:
             await anyio.sleep(delay_s)
 
     async def _pass_on(self, provider: ProviderAnswer) -> None:
-        """What is no answer of a model: as it is."""
+        """Pass on a response that is no answer of a model, as it is."""
         await self._agent.begin(provider.status, provider.fields, _length(provider.fields))
         async for piece in provider.pieces():
             await self._agent.write(piece)
         await self._agent.end()
 
     async def _fail(self, provider: ProviderAnswer, body: bytes) -> None:
-        """A provider's failure behind what was said already."""
+        """Send a provider's failure behind what the agent got already."""
         if self._ask.is_stream:
             await self._agent.write(self._answer.failure(body))
             await self._agent.end()
@@ -513,7 +519,7 @@ class Exchange:
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
-    """What came whole; None where it is no object. ValueError or RecursionError where somebody else may read it otherwise."""
+    """Decode a whole body; None if it is no object. ValueError or RecursionError if other programs could read it otherwise."""
     try:
         document = loaded(body.decode("utf-8-sig"))
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -523,7 +529,7 @@ def _object(body: bytes) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _understanding() -> Iterator[None]:
-    """Whatever a provider's answer is made of, what goes wrong in reading it is told as such. AileronError(network_error)."""
+    """Raise whatever goes wrong in reading a provider's answer as AileronError(network_error)."""
     try:
         yield
     except EventError as error:
@@ -549,7 +555,7 @@ def _length(fields: Fields) -> int | None:
 
 
 def _delay(fields: Fields, tried: int) -> float:
-    """How long to wait before a round is asked again: as long as the provider says, within bounds."""
+    """Return the seconds to wait before a round is sent again: what the provider says, within bounds."""
     said = next((value for name, value in fields if name.lower() == b"retry-after"), b"")
     return min(float(said) if said.isdigit() else 0.5 * 2.0**tried, _MAX_DELAY_S)
 

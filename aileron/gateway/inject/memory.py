@@ -1,10 +1,10 @@
-"""Rounds that an agent does not know of, so that its next requests have them in their place: with the same bytes each time, or
-else the provider's cache would begin anew.
+"""Rounds that an agent does not know of, kept so that its next requests have them in their place: with the same bytes each time,
+or else the provider's cache would begin anew.
 
-One for each session. Bounded: what was not used for longest goes first, and a history without its hidden rounds is still one that
-a provider takes. It is lost when the daemon ends.
+Each session has its own. Bounded: what was unused for longest goes first, and a provider still takes a history without its hidden
+rounds. It is lost when the daemon ends.
 
-A hidden round is put back only where it was: its key has a digest of all turns before it, and where two conversations of a
+A hidden round is put back only where it was: its key has a digest of all turns before it, and if two conversations of a
 session are alike in every turn, neither gets back any.
 
 Pure. Not here: what a key or a fragment is (the module of each API).
@@ -24,21 +24,21 @@ import msgspec
 __all__ = ["MAX_BYTES", "MAX_SESSIONS", "Entry", "Memories", "Memory", "key_of"]
 
 MAX_BYTES: Final = 4 << 20
-"""Of one session: 200 calls with a page of a result each, and as much of what the model said with them."""
+"""4 MiB for one session: 200 calls with a page of a result each, and as much of what the model said with them."""
 MAX_ENTRIES: Final = 1024
 MAX_SESSIONS: Final = 64
-"""That are remembered at once, so 256 MiB at the very most; a fraction of the sessions there may be uses this."""
+"""Sessions that are remembered at once, so 256 MiB at the very most; a fraction of the sessions that there can be uses this."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What stands in a conversation where the agent has one answer: `said` instead of that, and `results` of calls behind it."""
+    """The part of a conversation that stands in place of one answer of the agent's: `said`, and `results` of calls behind it."""
 
     said: tuple[str, ...]
     results: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
-        """In characters, which are bytes but for a few."""
+        """Size in characters, nearly all of which are one byte."""
         return sum(map(len, (*self.said, *self.results)))
 
 
@@ -57,7 +57,9 @@ class Memory:
 
     @contextlib.contextmanager
     def running(self, key: str) -> Iterator[bool]:
-        """While something runs under this key: whether it is the only one. The entry of that key is its own until the end."""
+        """Mark `key` as running until the block ends, and yield whether nothing else runs under it: then its entry belongs to the
+        block.
+        """
         is_only = key not in self._running
         self._running.add(key)
         try:
@@ -68,7 +70,7 @@ class Memory:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is remembered."""
+        """True if nothing is remembered."""
         return not self._entries
 
     def get(self, key: str) -> Entry | None:
@@ -80,22 +82,24 @@ class Memory:
             return None if found is _DOUBTED else found
 
     def add(self, key: str, entry: Entry) -> None:
-        """Remember what stands in a conversation. Where another one has the same key, neither is found again: two that a program
-        sends alike cannot be told apart. Results alone are of the latest call.
+        """Remember a part of a conversation. If another conversation has the same key, neither is found again: two that a program
+        sends alike cannot be told apart. An entry with results alone replaces an earlier one.
         """
         with self._lock:
             known = self._entries.get(key)
             self.put(key, entry if known in (None, entry) or not entry.said else _DOUBTED)
 
     def doubt(self, keys: Iterable[str]) -> None:
-        """A conversation without hidden rounds has these keys: what is remembered under them is of another."""
+        """Mark these keys, of a conversation without hidden rounds, as ambiguous: their entries belong to
+        another conversation.
+        """
         with self._lock:
             for key in keys:
                 if key in self._entries:
                     self.put(key, _DOUBTED)
 
     def put(self, key: str, entry: Entry) -> None:
-        """Remember; what is larger than the whole memory is not."""
+        """Remember an entry, unless it is larger than the whole memory."""
         with self._lock:
             self.forget(key)
             if entry.size > MAX_BYTES:
@@ -107,20 +111,20 @@ class Memory:
                 self._bytes -= oldest.size
 
     def forget(self, key: str) -> None:
-        """It is not needed any more."""
+        """Forget an entry that is no longer needed."""
         with self._lock:
             if (found := self._entries.pop(key, None)) is not None:
                 self._bytes -= found.size
 
 
 class Memories:
-    """Of all sessions."""
+    """The memories of all sessions."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, Memory] = OrderedDict()
 
     def of(self, session: str) -> Memory:
-        """Its memory, which may be new."""
+        """Return the memory of a session, which may be new."""
         found = self._sessions.setdefault(session, Memory())
         self._sessions.move_to_end(session)
         if len(self._sessions) > MAX_SESSIONS:
@@ -129,7 +133,7 @@ class Memories:
 
 
 def key_of(kind: str, *parts: str) -> str:
-    """A key: what it is made of is not kept, and two kinds never meet."""
+    """Return a key that is a digest: its parts are not kept, and keys of two kinds never meet."""
     digest = hashlib.sha256()
     for part in (kind, *parts):
         data = part.encode(errors="surrogatepass")

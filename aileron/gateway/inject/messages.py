@@ -1,7 +1,7 @@
 """Anthropic's Messages: tools put into a request, and an answer in which calls of ours are not seen.
 
 Rules
-- A block that the model said is said again in the next round as it was: `thinking` with its signature, `redacted_thinking`, what
+- A block that the model said is repeated in the next round as it was: `thinking` with its signature, `redacted_thinking`, what
   the provider's own tools did. Only an empty text is left out, which the API takes from a model and not from a client.
 - The agent sees one message: the first round's id, the blocks of all rounds counted on, the last round's `stop_reason`, and the
   tokens of all.
@@ -43,30 +43,30 @@ __all__ = ["MessagesAnswer", "MessagesAsk"]
 
 _DELTAS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _USED: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "server_tool_use")
-"""Of the first event's usage, what the last one may repeat."""
+"""Fields of the first event's usage that the last event may repeat."""
 
 
 class MessagesAsk(Ask):
-    """POST /v1/messages."""
+    """The request `POST /v1/messages`."""
 
     wire: ClassVar[Wire] = "messages"
     turns: ClassVar[str] = "messages"
     no_choice: ClassVar[str] = '{"type":"none"}'
 
     def check(self) -> None:
-        """It has messages."""
+        """Check that the request has messages."""
         check_messages(self.document, self.turns)
 
     def name_of(self, tool: dict[str, Any]) -> Any:
-        """Server tools have a name as well."""
+        """Return the name of a tool; server tools have one as well."""
         return tool.get("name")
 
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """Without `cache_control`: a breakpoint of the agent's behind the tools holds these too."""
+        """Return a tool without `cache_control`: a breakpoint of the agent's behind the tools holds these too."""
         return {"name": name, "description": tool.description, "input_schema": tool.schema}
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """An assistant's message becomes the messages that it stands for."""
+        """Return edits that replace an assistant's message by those that it stands for; our results come before the agent's."""
         edits: list[Edit] = []
         if memory.is_empty:
             return edits
@@ -88,7 +88,7 @@ class MessagesAsk(Ask):
         return trail("", (_turn(message.value) for message in self.document.elements(self.turns)))
 
     def _content_at(self, message: Value) -> int | None:
-        """Where the blocks of a message begin; None where two programs could find others there."""
+        """Return the offset at which the blocks of a message begin; None if two programs could find others there."""
         try:
             content = Document.at(self.document.text, message.start).find("content")
         except ValueError:
@@ -96,25 +96,25 @@ class MessagesAsk(Ask):
         return None if content is None else content.start + 1
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Behind the agent's last message."""
+        """Return the edit that puts `said` behind the agent's last message."""
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """One message of the user's."""
+        """Return one message of the user's with all results."""
         return (f'{{"role":"user","content":[{",".join(map(_result, answered))}]}}',)
 
     def answer(self, tools: Mapping[str, Tool]) -> MessagesAnswer:
-        """None of it was said yet."""
+        """Return an empty message."""
         return MessagesAnswer(tools)
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Under what the agent will send of it."""
+        """Return what to remember, under the key of the message that the agent will send."""
         key = _key(self._trail()[-1], {"role": "assistant", "content": answer.whole().get("content")})
         return {key: Entry(tuple(said), tuple(map(_result, results)))}
 
 
 class MessagesAnswer(Answer):
-    """One message."""
+    """A message."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
@@ -128,27 +128,27 @@ class MessagesAnswer(Answer):
 
     @property
     def keep_alive(self) -> bytes:
-        """As the API sends it."""
+        """A ping, as the API sends it."""
         return written("ping", '{"type":"ping"}')
 
     @property
     def has_hidden(self) -> bool:
-        """Whether a block was left out."""
+        """True if a block was left out."""
         return self._hidden
 
     def _reset(self) -> None:
-        """The blocks are counted from 0 again."""
+        """Begin to count blocks from 0 again."""
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, list[str]] = {}
         self._grown: dict[int, dict[str, list[Any]]] = {}
-        """What came of a block's texts and citations behind its beginning; it is put together when the round ends."""
+        """Pieces of a block's texts and citations that came after its start; they are put together when the round ends."""
         self._places: dict[int, int | None] = {}
         self._held: list[tuple[Event, dict[str, Any]]] = []
         self._used: dict[str, Any] = {}
         self._stop: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Blocks as they come, at their place among all; the end is held back."""
+        """Return blocks as they come, at their place among all; hold back the end."""
         data = parsed(event)
         match None if data is None else data.get("type"):
             case "message_start":
@@ -162,7 +162,7 @@ class MessagesAnswer(Answer):
         return event.raw
 
     def take(self, document: dict[str, Any]) -> None:
-        """A message that came whole."""
+        """Take a message that came whole."""
         self._is_whole = True
         self._first = self._first or document
         self._last = document
@@ -172,7 +172,7 @@ class MessagesAnswer(Answer):
             self._add(index, dict_of(block))
 
     def end_round(self) -> Round:
-        """Ours may run if the model stopped for them."""
+        """End the round. Calls of ours may run if the model stopped for them."""
         self._usage = added_usage(self._usage, self._used)
         for index, parts in self._inputs.items():
             text = "".join(parts).strip() or "{}"
@@ -203,11 +203,11 @@ class MessagesAnswer(Answer):
         )
 
     def end(self) -> bytes:
-        """`message_delta` with the tokens of all rounds, and `message_stop`."""
+        """Return `message_delta` with the tokens of all rounds, and `message_stop`."""
         return b"".join(self._told(event, data) for event, data in self._held)
 
     def whole(self) -> dict[str, Any]:
-        """The last round's message, with the first one's id and all blocks."""
+        """Return the last round's message, with the first one's id and all blocks."""
         if self.is_untouched() and self._is_whole:
             return self._last
         message = {**self._last, "content": self._visible, "usage": self._usage}
@@ -218,7 +218,7 @@ class MessagesAnswer(Answer):
         return message
 
     def failure(self, body: bytes) -> bytes:
-        """Its error has in a stream the form that it has alone."""
+        """Return the error as an event; in a stream it has the form that it has alone."""
         return written("error", encoded(_error(body)))
 
     def _started(self, event: Event, data: dict[str, Any]) -> bytes:
@@ -286,7 +286,7 @@ class MessagesAnswer(Answer):
         return rewritten(event, {**data, "delta": delta, "usage": usage})
 
     def _reason(self, reason: Any) -> Any:
-        """It does not wait for calls that the agent does not see."""
+        """Return the reason, or `end_turn` if it would wait only for calls that the agent does not see."""
         return "end_turn" if reason == "tool_use" and not self._theirs else reason
 
 
@@ -306,13 +306,13 @@ def _key(before: str, message: dict[str, Any]) -> str:
 
 
 def _turn(message: dict[str, Any]) -> list[str]:
-    """A message as it is compared. Thoughts are left out, which programs drop from older turns."""
+    """Return a message in the form in which it is compared, without thoughts, which programs drop from older turns."""
     rest = [block for block in _blocks(message) if block.get("type") not in ("text", "thinking", "redacted_thinking")]
     return [str(message.get("role")), _texts(message), *(canonical(_plain(block)) for block in rest)]
 
 
 def _plain(block: dict[str, Any]) -> dict[str, Any]:
-    """A block whose content is one text, in whichever of the two ways it is written."""
+    """Return a block whose content is one text, whichever of the two ways it is written in, in one form."""
     content = block.get("content")
     if block.get("type") == "tool_result" and (content is None or isinstance(content, str)):
         return {**block, "content": [{"type": "text", "text": content}] if content else []}
@@ -339,7 +339,7 @@ def _answers_calls(message: dict[str, Any]) -> bool:
 
 
 def _marked(said: str, message: dict[str, Any]) -> str:
-    """With the agent's own mark for the cache, where the message that is replaced ended with one."""
+    """Add the agent's own cache mark, if the message that is replaced ended with one."""
     blocks = _blocks(message)
     mark = blocks[-1].get("cache_control") if blocks else None
     end = "}]}"
@@ -354,7 +354,7 @@ def _result(answered: Answered) -> str:
 
 
 def _input(text: str) -> Any:
-    """What a model put together; an empty object where that is none, as the API wants one."""
+    """Return what a model put together; an empty object if that is none, as the API requires one."""
     try:
         found = loaded(text)
         encoded(found)

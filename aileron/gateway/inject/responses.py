@@ -1,13 +1,13 @@
 """OpenAI's Responses: tools put into a request, and an answer in which calls of ours are not seen.
 
 Rules
-- A next round is the agent's request with all that the model said behind its `input`: reasoning items as they came, except where
+- A next round is the agent's request with all that the model said behind its `input`: reasoning items as they came, except if
   nothing is stored and they carry no `encrypted_content`, which the API could not find again. In a `conversation`, which keeps
   what was said by itself, only the results are sent.
 - The agent sees one response: the first round's id, the items of all rounds at places that are counted on, events numbered anew,
   and the tokens of all. Its next `previous_response_id` is that id, and becomes the last round's, where our results are.
 - Tools of ours are taken out of the list that the API repeats.
-- What runs in the background, or takes its tools from a stored prompt, goes on without tools of ours.
+- A request that runs in the background, or takes its tools from a stored prompt, goes on without tools of ours.
 
 Pure. Source: platform.openai.com, "Responses", "Function calling", "Conversation state". Not here: anything that waits.
 """
@@ -48,14 +48,14 @@ _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 
 
 class ResponsesAsk(Ask):
-    """POST /v1/responses."""
+    """The request `POST /v1/responses`."""
 
     wire: ClassVar[Wire] = "responses"
     turns: ClassVar[str] = "input"
     no_choice: ClassVar[str] = '"none"'
 
     def check(self) -> None:
-        """Its input is a text or items, and nothing else says what its tools are."""
+        """Check that the input is a text or items, and that the tools come from the request alone."""
         given = self.document.get(self.turns)
         is_items = isinstance(given, list) and all(isinstance(item, dict) for item in given)
         if not (given is None or isinstance(given, str) or is_items):
@@ -66,11 +66,11 @@ class ResponsesAsk(Ask):
             raise NotUnderstoodError("its tools are those of a stored prompt")
 
     def name_of(self, tool: dict[str, Any]) -> Any:
-        """Functions and tools of its own have one."""
+        """Return the name of a tool; functions and tools with a form of their own have one."""
         return tool.get("name")
 
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """Not strict, which is what the API takes for granted: strict schemas have no optional arguments."""
+        """Return a function that is not strict, against the API's default: strict schemas have no optional arguments."""
         return {
             "type": "function",
             "name": name,
@@ -80,7 +80,7 @@ class ResponsesAsk(Ask):
         }
 
     def recalled(self, memory: Memory) -> list[Edit]:
-        """What a model said in a row becomes the items that it stands for; results are put before the agent's own."""
+        """Return edits that replace a model's consecutive items by those that they stand for; our results precede the agent's."""
         edits: list[Edit] = []
         if memory.is_empty:
             return edits
@@ -106,7 +106,7 @@ class ResponsesAsk(Ask):
         return edits
 
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """Behind the agent's last item."""
+        """Return the edits that put `said` behind the agent's last item."""
         given = self.document.find(self.turns)
         if given is None or given.value is None:
             return [self.document.put(self.turns, f"[{','.join(said)}]")]
@@ -118,13 +118,13 @@ class ResponsesAsk(Ask):
         return [self.document.append(self.turns, said)]
 
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """An item for each."""
+        """Return an item for each result."""
         return tuple(
             encoded({"type": "function_call_output", "call_id": one.call.id, "output": one.text}) for one in answered
         )
 
     def answer(self, tools: Mapping[str, Tool]) -> ResponsesAnswer:
-        """None of it was said yet."""
+        """Return an empty response."""
         return ResponsesAnswer(
             tools,
             is_stored=self.document.get("store") is not False,
@@ -132,7 +132,7 @@ class ResponsesAsk(Ask):
         )
 
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
-        """Under what the agent will send of it: its items, or its id."""
+        """Return what to remember, under the keys of what the agent will send: the response's items, or its id."""
         assert isinstance(answer, ResponsesAnswer)
         sent = self.results(results)
         if self.document.get("conversation") is not None:
@@ -155,7 +155,7 @@ class ResponsesAsk(Ask):
 
 
 class ResponsesAnswer(Answer):
-    """One response. `is_stored`: the provider keeps it; `is_kept`: it belongs to a conversation that keeps all."""
+    """A response. `is_stored`: the provider keeps it; `is_kept`: it belongs to a conversation that keeps all."""
 
     def __init__(self, tools: Mapping[str, Tool], *, is_stored: bool, is_kept: bool) -> None:
         super().__init__(tools)
@@ -166,38 +166,38 @@ class ResponsesAnswer(Answer):
         self._usage: Any = None
         self._output: list[dict[str, Any]] = []
         self._count = 0
-        """Items that the agent has seen begin."""
+        """Number of items that the agent has seen begin."""
         self._sent = 0
-        """Events that it has seen."""
+        """Number of events that the agent has seen."""
         self.theirs: list[str] = []
-        """The ids of the calls that are the agent's to answer."""
+        """Ids of the calls that are the agent's to answer."""
         self._hidden = False
         self._is_whole = False
 
     @property
     def has_hidden(self) -> bool:
-        """Whether an item was left out."""
+        """True if an item was left out."""
         return self._hidden
 
     @property
     def first_id(self) -> str:
-        """Under which the agent knows it: of a stream the first, as an id cannot change in one; else the last."""
+        """Id by which the agent knows the response: of a stream the first, as an id cannot change in one; else the last."""
         return str((self._last if self._is_whole else self._first).get("id") or "")
 
     @property
     def last_id(self) -> str:
-        """Of the last round: what the provider has all of it under."""
+        """Id of the last round, under which the provider has all of the response."""
         return str(self._last.get("id") or "")
 
     def _reset(self) -> None:
-        """Items are counted from 0 again."""
+        """Begin to count items from 0 again."""
         self._items: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
         self._held: list[tuple[Event, dict[str, Any]]] = []
         self._status: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Items as they come, at their place among all; the end is held back."""
+        """Return items as they come, at their place among all; hold back the end."""
         data = parsed(event)
         if data is None:
             return event.raw
@@ -225,7 +225,7 @@ class ResponsesAnswer(Answer):
         return b"" if place is None else self._shown(event, {**data, "output_index": place})
 
     def take(self, document: dict[str, Any]) -> None:
-        """A response that came whole."""
+        """Take a response that came whole."""
         self._is_whole = True
         self._first = self._first or document
         for index, item in enumerate(list_of(document.get("output"))):
@@ -234,7 +234,7 @@ class ResponsesAnswer(Answer):
         self._end_with(document)
 
     def end_round(self) -> Round:
-        """Ours may run if the response is complete."""
+        """End the round. Calls of ours may run if the response is complete."""
         if not self._items:
             for index, item in enumerate(list_of(self._last.get("output"))):
                 self._begin_item(index, dict_of(item))
@@ -259,11 +259,11 @@ class ResponsesAnswer(Answer):
         return Round(may_run, tuple(theirs), tuple(said), tuple(shown), self._status in ("completed", "incomplete"))
 
     def end(self) -> bytes:
-        """The whole response once more, with the items and tokens of all rounds."""
+        """Return the whole response once more, with the items and tokens of all rounds."""
         return b"".join(self._shown(event, {**data, "response": self.whole()}) for event, data in self._held)
 
     def whole(self) -> dict[str, Any]:
-        """The last round's response under the id that the agent knows, with the items and tokens of all rounds."""
+        """Return the last round's response under the id that the agent knows, with the items and tokens of all rounds."""
         response = self._without_ours(self._last)
         if self.is_untouched():
             return response
@@ -275,7 +275,7 @@ class ResponsesAnswer(Answer):
         return {**response, "usage": self._usage} if self._usage is not None else response
 
     def failure(self, body: bytes) -> bytes:
-        """As the API says an error within a stream."""
+        """Return an error as the API reports it within a stream."""
         found = dict_of(object_of(body).get("error")) or {"type": "server_error", "message": NO_ERROR_OF_ITS_OWN}
         error = {  # as the API's reference has it, and under `error` as its SDK looks for it
             "type": "error",
@@ -312,7 +312,7 @@ class ResponsesAnswer(Answer):
         return response if len(kept) == len(tools) else {**response, "tools": kept}
 
     def _shown(self, event: Event, data: dict[str, Any]) -> bytes:
-        """An event with its number among those that the agent sees; as it came where nothing of it is another."""
+        """Return an event with its number among those that the agent sees; as it came if nothing in it changed."""
         if "sequence_number" in data:
             data = {**data, "sequence_number": self._sent}
         self._sent += 1
@@ -320,7 +320,7 @@ class ResponsesAnswer(Answer):
 
 
 def _is_call(item: dict[str, Any]) -> bool:
-    """Whether the agent has to answer it."""
+    """Return whether the item is a call that the agent has to answer."""
     return "call_id" in item and not str(item.get("type")).endswith("_output")
 
 
@@ -329,7 +329,7 @@ def _is_lost(item: dict[str, Any]) -> bool:
 
 
 def _is_said(item: dict[str, Any]) -> bool:
-    """Whether the model said it."""
+    """Return whether the model said the item."""
     kind = item.get("type", "message")
     if kind == "message":
         return item.get("role") == "assistant"
@@ -337,7 +337,7 @@ def _is_said(item: dict[str, Any]) -> bool:
 
 
 def _runs(items: Sequence[Value]) -> Iterator[tuple[int, int]]:
-    """Where something that a model said begins, and where it ends."""
+    """Yield start and end of each run of items that a model said."""
     start: int | None = None
     for place, item in enumerate(items):
         if _is_said(item.value):
@@ -358,7 +358,9 @@ def _key(before: str, said: Sequence[dict[str, Any]]) -> str:
 
 
 def _turn(item: dict[str, Any]) -> list[str] | None:
-    """An item as it is compared. Reasoning is not, which programs drop, nor are instructions: some write the time into them."""
+    """Return an item in the form in which it is compared; None for reasoning, which programs drop, and for instructions: some
+    write the time into them.
+    """
     kind = item.get("type", "message")
     if kind == "reasoning" or item.get("role") in ("system", "developer"):
         return None

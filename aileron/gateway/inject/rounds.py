@@ -1,7 +1,7 @@
 """A request that may get tools: its body is read, and it goes on with them in rounds, or as it was.
 
-Runs in the daemon, in the gateway's exchange (proxy.py), which has said by then whose session it is and with which fields the
-request goes. Here are the two sides as rounds need them (sides.py), with a body and fields of ours where something was changed.
+Runs in the daemon, in the gateway's exchange (proxy.py), which has determined by then the session and the fields of the
+request. Here are the two sides as rounds need them (sides.py), with a body and fields of ours where something was changed.
 
 Source: docs/reference/injected-tools.md. Not here: what a round is (exchange.py), who may ask (proxy.py).
 """
@@ -29,7 +29,7 @@ async def with_tools(
     sides: Sides,
     relay: Callable[[AsyncIterable[bytes]], Awaitable[None]],
 ) -> None:
-    """Answer one request of a session's, to one of WIRES. What cannot be read or is not understood goes to `relay`, as it came.
+    """Answer a session's request to one of WIRES. A request that cannot be read or is not understood goes to `relay`, as it came.
 
     AileronError(busy), (network_error).
     """
@@ -56,14 +56,14 @@ class _Rounds:
 
     @contextlib.asynccontextmanager
     async def ask(self, body: bytes, number: int) -> AsyncIterator[_Said]:
-        """A round with a body of ours."""
+        """Send a round with a body of ours, and yield its response."""
         fields = round_fields(self._upstream.fields, len(body), number)
         async with self._upstream.response(fields, body) as response:
             yield _Said(response, self._patience)
 
 
 class _Said:
-    """What an API answers to a round."""
+    """An API's response to a round."""
 
     def __init__(self, response: httpcore2.Response, patience: Patience) -> None:
         self._response: Final = response
@@ -72,7 +72,7 @@ class _Said:
         self.fields: Final[Fields] = list(response.headers)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body."""
+        """Yield the body in pieces."""
         self._patience.wait_for("provider")
         async for piece in self._response.aiter_stream():
             yield piece
@@ -80,14 +80,14 @@ class _Said:
 
 
 class _Told:
-    """The agent, of a request with rounds."""
+    """The agent's side of a request with rounds."""
 
     def __init__(self, sides: Sides) -> None:
         self._answer: Final = sides.answer
         self._patience: Final = sides.patience
 
     async def begin(self, status: int, fields: Fields, length: int | None) -> None:
-        """Status and fields."""
+        """Send status and header fields."""
         self._patience.wait_for("agent")
         told = [field for field in response_fields(fields) if field[0].lower() != b"content-length"]
         if length is not None:
@@ -95,22 +95,22 @@ class _Told:
         await self._answer.begin(status, told)
 
     async def write(self, piece: bytes) -> None:
-        """One piece."""
+        """Send a piece of the body."""
         self._patience.wait_for("agent")
         await self._answer.write(piece)
 
     async def end(self) -> None:
-        """It was whole."""
+        """Send the end of the body: it was whole."""
         self._patience.wait_for("agent")
         await self._answer.end()
 
     def wait_for_tools(self, limit_s: float) -> None:
-        """Neither side owes anything."""
+        """Stop the wait for either side: tools run, for `limit_s` at most."""
         self._patience.wait_for("us", limit_s)
 
 
 class _Body:
-    """A request's body, of which as much as is read for tools was read; iterated it is what it was."""
+    """A request's body, read up to the limit for tools; iterated, it is the whole body as it came."""
 
     def __init__(self, pieces: list[bytes], rest: AsyncIterator[bytes] | None) -> None:
         self.pieces: Final = pieces
@@ -118,7 +118,7 @@ class _Body:
 
     @classmethod
     async def read(cls, upload: Upload, held: Holding) -> _Body:
-        """The whole of it, or more than MAX_BODY_BYTES. AileronError(busy)."""
+        """Read the whole body, or just more than MAX_BODY_BYTES of it. AileronError(busy)."""
         pieces: list[bytes] = []
         coming = aiter(upload)
         async for piece in coming:
@@ -130,11 +130,11 @@ class _Body:
 
     @property
     def is_whole(self) -> bool:
-        """Whether `pieces` are all of it."""
+        """True if `pieces` are the whole body."""
         return self._rest is None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """All of it."""
+        """Yield the whole body in pieces."""
         for piece in self.pieces:
             yield piece
         if self._rest is not None:

@@ -1,9 +1,9 @@
-"""What the three APIs have in common: the values that go in and out, and what the module of each API answers.
+"""The parts that the three APIs have in common: the values that go in and out, and the interface of each API's module.
 
 An `Ask` is one request of an agent that was understood. An `Answer` is what that agent sees, over all rounds: a round is one
 request to the provider and its answer, and those in which the model called only our tools are hidden from the agent.
 
-Names. A tool of ours is `aileron_` and its name, at most MAX_NAME characters. Where the agent declares that very name, the
+Names. A tool of ours is `aileron_` and its name, at most MAX_NAME characters. If the agent declares that very name, the
 agent's stays and ours is `aileron2_…`, and so on: an agent never sees a tool of its own under another name.
 
 Pure. Source: docs/reference/injected-tools.md. Not here: sockets and time (exchange.py), what a tool does (daemon/).
@@ -56,19 +56,19 @@ PREFIX: Final = "aileron"
 MAX_NAME: Final = 64
 """Characters of a tool's name in all three APIs; they are letters, digits, `_` and `-`."""
 MAX_EVENT_VALUES: Final = 1 << 17
-"""Of one event, which is read on the loop: 20 ms. The longest has an answer's words, and one byte in twenty counts."""
+"""Values of one event, which is read on the loop: 20 ms. The longest repeats an answer's words, and one byte in twenty counts."""
 NO_ERROR_OF_ITS_OWN: Final = "the API answered with an error that is none of its own"
-"""What an agent reads in a stream where a provider failed and said nothing in the form of its API."""
+"""Text that an agent reads in a stream if a provider failed and sent nothing in the form of its API."""
 _DIGEST: Final = 8
 _SPACES: Final = b" \t\n\r\v\f"
 
 
 class NotUnderstoodError(ValueError):
-    """A request that is passed on as it is. Its words are ours, for the record."""
+    """A request that is passed on as it is. The message is ours, for the record."""
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """What the model is to be offered, under its own name. `schema` is a JSON Schema of an object."""
+    """A tool to offer to the model, under its own name. `schema` is a JSON Schema of an object."""
 
     name: str
     description: str
@@ -76,7 +76,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class Called(msgspec.Struct, frozen=True):
-    """One call of a tool of ours. `name` is as the model said it, `tool` its own; `arguments` are JSON that nobody checked."""
+    """A call of a tool of ours. `name` is as the model said it, `tool` its own; `arguments` are JSON that nobody checked."""
 
     id: str
     name: str
@@ -85,7 +85,7 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """What a model is told of a call."""
+    """A call, and the result that the model is told."""
 
     call: Called
     text: str
@@ -93,8 +93,8 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What a model said in one round: calls of ours that may run, and the ids of the agent's. `said` are the fragments of JSON
-    that say all of it in the next request, `shown` the same without calls of ours. `is_over`: the model came to an end.
+    """A model's answer in one round: calls of ours that may run, and the ids of the agent's. `said` are the fragments of JSON
+    that repeat all of it in the next request, `shown` the same without calls of ours. `is_over`: the model came to an end.
     """
 
     calls: tuple[Called, ...]
@@ -105,7 +105,7 @@ class Round(msgspec.Struct, frozen=True):
 
 
 def named(tools: Iterable[Tool], theirs: frozenset[str]) -> dict[str, Tool]:
-    """The tools by the names that the model is told, sorted."""
+    """Return the tools by the names that the model is told, sorted."""
     found: dict[str, Tool] = {}
     for tool in sorted(tools, key=lambda one: one.name):
         number = 1
@@ -124,7 +124,7 @@ def _name(name: str, number: int) -> str:
 
 
 def text_of(parts: Iterable[str]) -> str:
-    """A text as it is compared: agents trim it, and join what came in parts in ways of their own."""
+    """Return a text in the form in which it is compared: agents trim it, and join its parts in ways of their own."""
     trimmed = "".join(part.strip() for part in parts).encode(errors="surrogatepass")
     return trimmed.translate(None, _SPACES).decode(errors="surrogatepass")
 
@@ -134,7 +134,7 @@ _MARKS: Final = frozenset({"cache_control"})
 
 
 def canonical(value: Any) -> str:
-    """Anything of a turn that is no text, as it is compared: without marks for the cache, members sorted."""
+    """Return a part of a turn that is no text, in the form in which it is compared: without cache marks, members sorted."""
     return json.dumps(_unmarked(value), sort_keys=True, separators=(",", ":"))
 
 
@@ -145,9 +145,10 @@ def _unmarked(value: Any) -> Any:
 
 
 def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
-    """Digests of a conversation as its program sends it: before the first of the `turns`, and behind each. None says nothing.
+    """Return digests of a conversation as its program sends it: before the first of the `turns`, and behind each. A turn None is
+    skipped.
 
-    A key that has one is found again in this conversation alone: ids of calls, and words, are used again in others.
+    A key that contains one is found again in this conversation alone: ids of calls, and words, are used again in others.
     """
     found = [root]
     for turn in turns:
@@ -156,7 +157,7 @@ def trail(root: str, turns: Iterable[Sequence[str] | None]) -> list[str]:
 
 
 def added_usage(one: Any, other: Any) -> Any:
-    """Two accounts of tokens as one: numbers are added, wherever they stand; of all else the later counts."""
+    """Return the sum of two accounts of tokens: numbers are added, wherever they stand; of all else the later counts."""
     if isinstance(one, dict) and isinstance(other, dict):
         return {name: added_usage(one.get(name), other.get(name)) for name in {**one, **other}}
     if isinstance(one, bool) or isinstance(other, bool):
@@ -167,32 +168,33 @@ def added_usage(one: Any, other: Any) -> Any:
 
 
 class Ask(ABC):
-    """One request of an agent."""
+    """A request of an agent."""
 
     wire: ClassVar[Wire]
     turns: ClassVar[str]
-    """The member in which the conversation is."""
+    """Name of the member that has the conversation."""
     no_choice: ClassVar[str]
-    """What `tool_choice` is where no tool can be called."""
+    """Value of `tool_choice` with which no tool can be called."""
 
     def __init__(self, document: Document) -> None:
-        """NotUnderstoodError."""
+        """Check the request. NotUnderstoodError."""
         self.document: Final = document
         self._check()
 
     @property
     def is_stream(self) -> bool:
-        """Whether the answer is wanted in events."""
+        """True if the request asks for a stream of events."""
         return self.document.get("stream") is True
 
     def body(self, tools: Mapping[str, Tool], memory: Memory, said: Sequence[str] = (), *, ends: bool = False) -> bytes:
-        """The request of a round: with the tools, what `memory` has of earlier answers, and what was said in the rounds before.
+        """Return the request of a round: with the tools, the hidden rounds of earlier answers in `memory`, and those of this
+        request in `said`.
 
         `ends`: no tool can be called in it.
         """
         edits = self.recalled(memory)
         edits += self.continued(said) if said else []
-        # What may be a new member comes last: a value that ends where the members do has its own edits before that.
+        # An edit that may add a member comes last: a value that ends where the members do has its own edits before that.
         edits.append(
             self.document.append("tools", [encoded(self.declared(name, tool)) for name, tool in tools.items()])
         )
@@ -201,13 +203,13 @@ class Ask(ABC):
         return spliced(self.document.text, edits).encode()
 
     def tool_names(self) -> frozenset[str]:
-        """What the agent's own tools are called."""
+        """Return the names of the agent's own tools."""
         return frozenset(
             name for tool in self.document.get("tools") or () if isinstance(name := self.name_of(tool), str)
         )
 
     def _check(self) -> None:
-        """NotUnderstoodError for what is none of the API's requests, or none that can go on with tools of ours."""
+        """Raise NotUnderstoodError if this is no request of the API, or one that cannot go on with tools of ours."""
         tools = self.document.get("tools")
         if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
             raise NotUnderstoodError("tools is no list of objects")
@@ -217,31 +219,31 @@ class Ask(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """NotUnderstoodError where this API's request cannot be understood."""
+        """Raise NotUnderstoodError if this API's request cannot be understood."""
 
     @abstractmethod
     def name_of(self, tool: dict[str, Any]) -> Any:
-        """The name of a declared tool."""
+        """Return the name of a declared tool."""
 
     @abstractmethod
     def declared(self, name: str, tool: Tool) -> dict[str, Any]:
-        """A tool of ours as this API has it."""
+        """Return the declaration of a tool of ours in this API."""
 
     @abstractmethod
     def recalled(self, memory: Memory) -> list[Edit]:
-        """What puts hidden rounds back into the conversation."""
+        """Return the edits that put hidden rounds back into the conversation."""
 
     @abstractmethod
     def continued(self, said: Sequence[str]) -> list[Edit]:
-        """What puts the rounds of this request behind it."""
+        """Return the edits that put the rounds of this request behind it."""
 
     @abstractmethod
     def results(self, answered: Sequence[Answered]) -> tuple[str, ...]:
-        """The results of calls as fragments of the conversation, behind what the model said."""
+        """Return the results of calls as fragments of the conversation, behind what the model said."""
 
     @abstractmethod
     def answer(self, tools: Mapping[str, Tool]) -> Answer:
-        """What the agent will see of it."""
+        """Return an empty answer to this request, for the agent."""
 
     @abstractmethod
     def entry(self, answer: Answer, said: Sequence[str], results: Sequence[Answered]) -> Mapping[str, Entry]:
@@ -251,7 +253,7 @@ class Ask(ABC):
 
 
 class Answer(ABC):
-    """What one agent sees, over all rounds. A round is fed as events, or taken whole; then `end_round`."""
+    """The answer that one agent sees, over all rounds. A round is fed as events, or taken whole; then `end_round`."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools: Final = tools
@@ -260,64 +262,64 @@ class Answer(ABC):
 
     @property
     def keep_alive(self) -> bytes:
-        """What a client reads past while a tool runs."""
+        """Bytes that a client ignores in a stream, sent while a tool runs."""
         return b": aileron\n\n"
 
     def begin_round(self) -> None:
-        """Another answer of the provider comes."""
+        """Begin a round: another answer of the provider comes."""
         self.rounds += 1
         self._reset()
 
     @abstractmethod
     def _reset(self) -> None:
-        """What is kept of one round is empty: nothing of the next was said yet."""
+        """Clear what is kept of one round, for the next."""
 
     @abstractmethod
     def feed(self, event: Event) -> bytes:
-        """What the agent sees of an event at once."""
+        """Take an event, and return what the agent sees of it at once."""
 
     @abstractmethod
     def take(self, document: dict[str, Any]) -> None:
-        """A whole answer."""
+        """Take a whole answer."""
 
     @abstractmethod
     def end_round(self) -> Round:
-        """It is over."""
+        """End the round, and return what the model said in it."""
 
     @abstractmethod
     def end(self) -> bytes:
-        """The events that end the answer, which were held back."""
+        """Return the events that end the answer, which were held back."""
 
     @abstractmethod
     def whole(self) -> dict[str, Any]:
-        """The answer whole, with all that was taken."""
+        """Return the whole answer, with all rounds that were taken."""
 
     @abstractmethod
     def failure(self, body: bytes) -> bytes:
-        """A provider's own error in a later round, as its API says one within a stream."""
+        """Return a provider's error in a later round, as its API reports one within a stream."""
 
     def is_untouched(self) -> bool:
-        """Whether the agent may see what the provider said as it was."""
+        """Return whether the agent may see what the provider said as it was."""
         return self.rounds == 1 and not self.has_hidden
 
     @property
     @abstractmethod
     def has_hidden(self) -> bool:
-        """Whether the model called a tool of ours."""
+        """True if the model called a tool of ours."""
 
     def _called(self, id_: Any, name: Any, arguments: str) -> Called | None:
-        """A call of ours; None for one of the agent's."""
+        """Return a call of ours; None for one of the agent's."""
         tool = self._tools.get(name) if isinstance(name, str) else None
         return None if tool is None else Called(str(id_), name, tool.name, arguments)
 
 
 def rewritten(event: Event, data: dict[str, Any]) -> bytes:
-    """An event with other data."""
+    """Return an event with other data."""
     return written(event.name, encoded(data))
 
 
 def parsed(event: Event) -> dict[str, Any] | None:
-    """An event's data; None where it is no object. ValueError or RecursionError where somebody else may read it otherwise."""
+    """Return an event's data; None if it is no object. ValueError or RecursionError if other programs could read it otherwise."""
     try:
         data = loaded(event.data, MAX_EVENT_VALUES)
     except json.JSONDecodeError:
@@ -326,7 +328,7 @@ def parsed(event: Event) -> dict[str, Any] | None:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """The object that a body is; an empty one where it is none."""
+    """Return the object that a body is; an empty one if it is none."""
     try:
         return dict_of(json.loads(body))
     except (ValueError, RecursionError):
@@ -334,17 +336,17 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 
 def check_messages(document: Document, name: str) -> None:
-    """NotUnderstoodError where the conversation is no list of messages."""
+    """Raise NotUnderstoodError if the conversation is no list of messages."""
     messages = document.get(name)
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise NotUnderstoodError(f"{name} is no list of objects")
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """A value that should be an object; an empty one where it is none."""
+    """Return a value that should be an object; an empty one if it is none."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: Any) -> list[Any]:
-    """A value that should be an array; an empty one where it is none."""
+    """Return a value that should be an array; an empty one if it is none."""
     return value if isinstance(value, list) else []
