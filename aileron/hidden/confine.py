@@ -1,7 +1,7 @@
-"""What a hidden process gives up before it takes in the first byte that it does not trust: files, new connections, signals, and
-most system calls.
+"""The confinement of a hidden process: before the first untrusted byte, it gives up files, new connections, signals, and most
+system calls.
 
-Runs in it, once, before there is a second thread: Landlock and seccomp bind the thread that asks for them and those it starts.
+Runs in that process, once, before there is a second thread: Landlock and seccomp bind the calling thread and those it starts.
 
 Source: landlock(7), seccomp(2), prctl(2), setrlimit(2). Not here: the lists of system calls (aileron_sandbox/filters.py).
 """
@@ -20,7 +20,7 @@ __all__ = ["compiled", "confine"]
 
 
 def compiled(compile_filter: Callable[[], bytes], otherwise: str) -> kernel.Filter:
-    """The filter, while files can be opened: compiling looks for a library. AileronError says `otherwise` where it is missing."""
+    """Compile the filter. Call it while files can be opened: it looks for a library. AileronError says `otherwise` without it."""
     try:
         return kernel.Filter(compile_filter())
     except (ImportError, OSError, RuntimeError) as error:
@@ -29,9 +29,9 @@ def compiled(compile_filter: Callable[[], bytes], otherwise: str) -> kernel.Filt
 
 
 def confine(calls: kernel.Filter, *, data_bytes: int, file_bytes: int) -> None:
-    """Keep `data_bytes` of memory (RLIMIT_DATA), files of `file_bytes` that are open already, and the system calls of the filter.
+    """Give up everything but `data_bytes` of memory (RLIMIT_DATA), open files up to `file_bytes`, and the filter's system calls.
 
-    OSError where the kernel cannot: then nothing may be done.
+    Raises OSError if the kernel cannot do this: then the process must not start its work.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

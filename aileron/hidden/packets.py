@@ -1,6 +1,6 @@
-"""Packets between the daemon and its processes, with descriptors, and who sent them: unix(7), SOCK_SEQPACKET.
+"""Packets between the daemon and its processes, with descriptors and their sender: unix(7), SOCK_SEQPACKET.
 
-Runs on both sides. Not here: what the packets mean.
+Runs on both sides. Not here: the meaning of the packets.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 __all__ = ["FULL_PAUSE_S", "Received", "are_free", "packet_socket", "received_with"]
 
 FULL_PAUSE_S: Final = 1.0
-"""Between two looks for a free descriptor: asyncio's servers wait as long."""
+"""Seconds between two checks for a free descriptor: asyncio's servers wait as long."""
 
 _CREDENTIALS: Final = struct.Struct("iII")
-"""struct ucred: a process, its user and its group; unix(7)."""
+"""The layout of struct ucred: a process, its user and its group; unix(7)."""
 
 
 class Received(NamedTuple):
-    """A packet, what came along, and the process that sent it: by the kernel's word, where it was asked for (SO_PASSCRED)."""
+    """A packet with its descriptors and its sender's process id, which the kernel tells only if SO_PASSCRED is set."""
 
     packet: bytes
     descriptors: list[int]
@@ -30,10 +30,10 @@ class Received(NamedTuple):
 
 
 def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> Received:
-    """`size` bytes of the next packet, none at the end, and `most` descriptors that came along at most; no program that is
-    executed inherits them.
+    """Receive at most `size` bytes of the next packet, b"" at the end of the stream, and at most `most` descriptors, which are
+    close-on-exec.
 
-    OSError, of which BlockingIOError. socket.recv_fds takes flags and leaves them out.
+    Raises OSError, also as BlockingIOError. socket.recv_fds is no substitute: it ignores its flags.
     """
     passed = array.array("i")
     sender = None
@@ -45,15 +45,15 @@ def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> 
                 passed.frombytes(data[: len(data) - len(data) % passed.itemsize])
             case socket.SOL_SOCKET, socket.SCM_CREDENTIALS:
                 sender, _, _ = _CREDENTIALS.unpack(data)
-    for one in passed[most:]:  # there was room for them where nobody asked for the sender
+    for one in passed[most:]:  # without SO_PASSCRED, there was room for more
         os.close(one)
     return Received(packet, list(passed[:most]), sender)
 
 
 def are_free(count: int, descriptor: int) -> bool:
-    """Tell whether so many more descriptors can be had, by copies of `descriptor` that are closed again.
+    """Return whether `count` more descriptors are free, by making copies of `descriptor` that are closed again.
 
-    Ask before `received_with`: the kernel drops what comes along and finds no number, unix(7).
+    Check before `received_with`: the kernel drops received descriptors that find no free number, unix(7).
     """
     with contextlib.ExitStack() as held:
         try:
@@ -65,7 +65,7 @@ def are_free(count: int, descriptor: int) -> bool:
 
 
 def packet_socket(descriptor: int) -> socket.socket:
-    """The socket that was passed. ValueError says what it is where it is none for packets; then it is closed."""
+    """Return the passed descriptor as a packet socket. ValueError says what it is if it is none; then it is closed."""
     try:
         passed = socket.socket(fileno=descriptor)
     except OSError:

@@ -1,7 +1,7 @@
-"""The daemon's side: starts the program, takes the control socket that it made once it was hidden, and talks over it.
+"""The daemon's side: it starts the program, takes the control socket that the hidden program made, and talks over it.
 
-What passes between the two processes is shared with the other as a whole, O_NONBLOCK too, which it may take away (open(2), "open
-file description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT).
+The two processes share a passed socket as a whole, including O_NONBLOCK, which the other may clear (open(2), "open file
+description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT).
 
 Source: docs/adr/0031-ingress.md. Not here: when it is started again (daemon/http/ingress.py, logins/keeper.py).
 """
@@ -24,13 +24,13 @@ from aileron.hidden.packets import packet_socket, received_with
 __all__ = ["control_of", "ended", "execute_program", "received", "send", "started"]
 
 HIDE_S: Final = 10.0
-"""For a program to say that it has hidden, before it imports anything of size: a tenth of a second where nothing else runs."""
+"""Seconds that a program has to report that it has hidden, before it imports anything large: 0.1 s on an idle machine."""
 _END_S: Final = 1.0
 _LOOK_S: Final = 0.01
 
 
 def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """The process that `execute` starts with a socket, and our end of that. OSError."""
+    """Start a process by `execute` with a socket, and return our end and the process. OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         try:
@@ -42,7 +42,7 @@ def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.s
 
 
 async def control_of(process: int, ours: socket.socket) -> socket.socket:
-    """The control socket that this process made once nobody could take it, from the one it was started with. OSError."""
+    """Wait for and return the control socket that the process made when it was hidden, from its first socket `ours`. OSError."""
     with anyio.move_on_after(HIDE_S) as waiting:
         await anyio.wait_readable(ours)
     if waiting.cancelled_caught:
@@ -61,18 +61,18 @@ async def control_of(process: int, ours: socket.socket) -> socket.socket:
 def execute_program(
     module: str, control: int, *words: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """A new program, which has nothing of this one but the end of a socket; vfork(2) and execve(2) take two milliseconds."""
+    """Execute a module as a new program that gets only the end of a socket; vfork(2) and execve(2) take two milliseconds."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, str(control), *words],
         pass_fds=[control],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env={**(environment or {}), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # as the daemon found it
+        env={**(environment or {}), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # as the daemon has it
     )
 
 
 async def ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for its end, which the end of the control socket is; it is killed where it takes longer than a moment."""
+    """Wait until the process has ended, as it does with its control socket; kill it if that takes longer than a second."""
     with anyio.move_on_after(_END_S):
         await _wait_reaped(process)
         return
@@ -81,7 +81,7 @@ async def ended(process: subprocess.Popen[bytes]) -> None:
 
 
 async def received(sock: socket.socket, size: int) -> bytes:
-    """The next packet; none at the end. OSError."""
+    """Return the next packet, b"" at the end. OSError."""
     while True:
         try:
             return sock.recv(size, socket.MSG_DONTWAIT)
@@ -90,7 +90,7 @@ async def received(sock: socket.socket, size: int) -> bytes:
 
 
 async def send(sock: socket.socket, packet: bytes, passed: Sequence[socket.socket] = ()) -> None:
-    """Send one packet, whole, and sockets along with it. OSError."""
+    """Send one whole packet, with sockets if there are any. OSError."""
     rights = array.array("i", [given.fileno() for given in passed])
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if passed else []
     while True:
@@ -103,7 +103,7 @@ async def send(sock: socket.socket, packet: bytes, passed: Sequence[socket.socke
 
 
 async def _wait_reaped(process: subprocess.Popen[bytes]) -> None:
-    # Looked at: a thread or a descriptor to wait with may be just what cannot be had.
+    # By polling: a thread or a descriptor to wait with may not be available just now.
     while process.poll() is None:  # noqa: ASYNC110 - nothing in this process could set an event
         await anyio.sleep(_LOOK_S)
 
