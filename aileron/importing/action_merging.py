@@ -1,4 +1,4 @@
-r"""An action file that an import made, the author's edit of it, and what the import makes of a newer document: one file.
+r"""Three-way merge of an action file: the import's old one, the author's edit of it, and the import's from a newer document.
 
 Pure. Lines are merged as actions/merging.py does it, with three things that lines alone do not know:
 
@@ -33,11 +33,11 @@ _OPTIONAL: Final = "required = false"
 _END: Final = "\n+++\n"
 
 Parts = dict[str, str]
-"""By name, in the order of the file."""
+"""Texts by name, in the order of the file."""
 
 
 class _File(NamedTuple):
-    """`inputs` are whole tables, each with the empty line behind it."""
+    """An action file in parts. `inputs` are whole tables, each with the empty line behind it."""
 
     head: str
     inputs: Parts
@@ -46,7 +46,7 @@ class _File(NamedTuple):
 
 
 def merged_action(base: str, mine: str, theirs: str) -> Merged:
-    """`theirs` with what `mine` changed of `base`."""
+    """Return `theirs` with the changes that `mine` made to `base`."""
     if base in (mine, theirs) or mine == theirs:
         return merged_closely(base, mine, theirs)
     was, edited, newer = map(_parts, (base, mine, theirs))
@@ -60,7 +60,7 @@ def merged_action(base: str, mine: str, theirs: str) -> Merged:
 
 
 def _with_effect(was: str, edited: str, newer: str) -> str:
-    """The newer step without an effect that the author has given it already: lines beside it are the author's then."""
+    """Return the newer step, with the old effect if the author already set the newer: so only the author changed that line."""
     before, mine, now = (_EFFECT.findall(text) for text in (was, edited, newer))
     return newer.replace(now[0], before[0]) if len(before) == 1 and mine == now and mine != before else newer
 
@@ -72,13 +72,13 @@ def _each(
     one: Callable[[str, str, str, str], Merged],
     is_kept_out: Callable[[str, str], bool],
 ) -> tuple[str, int]:
-    """Parts merged by their names, in the author's order; and the number of conflicts."""
+    """Merge parts by their names, in the author's order. Return the text and the number of conflicts."""
     made: Parts = {}
     conflicts = 0
     for name in _order(was, edited, newer):
         if name in was and name not in edited and (name not in newer or is_kept_out(was[name], newer[name])):
             continue
-        base = was.get(name, "") if name in edited else ""  # what comes back is new
+        base = was.get(name, "") if name in edited else ""  # an input that comes back is new
         done = one(name, base, edited.get(name, ""), newer.get(name, ""))
         made[name] = done.text
         conflicts += done.conflicts
@@ -86,7 +86,7 @@ def _each(
 
 
 def _order(was: Mapping[str, str], edited: Mapping[str, str], newer: Mapping[str, str]) -> list[str]:
-    """The author's, with each new name behind the one that it follows in the newer file."""
+    """Return the author's order of names, with each new name behind the one that it follows in the newer file."""
     order = list(edited)
     before = ""
     for name in newer:
@@ -112,12 +112,12 @@ def _line(key: str, was: str, edited: str, newer: str) -> Merged:
 
 
 def _is_kept_out(was: str, newer: str) -> bool:
-    """Of an input that the author took out: unless a call without it cannot be made any more."""
+    """Return whether an input that the author took out stays out: yes, unless a call now requires it."""
     return _OPTIONAL in newer.splitlines() or _OPTIONAL not in was.splitlines()
 
 
 def _with_words(was: str, edited: str, newer: str) -> str:
-    """The newer text with the old words, where the author has others: so that only those changed."""
+    """Return the newer text, but keep the old words if the author replaced them, so that only the author changed them."""
     before, mine, after = (_WORDS.findall(text) for text in (was, edited, newer))
     if not len(before) == len(mine) == len(after):
         return newer
@@ -126,7 +126,7 @@ def _with_words(was: str, edited: str, newer: str) -> str:
 
 
 def _parts(text: str) -> _File | None:
-    """A file as the import writes it; None for another form."""
+    """Split a file that the import wrote into its parts; None if it has another form."""
     front, end, body = text.partition(_END)
     head, first, rest = front.partition("\n[[execute]]\n")
     if not end or not first:
@@ -142,7 +142,7 @@ def _parts(text: str) -> _File | None:
 
 
 def _keys(table: str) -> Parts | None:
-    """The lines of an input by their keys; None where a value has several."""
+    """Return the lines of an input by their keys; None if a value has several lines."""
     lines = table.rstrip().splitlines()[1:]
     found = [_KEY.fullmatch(line) for line in lines]
     if not all(found):

@@ -1,7 +1,7 @@
-"""The action file of an imported operation: its inputs, its gate, what a person sees before they decide.
+"""The action file of an imported operation: its inputs, its gate, and the preview that a person sees before they decide.
 
-Pure. What reads runs; everything else waits for a person. Where the document has the same path to be read, that is the
-preview of a change or a deletion.
+Pure. An operation that reads runs; everything else waits for a person. If the document has an operation that reads the same
+path, that is the preview of a change or a deletion.
 
 Source: docs/reference/action-file.md. Not here: what an operation takes (operations.py), writing (repository.py).
 """
@@ -30,20 +30,20 @@ __all__ = ["Names", "action_text", "preview_of"]
 _MAX_ACTION: Final = 64
 _MAX_INTENT: Final = 80
 _MAX_BODY: Final = 700
-"""Characters of the document's description: what a model needs to choose, and not the manual."""
+"""Characters of the document's description, at most: a model needs enough to choose, and not the manual."""
 _MAX_TITLE: Final = 56
-"""Characters of a summary's words, so that there is room for values."""
+"""Characters of a summary's words, at most, so that there is room for values."""
 _MAX_PLACES: Final = 4
-"""Values in one summary."""
+"""Values in one summary, at most."""
 _MAX_SHOWN: Final = 6
-"""Lines of a preview: what tells which thing it is."""
+"""Lines of a preview, at most: enough to identify the thing."""
 _TITLES: Final = (
     "title name subject summary label text message body content description email to recipient amount login username "
     "key id"
 ).split()
-"""Inputs that tell this call from its siblings, the most telling first."""
+"""Inputs that distinguish this call from its siblings, the most telling first."""
 _LONG: Final = frozenset("body text message content description notes comment markdown html".split())
-"""Strings with more than one line, mostly."""
+"""Names of strings that mostly have more than one line."""
 _TIMES: Final = re.compile(r"(?i)^(created|updated|modified|timestamp)")
 _NOT_TAG: Final = re.compile(r"[^a-z0-9_-]+")
 _MAX_TAG: Final = 32
@@ -53,7 +53,7 @@ _CHANGES: Final = frozenset({Effect.CHANGE, Effect.DELETE, Effect.PAY, Effect.SE
 
 
 class Names:
-    """Names of actions, each given once: with the service's in front, as an agent has actions of many services."""
+    """Names of actions, each given once. Each starts with the service's name, as an agent has actions of many services."""
 
     def __init__(self, service: str) -> None:
         self._service: Final = service
@@ -61,7 +61,7 @@ class Names:
         self._numbers: Final[dict[str, int]] = {}
 
     def of(self, op: str) -> str:
-        """The name of the action of an operation."""
+        """Return the name of the action of an operation."""
         name = op.replace("_", "-")
         whole = name if name == self._service or name.startswith(f"{self._service}-") else f"{self._service}-{name}"
         candidate, stem = whole[:_MAX_ACTION].rstrip("-"), whole[: _MAX_ACTION - 4].rstrip("-")
@@ -74,7 +74,7 @@ class Names:
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """An operation that shows what a call is about to change. `shown`: label to path."""
+    """An operation that reads the current state, which a call is about to change. `shown`: label to path."""
 
     op: str
     inputs: tuple[str, ...]
@@ -82,13 +82,13 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Preview | None:
-    """What a person sees before this one is done: the same path as it can be read. None where it cannot, or says nothing."""
+    """Return the preview of a call: the operation that reads the same path. None if it cannot be read, or says nothing."""
     if reader is None or one.effect not in _CHANGES or one.found.method not in ("put", "patch", "delete", "post"):
         return None
     if needs_person(reader.found.method, reader.effect):  # a preview is run before anybody decides
         return None
     if one.found.method == "post" and reader.packed.listing is not None and not one.found.path.endswith("}"):
-        return None  # what is added to a list is not there yet
+        return None  # a new entry of a list does not exist yet
     mine = {given.name: given.kind for given in one.inputs if given.required}
     needed = tuple(given.name for given in reader.inputs if given.required)
     if any(mine.get(given.name) != given.kind for given in reader.inputs if given.required):
@@ -98,9 +98,9 @@ def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Previe
 
 
 def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[str, str]]:
-    """Labels and paths. What is about to be changed is `… now`: the new value is an input, and differs on purpose.
+    """Yield labels and paths. A value that is about to change is labelled `… now`: the new value is an input, and differs.
 
-    What the path says already is not shown again.
+    Values that the path already has are not shown again.
     """
     answer, effect = reader.answer, one.effect
     inputs = {given.name.replace("_", " ") for given in one.inputs}
@@ -131,9 +131,9 @@ def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[st
 def action_text(
     name: str, connector: Fqn, one: Imported, preview: Preview | None, service: str, *, tag: str, called: str = ""
 ) -> str:
-    """The whole file, with the placeholders of a source.
+    """Return the whole file, with the placeholders of a source.
 
-    `service` is the title of the document, `tag` its name as a tag; `called` what is called, where that is no method and path.
+    `service` is the title of the document, `tag` its name as a tag; `called` names what is called if that is no method and path.
     """
     asks = needs_person(one.found.method, one.effect)
     capabilities = [one.name, *([preview.op] if preview else [])]
@@ -176,7 +176,7 @@ def action_text(
 
 
 def _tags(one: Imported, service: str) -> list[str]:
-    """The service's name, and the document's own tags, by which a session can be limited to some actions."""
+    """Return the service's name and the document's own tags, by which a session can be limited to some actions."""
     words = (_NOT_TAG.sub("-", tag.lower()).strip("-_")[:_MAX_TAG].strip("-_") for tag in (service, *one.found.tags))
     return list(dict.fromkeys(tag for tag in words if TAG.fullmatch(tag)))[:_MAX_TAGS]
 
@@ -211,9 +211,9 @@ def _intent(one: Imported, service: str) -> str:
 
 
 def _summary(one: Imported, preview: Preview | None) -> str:
-    """The document's words, then the values that tell this call from others, as many as there is room for.
+    """Return the document's words, then the values that distinguish this call from others, as many as there is room for.
 
-    What is deleted is called what the preview found, with the values of the path behind it.
+    A deletion shows the values that the preview found, then those of the path.
     """
     if preview is not None and one.effect is Effect.DELETE:
         shown = sorted(
@@ -242,7 +242,7 @@ def _filled(title: str, found: list[str], one: Imported) -> str:
 
 
 def _telling(one: Imported) -> list[Input]:
-    """Titles and the like, then what the path says, then the rest of what is required."""
+    """Return the inputs that identify a call: one title or the like, those of the path, then the others that are required."""
     plain = [given for given in one.inputs if given.kind not in ("array", "object")]
     titles = sorted(
         (given for given in plain if given.name in _TITLES and not given.is_path),

@@ -1,20 +1,21 @@
-"""Where a person signs in for an MCP server: found once by its metadata, checked, and frozen in the manifest.
+"""Discovery of where a person signs in for an MCP server: found once by its metadata, checked, and frozen in the manifest.
 
-    1 what the server said of it (challenges.py), else its well-known addresses: the metadata of the protected resource
-    2 that it is this server's · 3 which authorization server · 4 that one's metadata · 5 that it is its own, and enough
+    1 what the server's challenge says (challenges.py), else its well-known addresses: the metadata of the protected resource
+    2 whether that is this server's · 3 which authorization server it names · 4 that one's metadata
+    5 whether these are its own, and whether it does enough
 
-Runs in the author's command. Every document is a stranger's: asked through egress, as everything that leaves the daemon, with one
-GET, bounded, by a deadline; a redirect is not followed.
+Runs in the author's command. Every document is a stranger's: it is requested through egress, like everything that leaves the
+daemon, with one GET, bounded, with a deadline; a redirect is not followed.
 
 Rules
-- Only public addresses, but for what the settings allow (`egress.private`), and this machine's own for a server that is on it: a
-  server on the internet cannot have the author's own network asked.
-- `resource` is the server's address, or a part of its path from the origin on. `issuer` is what was asked for, to the letter but
-  for the slash of an empty path.
-- A server without metadata of its own is its own authorization server, if it says so where that would (the revision 2025-03-26),
-  or has the one that the author names.
-- PKCE with S256 is among what the authorization server says that it does: without it nobody signs in.
-- Nothing is taken that a manifest could not have: what was found here is what a person agrees to, and what the daemon uses.
+- Only public addresses, those that the settings allow (`egress.private`), and this machine's own for a server that is on it: a
+  server on the internet cannot have the author's own network probed.
+- `resource` is the server's address, or its origin with a leading part of its path. `issuer` is what was asked for, to the letter
+  except for the slash of an empty path.
+- A server without metadata of its own is its own authorization server, if its origin has the metadata of one (the revision
+  2025-03-26), or uses the one that the author names.
+- The authorization server must list PKCE with S256: without it nobody signs in.
+- Only what a manifest can hold is taken: what was found here is what a person consents to, and what the daemon uses.
 
 Source: Model Context Protocol 2025-11-25, Authorization; RFC 9728 sections 3 and 5, RFC 8414 sections 2 and 3, OpenID Connect
 Discovery 1.0 section 4, RFC 9207 section 3. Not here: signing in (mcp_signin.py).
@@ -44,18 +45,18 @@ from aileron_connector.failures import redirect_place
 __all__ = ["Authorization", "Discovery", "NoMetadataError", "settings_for"]
 
 _MAX_BYTES: Final = 64 << 10
-"""Of one document: known ones have 2 KiB."""
+"""Bytes of one metadata document, at most: known ones have 2 KiB."""
 _DEADLINE_S: Final = 30.0
-"""For one document."""
+"""Seconds for one metadata document."""
 _ALL_S: Final = 60.0
-"""For all of them: five at most."""
+"""Seconds for all metadata documents: five at most."""
 _MAX_SERVERS: Final = 16
 _MAX_SCOPES: Final = 64
-"""As in a manifest."""
+"""Scopes of a sign-in, at most; the same limit as in a manifest."""
 _MAX_NAMES: Final = 1000
-"""Of what a server lists: some list each scope that they have."""
+"""Names in one list of a server, at most: some servers list each of their scopes."""
 _MAX_URL: Final = 512
-"""Characters, as in a manifest."""
+"""Characters of a URL, at most; the same limit as in a manifest."""
 _MAX_TOLD: Final = 200
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 _RESOURCE: Final = "/.well-known/oauth-protected-resource"
@@ -65,32 +66,32 @@ _FIELDS: Final = (("Accept", "application/json"), ("User-Agent", "aileron"))
 
 
 class Authorization(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found: where to sign in, for what, and how clients become known there."""
+    """Result of the discovery: where to sign in, for what, and how clients become known there."""
 
     resource: str
     issuer: str
     authorize_url: str
     token_url: str
     scopes: tuple[str, ...]
-    """Asked for; empty: the authorization server decides."""
+    """Scopes to ask for; empty: the authorization server decides."""
     revocation_url: str | None = None
     registration_url: str | None = None
     takes_documents: bool = False
-    """Whether a client may be the address of its own metadata."""
+    """True if a client id can be the address of the client's own metadata."""
     names_issuer: bool = False
-    """Whether it says that its answers have `iss`."""
+    """True if the authorization server says that its answers have `iss`."""
 
 
 class NoMetadataError(DocumentError):
-    """The server says nothing of signing in: neither in a challenge nor at its well-known addresses."""
+    """The server says nothing about signing in: neither in a challenge nor at its well-known addresses."""
 
 
 class _Absent(Exception):
-    """There is no such document. The words say what there is."""
+    """The document is absent. The message says what was found instead."""
 
 
 def settings_for(settings: Settings, server: Url, asked: Sequence[str]) -> Settings:
-    """The same, and where the server is on this machine: with what is on it too, among the addresses that are asked."""
+    """Return settings that, for a server on this machine, also allow the addresses of `asked` that are on it."""
     if server.host not in _LOOPBACK:
         return settings
     urls = [url for url in map(parse_url, asked) if url.host in _LOOPBACK]
@@ -102,7 +103,10 @@ def settings_for(settings: Settings, server: Url, asked: Sequence[str]) -> Setti
 
 
 class Discovery:
-    """The search for one server, begun when it is made. `url` is the server's; DocumentError for all that stands in the way."""
+    """The discovery for one server, begun when it is made.
+
+    `url` is the server's; DocumentError for all that stands in the way.
+    """
 
     def __init__(self, url: str, egress: Egress, settings: Settings) -> None:
         self._server: Final = _address(url, "the server")
@@ -111,7 +115,7 @@ class Discovery:
         self._until: Final = anyio.current_time() + _ALL_S
 
     async def found(self, challenge: Bearer | None, *, auth_server: str | None, scopes: Sequence[str]) -> Authorization:
-        """All of it. `auth_server`: the one to use of several; `scopes`: the author's word, in the place of the server's."""
+        """Run the discovery. `auth_server`: the one to use of several; `scopes`: the author's, which replace the server's."""
         try:
             where, resource = await self._resource(challenge)
         except NoMetadataError as missing:
@@ -147,7 +151,7 @@ class Discovery:
     # the protected resource
 
     async def _resource(self, challenge: Bearer | None) -> tuple[str, dict[str, Any]]:
-        """Its metadata, and where they are."""
+        """Return the address of the protected resource's metadata, and the metadata."""
         if challenge is not None and challenge.resource_metadata:
             url = challenge.resource_metadata
             try:
@@ -156,14 +160,14 @@ class Discovery:
                 raise DocumentError(f"{_told(url)}, which the server names: {absent}") from None
         server = self._server
         origin = f"{server.scheme}://{server.authority}"
-        # RFC 9728, section 3.1: the slash after the host goes, and no other.
+        # RFC 9728, section 3.1: only the slash after the host is dropped.
         path = "" if server.path == "/" else server.path
         places = [f"{origin}{_RESOURCE}{path}", *([f"{origin}{_RESOURCE}"] if path else [])]
         fix = "give a token: --auth bearer or --auth header:NAME"
         return await self._first(places, NoMetadataError, f"the server has no metadata for a sign-in; {fix}")
 
     def _checked_resource(self, resource: dict[str, Any], where: str) -> str:
-        """The server's name for itself, which is its address or a part of it (RFC 9728, section 3.3; MCP, canonical URI)."""
+        """Return the server's name for itself: its address or a leading part (RFC 9728, section 3.3; MCP, canonical URI)."""
         name = resource.get("resource")
         if not isinstance(name, str):
             raise DocumentError(f"{where}: no resource, which says which server it is about")
@@ -187,7 +191,7 @@ class Discovery:
     # the authorization server
 
     async def _issuer(self, issuer: str) -> tuple[str, str, dict[str, Any]]:
-        """Return an authorization server's own name, the address of its metadata, and these.
+        """Return an authorization server's own name, the address of its metadata, and the metadata.
 
         Addresses are tried in the order of the specification: RFC 8414, then OpenID's, inserted and then appended.
         """
@@ -211,7 +215,7 @@ class Discovery:
         return said, at, metadata
 
     def _check_local(self, url: Url, told: str) -> None:
-        """This machine is meant only by a server on it: nobody else sends a person or a request there."""
+        """Raise DocumentError if `url` is on this machine and the server is not: only a local server may direct requests here."""
         if url.host in _LOOPBACK and self._server.host not in _LOOPBACK:
             raise DocumentError(f"{told} is at {url.authority}, on this machine, and the server is not")
 
@@ -220,7 +224,7 @@ class Discovery:
     async def _first(
         self, places: Sequence[str], kind: type[DocumentError], problem: str
     ) -> tuple[str, dict[str, Any]]:
-        """Of these places, the first that has metadata, and the metadata."""
+        """Return the first of these places that has metadata, and the metadata."""
         absent = []
         for place in places:
             try:
@@ -230,9 +234,9 @@ class Discovery:
         raise kind(f"{problem} ({'; '.join(absent)})")
 
     async def _document(self, text: str, told: str) -> dict[str, Any]:
-        """One, as a JSON object without what is null in it, which some servers write for what they do not have.
+        """Fetch a document: a JSON object, without its null values, which some servers write for missing ones.
 
-        `_Absent` where there is none; DocumentError for one that cannot be taken.
+        `_Absent` if there is none; DocumentError for one that cannot be taken.
         """
         url = _address(text, told)
         self._check_local(url, told)
@@ -251,7 +255,7 @@ class Discovery:
             raise DocumentError(f"{text}: it is not one JSON object with each key once") from None
 
     async def _fetched(self, text: str, url: Url) -> tuple[int, str, bytes, str]:
-        """Status, media type and body, and where a redirect leads, as the end of a phrase."""
+        """Return status, media type and body, and the target of a redirect as the end of a phrase."""
         to = url.destination
         allowed = settings_for(self._settings, self._server, [text])
         grant = own_grant(to, allowed, _MAX_BYTES)
@@ -268,13 +272,13 @@ class Discovery:
 
 
 def _kind_of(answer: OwnAnswer) -> str:
-    """The media type, without parameters; the first, where a server says several."""
+    """Return the media type, without parameters; the first, if a server says several."""
     kinds = [value for name, value in answer.headers if name.lower() == "content-type"]
     return "".join(kinds[:1]).partition(";")[0].strip().lower()
 
 
 def _address(text: str, told: str) -> Url:
-    """A URL as the one parser reads it: https, or http on this machine."""
+    """Parse a URL with the one parser. DocumentError unless it is https, or http on this machine."""
     try:
         url = parse_url(text)
     except RefusedError as error:
@@ -294,7 +298,7 @@ def _endpoint(metadata: dict[str, Any], key: str, at: str) -> Url:
 
 
 def _named(text: str, told: str) -> Url:
-    """An address that the manifest is to have, in its only spelling."""
+    """Parse an address for the manifest. DocumentError if it has a query or is not spelled canonically."""
     url = _address(text, told)
     if url.query is not None:
         raise DocumentError(f"{told} {_told(text)} has a query, which is not supported here")
@@ -326,9 +330,10 @@ def _check_scopes(scopes: Sequence[str]) -> None:
 
 
 def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) -> tuple[str, ...]:
-    """With the scope that makes a token one that can be renewed, if that is known there: else the whole sign-in is refused.
+    """Return the scopes, plus `offline_access`, which makes tokens renewable, if that is known there: a server refuses the
+    whole sign-in for an unknown scope.
 
-    Not alone: where no scope is asked for, the authorization server gives what it gives.
+    It is not added alone: if no scope is asked for, the authorization server decides.
     """
     known = _names(metadata, "scopes_supported", at)
     is_more = scopes and "offline_access" in known and "offline_access" not in scopes
@@ -338,7 +343,7 @@ def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) ->
 def _authorization(
     resource: str, issuer: str, metadata: dict[str, Any], at: str, scopes: tuple[str, ...]
 ) -> Authorization:
-    """What is used of an authorization server's metadata, if it does what a sign-in needs."""
+    """Return the used parts of an authorization server's metadata. DocumentError if it lacks what a sign-in needs."""
     for problem in _missing(metadata, at):
         raise DocumentError(f"{at}: {problem}")
     return Authorization(
@@ -373,7 +378,7 @@ def _missing(metadata: dict[str, Any], at: str) -> Iterator[str]:
 
 
 def _names(document: dict[str, Any], key: str, at: str) -> tuple[str, ...]:
-    """A list of strings, each once; empty where there is none."""
+    """Return a list of strings, each once; empty if there is none."""
     found = document.get(key)
     if found is None:
         return ()
@@ -383,5 +388,5 @@ def _names(document: dict[str, Any], key: str, at: str) -> tuple[str, ...]:
 
 
 def _told(text: str) -> str:
-    """A stranger's words in a sentence: visible, and not many."""
+    """Return a stranger's words for use in a sentence: made visible and shortened."""
     return visible(text[:_MAX_TOLD])

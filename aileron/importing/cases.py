@@ -1,7 +1,7 @@
-"""Test cases of an imported connector: a call of each operation with the document's examples, and what it sends.
+"""Test cases of an imported connector: a call of each operation with the document's examples, and the request that it sends.
 
-Pure. Where an operation has an example of its answer, the case has that; otherwise the service answers 204. A case is left
-out where no value is known that fits: an author who knows one writes it.
+Pure. If an operation has an example of its answer, the case has that; otherwise the service answers 204. A case is left
+out if no value is known that fits: an author who knows one writes it.
 
 Source: docs/reference/connector-cases.md. Not here: running them (aileron/trial).
 """
@@ -36,13 +36,13 @@ _HEADER: Final = (
 )
 _ORIGIN: Final = "https://host.invalid"
 _HOSTS: Final = '\nhosts = ["service.example.com:443"]\n'
-"""Stands for the one that is named when the connector is built."""
+"""Placeholder host, which is replaced when the connector is built."""
 _MAX_FILE: Final = 200 << 10
-"""Bytes: what is read as one file of cases has at most 256 KiB."""
+"""Bytes of a file of cases, at most: readers take at most 256 KiB."""
 _MAX_EXAMPLE: Final = 4 << 10
-"""Bytes of one answer, so that it is told whole, and can be read here."""
+"""Bytes of one answer, at most, so that it is shown whole and a person can read it."""
 _MAX_EXAMPLES: Final = 10
-"""Of one answer."""
+"""Examples of one answer that are tried, at most."""
 _MAX_DEPTH: Final = 12
 _FORMATTED: Final = {
     "base64": "ZXhhbXBsZQ==",
@@ -59,13 +59,13 @@ _SHAPES: Final = {
     "date": re.compile(r"\d{4}-\d\d-\d\d"),
     "uuid": re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
 }
-"""What an example must look like to be one: documents have dates with a time, and words for UUIDs."""
+"""The shapes that examples must have: documents have dates with a time, and words for UUIDs."""
 
 
 def cases_text(
     document: Document, operations: Sequence[Imported], references: References, *, is_host_open: bool = False
 ) -> str | None:
-    """The file; None where there is no case at all. `document`: the packed one. `is_host_open`: it is named at build."""
+    """Return the file; None if there is no case at all. `document`: the packed one. `is_host_open`: hosts are named at build."""
     schemas = Schemas(document.components.schemas, search=is_found)
     base = _ORIGIN + document.servers[0].url
     head = f"{_HEADER}{_HOSTS if is_host_open else ''}"
@@ -78,13 +78,13 @@ def cases_text(
 
 
 def example_arguments(one: Imported) -> dict[str, Any] | None:
-    """A call: what is required, and what the document has an example of. None where no value is known that fits."""
+    """Return a call's arguments: the required inputs, and those with an example. None if no value is known that fits."""
     args = some_arguments(one)
     return None if any(given.required and given.name not in args for given in one.inputs) else args
 
 
 def some_arguments(one: Imported) -> dict[str, Any]:
-    """As `example_arguments`, without those of what is required for which no value is known."""
+    """Return a call's arguments without the required inputs for which no value is known."""
     return dict(_arguments(one.inputs))
 
 
@@ -127,7 +127,7 @@ def _case(one: Imported, base: str, schemas: Schemas, references: References) ->
 
 
 def _sent(request: Request) -> str | None:
-    """The body as text, where a case can have it."""
+    """Return the body as text; None if a case cannot have it."""
     if request.body is None or any(
         "multipart" in value for name, value in request.headers if name.lower() == "content-type"
     ):
@@ -140,7 +140,7 @@ def _sent(request: Request) -> str | None:
 
 
 def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
-    """What is required, and what the document has an example of."""
+    """Yield the required inputs and those with an example, each with a value that fits."""
     for given in inputs:
         spec = InputSpec(name=given.name, type=given.kind, description="", rule=_without_type(given.rule))  # type: ignore[arg-type]
         has_example = given.example != _NOTHING and argument_problem(spec, given.example) is None
@@ -171,7 +171,7 @@ def _without_type(rule: Rule) -> Rule:
 
 
 def _value(rule: Rule, depth: int) -> Any:
-    """Some value that fits, mostly: what a pattern wants is not known."""
+    """Return some value that fits the rule, mostly: patterns are not taken into account."""
     if "enum" in rule:
         return rule["enum"][0]
     if "const" in rule:
@@ -199,7 +199,7 @@ def _value(rule: Rule, depth: int) -> Any:
 
 
 class _NoValueError(Exception):
-    """Whatever fits is longer than a case should be."""
+    """Every value that fits is longer than a case should be."""
 
 
 def _number(rule: Rule) -> int | float:
@@ -213,7 +213,7 @@ _NOTHING: Final = Input(name="", rule={}, description="", required=False).exampl
 
 
 def _example(one: Imported, references: References) -> tuple[int, Any] | None:
-    """Status and body of the document's example of what is answered as JSON."""
+    """Return status and body of the document's example of a JSON answer."""
     responses = one.found.raw.get("responses")
     for status, raw in responses.items() if isinstance(responses, dict) else ():
         if not re.fullmatch("2[0-9]{2}", status) or status in ("204", "205"):
@@ -230,7 +230,7 @@ def _example(one: Imported, references: References) -> tuple[int, Any] | None:
 
 
 def _is_small(value: Any) -> bool:
-    """Whether it is worth writing out: an example can be the whole document."""
+    """Return whether an example is small enough to write out: it can be the whole document."""
     waiting, room = [value], _MAX_EXAMPLE
     while waiting and room > 0:
         one = waiting.pop()

@@ -1,13 +1,13 @@
-"""What a server that wants a token says about it: the Bearer challenge of `WWW-Authenticate`, read strictly.
+"""The Bearer challenge of `WWW-Authenticate`, with which a server says that it needs a token, read strictly.
 
-Pure. A stranger's header: bounded, read once by one grammar, and nothing is taken from a header that is not of it.
+Pure. A stranger's header: bounded, read once by one grammar, and nothing is taken from a header that breaks the grammar.
 
 Rules
 - All challenges of all the header's lines are read; the first Bearer challenge counts. One of another scheme is passed over.
 - A parameter that stands twice in a challenge, an open quotation or anything else that is not of the grammar makes the whole
   header unreadable: what follows a place that two readers understand differently is not read.
 
-Source: RFC 9110 sections 5.6 and 11.6.1, RFC 6750 section 3, RFC 9728 section 5.1. Not here: what is asked next
+Source: RFC 9110 sections 5.6 and 11.6.1, RFC 6750 section 3, RFC 9728 section 5.1. Not here: the requests that follow
 (authorization.py).
 
 >>> maybe_bearer(['Basic realm="x", Bearer resource_metadata="https://a.example/m", scope="a b"'])
@@ -25,9 +25,9 @@ import msgspec
 __all__ = ["Bearer", "UnreadableChallengeError", "is_scope", "maybe_bearer"]
 
 _MAX_CHARACTERS: Final = 8 << 10
-"""Of all lines: as long as many servers let a head be."""
+"""Characters of all lines, at most: the limit that many servers have for a head."""
 _MAX_SCOPES: Final = 64
-"""As in a manifest."""
+"""Scopes of a challenge, at most; the same limit as in a manifest."""
 _TCHAR: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _SEPARATOR: Final = re.compile(r"[ \t]*(?:,[ \t]*)*")
 _SCHEME: Final = re.compile(rf"({_TCHAR})(?:(?= *$| *,)| +)")
@@ -39,20 +39,20 @@ _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
 
 
 class UnreadableChallengeError(Exception):
-    """The header is not of the grammar."""
+    """The header does not follow the grammar."""
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
-    """One Bearer challenge."""
+    """A Bearer challenge."""
 
     resource_metadata: str = ""
-    """A URL, unchecked; empty: it has none."""
+    """A URL, unchecked; empty if the challenge has none."""
     scopes: tuple[str, ...] = ()
     error: str = ""
 
 
 def maybe_bearer(lines: Sequence[str]) -> Bearer | None:
-    """The first Bearer challenge of a header's lines; None where there is none. UnreadableChallengeError."""
+    """Return the first Bearer challenge of a header's lines; None if there is none. UnreadableChallengeError."""
     if sum(map(len, lines)) > _MAX_CHARACTERS:
         raise UnreadableChallengeError(f"more than {_MAX_CHARACTERS} characters")
     for line in lines:
@@ -67,12 +67,12 @@ def maybe_bearer(lines: Sequence[str]) -> Bearer | None:
 
 
 def is_scope(text: str) -> bool:
-    """Whether it can be asked for: RFC 6749 section 3.3, scope-token."""
+    """Return whether a scope can be asked for: RFC 6749 section 3.3, scope-token."""
     return _SCOPE.fullmatch(text) is not None
 
 
 def _challenges(line: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Schemes in lower case, each with its parameters. All of the line is read before the first is given."""
+    """Return schemes in lower case, each with its parameters. The whole line is read before the first is returned."""
     found: list[tuple[str, dict[str, str]]] = []
     at = _skipped(line, 0)
     while at < len(line):

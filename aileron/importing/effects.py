@@ -1,7 +1,6 @@
-"""What an operation does to the world, as far as its method and its words tell: a guess for the author to read, on the careful
-side.
+"""The guessed effect of an operation, from its method and its words: on the careful side, and for the author to check.
 
-Pure. What has a safe method reads, unless its name begins with a verb that does not or its path ends in one. Everything
+Pure. A safe method reads, unless the operation's name begins with a verb that does not or its path ends in one. Everything
 else waits for a person, so that a wrong guess costs a quieter or a louder card, and never an effect that nobody saw. A POST
 whose words only read is said to read, and waits all the same: a name opens no gate.
 
@@ -52,14 +51,15 @@ _ENDS: Final = {
     }.items()
     for verb in verbs.split()
 }
-"""Last segments of a path which no thing is called. Of 3,900 operations with GET in known documents six end so, and five
-of those do write.
+"""Last segments of a path that are verbs and never name a thing.
+
+Of 3,900 operations with GET in known documents six end so, and five of those do write.
 """
 _BEGINS: Final = frozenset(
     "buy cancel create deactivate delete destroy disable enable erase execute insert logout pay publish purge reboot remove "
     "revoke send terminate uninstall unsubscribe update upsert wipe".split()
 )
-"""Verbs with which a name of several words begins only if it says what is done."""
+"""Verbs that start a name of several words only if they say what the operation does."""
 _LOOKS: Final = frozenset("count filter find get list lookup paginate query read retrieve search".split())
 """Words at the start of the name, or the end of the path, of a POST that only reads and has a body because its query is long."""
 _ASKS: Final = frozenset("count lookup paginate query search".split())
@@ -69,13 +69,13 @@ _DOES: Final = frozenset(
     "launch lock make new open order perform post provision put queue record register request run save schedule "
     "start stop store submit subscribe sync toggle track trigger unlock upload write".split()
 )
-"""Words with which a POST is not said to read, whatever stands before or behind them: `find_or_create`, `search_and_replace`."""
+"""Words that keep a POST from being taken as reading, whatever stands around them: `find_or_create`, `search_and_replace`."""
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _WRITES: Final = (Effect.PAY, Effect.DELETE, Effect.SEND, Effect.CHANGE, Effect.CREATE)
 
 
 def effect_of(method: str, name: str, path: str) -> Effect:
-    """The heaviest that its method, its name and the end of its path speak of."""
+    """Return the heaviest effect that the method, the name and the end of the path suggest."""
     if method in ("get", "head"):
         return _effect_of_reading(name, path)
     words = set(name.split("_")) | set(_last_words(path))
@@ -98,8 +98,9 @@ def _looks(name: list[str], end: list[str]) -> bool:
 
 
 def _effect_of_reading(name: str, path: str) -> Effect:
-    """Reading, unless a verb says otherwise: at the beginning of the name, as the end of the path, or at the beginning of
-    words there or in a query that is always the same.
+    """Return READ, unless a verb says otherwise.
+
+    The verb stands at the start of the name, is the end of the path, or starts words there or in a query that is always the same.
     """
     said = guessed_effect(name)
     if said in _WRITES:
@@ -115,7 +116,7 @@ def _effect_of_reading(name: str, path: str) -> Effect:
 
 
 def needs_person(method: str, effect: Effect) -> bool:
-    """Whether somebody decides first: whatever is not read with a safe method."""
+    """Return whether a person decides first: yes, unless the operation reads with a safe method."""
     return method not in ("get", "head") or effect is not Effect.READ
 
 
@@ -128,11 +129,11 @@ def _last_segment(path: str) -> str:
 
 
 def _segment(path: str) -> str:
-    """The last one that is no parameter: what the request is about."""
+    """Return the last segment that is no parameter: it names what the request is about."""
     named = [segment for segment in re.split(r"[?#]", path)[0].split("/") if segment and "{" not in segment]
     return named[-1] if named else ""
 
 
 def _words(text: str) -> list[str]:
-    """`sendMessage`, `send-message` and `send_message` as words."""
+    """Split `sendMessage`, `send-message` or `send_message` into words."""
     return [word.lower() for word in _WORD.findall(text)]

@@ -1,13 +1,13 @@
-"""The document's own examples of a body: what it says can be sent.
+"""The document's own examples of a body that can be sent.
 
-Pure. They say what is meant where a schema leaves a choice (rules.py), and each is tried on the action that is made, so that
+Pure. They show the intended form if a schema leaves a choice (rules.py), and each is tried on the generated action, so that
 an import says which of them cannot be given.
 
 Rules
-- Examples of the body come first; where there is none, those of its schema. These show answers too, so without what is read-only.
-- A body that stands in an example under a name of its own, as the only thing, is taken out of it, and so is that of an example
-  which shows a whole request; one that is written as a text of JSON is read.
-- What is null is left out, as in a call, and named.
+- Examples of the body come first; without any, those of its schema. These show answers too, so read-only values are removed.
+- An example that has the body under one name and nothing else is replaced by that body, and so is one that shows a whole
+  request; one that is written as a JSON text is parsed.
+- Null values are left out, as in a call, and named.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.14 (Media Type Object), 4.8.19 (Example Object), 4.8.24 (Schema Object).
 Not here: examples of parameters and of answers (cases.py).
@@ -32,14 +32,14 @@ __all__ = ["Example", "bodies_of", "is_found", "problem_of"]
 _MAX_EXAMPLES: Final = 10
 """Examples of one body, at most."""
 _MAX_BYTES: Final = 48 << 10
-"""48 KiB: what all arguments of a step may have together."""
+"""48 KiB: the limit of all arguments of a step together."""
 _MAX_DEPTH: Final = 32
 _BODY: Final = ("request_body", "requestBody", "body")
 """Names of the body in an example that shows a whole request, beside its address and parameters."""
 
 
 def is_found(pattern: str, value: str) -> bool:
-    """RE2's answer: of a stranger's pattern and a stranger's example, `re` may never have one."""
+    """Return whether RE2 finds the pattern: with a stranger's pattern and a stranger's example, `re` might never finish."""
     import re2
 
     options = re2.Options()
@@ -59,7 +59,7 @@ class Example(NamedTuple):
 
 
 def bodies_of(media: Mapping[str, Any], references: References, file: str) -> list[Example]:
-    """The examples of a Media Type Object, the first first; empty: there are none that could be given."""
+    """Return the examples of a Media Type Object, in their order; empty if none can be given."""
     found = itertools.islice(_said(media, references, file), _MAX_EXAMPLES)
     return [_without_null(value) for value in found if value is not None and _is_small(value)]
 
@@ -109,7 +109,7 @@ def _said(media: Mapping[str, Any], references: References, file: str) -> Iterat
 
 
 def _unwrapped(value: Any, names: Any) -> Any:
-    """The body alone: some documents give it within a whole request, under a name that it does not have, or as a text."""
+    """Return the body alone: some documents give it within a whole request, under an extra name, or as a text."""
     if isinstance(value, str) and names and value.lstrip().startswith("{") and len(value) <= _MAX_BYTES:
         try:
             value = json.loads(value)
@@ -128,7 +128,7 @@ def _unwrapped(value: Any, names: Any) -> Any:
 
 
 def _written(value: Any, raw: Any, references: References, file: str, depth: int) -> Any:
-    """An example of a schema without what the schema says is read-only, as far as it says so plainly."""
+    """Return an example of a schema without its read-only values, as far as the schema marks them plainly."""
     schema = references.maybe(raw, file)
     if depth == 0:
         return value
@@ -160,7 +160,7 @@ def _is_small(value: Any) -> bool:
 
 
 def problem_of(value: Any, body: RequestBody | None, inputs: Sequence[Input]) -> str | None:
-    """Why an example cannot be given as the arguments of an action; None: it can."""
+    """Return why an example cannot be given as the arguments of an action; None if it can."""
     if body is None:
         return "the action has no body"
     by_name = {spec.name: spec for spec in inputs}

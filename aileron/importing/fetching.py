@@ -1,4 +1,4 @@
-"""The document's bytes: from files, folders, or one URL that was named. Nothing else is opened or asked.
+"""The document's bytes: from files, folders, or one URL that was named. Nothing else is opened or requested.
 
 Rules
 - A folder stands for the JSON and YAML files in it; symbolic links in it are not followed, and nothing above it is read.
@@ -26,23 +26,23 @@ __all__ = ["is_url", "load"]
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 _MAX_LOOKED_AT: Final = 100_000
-"""Names in a folder and those below it, of whatever kind."""
+"""Names in a folder and those below it, of any kind, at most."""
 _DEADLINE_S: Final = 60.0
 _MOST_S: Final = 20.0
-"""Of one step: until a connection is there, or something comes."""
+"""Seconds for one step: until a connection is established, or bytes arrive."""
 _OF_SERVERS: Final = (400, 401, 405, 406)
-"""What an MCP server answers to a plain GET."""
+"""Status codes with which MCP servers answer a plain GET."""
 _MAX_REDIRECTS: Final = 3
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
 def is_url(source: str) -> bool:
-    """Whether it names a document by its address, and not a file."""
+    """Return whether a source is the address of a document, and not a file."""
     return "://" in source
 
 
 def load(sources: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Files:
-    """Read what was named; the first is the document, the others are what it may refer to. DocumentError.
+    """Read the sources; the first is the document, the others are files that it may refer to. DocumentError.
 
     `deadline_s`: for a URL, in all.
     """

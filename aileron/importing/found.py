@@ -1,6 +1,6 @@
-"""The operations that a document describes, before any is looked at closely: what a person chooses from.
+"""The operations that a document describes, before any is examined: a person chooses among these.
 
-Reading is kind here, since a broken operation must not hide the others: what is wrong with one is told when it is imported.
+Reading is lenient here, since a broken operation must not hide the others: its problem is reported when it is imported.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.1 (OpenAPI Object), 4.8.8 (Paths Object), 4.8.9 (Path Item Object). Not
 here: what one takes and answers (operations.py), Swagger 2.0 (swagger.py).
@@ -21,20 +21,20 @@ from aileron.importing.swagger import as_openapi_3
 __all__ = ["METHODS", "Described", "FoundOperation", "described"]
 
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete")
-"""Methods that egress sends. OPTIONS and TRACE are about the connection, and no operation of a service."""
+"""Methods that egress sends. OPTIONS and TRACE concern the connection, and are no operations of a service."""
 _READS: Final = ("get", "head")
 _MAX_OPERATIONS: Final = 20_000
-"""Of one document: the largest known has 1,200."""
+"""Operations of one document, at most: the largest known has 1,200."""
 _MAX_NAME: Final = 64
 _MAX_TAGS: Final = 20
-"""Of one operation: the first is what it is found by, mostly."""
+"""Tags of one operation, at most: people mostly find it by the first."""
 _MAX_SCHEMES: Final = 200
-"""Security schemes: known documents have at most 20."""
+"""Security schemes, at most: known documents have at most 20."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
 
 
 class FoundOperation(msgspec.Struct, frozen=True):
-    """One operation as it stands in the document. `name` is unique, in snake case."""
+    """An operation as it stands in the document. `name` is unique, in snake case."""
 
     name: str
     path: str
@@ -46,15 +46,15 @@ class FoundOperation(msgspec.Struct, frozen=True):
     shared: Sequence[Any]
     """The parameters of its path."""
     servers: Sequence[Any]
-    """Of its path or its own; empty: those of the document."""
+    """Servers of its path or its own; empty: those of the document."""
     file: str
-    """Where it stands, for its references."""
+    """The file that it stands in, for its references."""
     is_old: bool = False
-    """The document calls it deprecated."""
+    """True if the document calls it deprecated."""
 
     @property
     def reads(self) -> bool:
-        """By its method: a safe one (RFC 9110 section 9.2.1)."""
+        """True if its method is a safe one (RFC 9110 section 9.2.1)."""
         return self.method in _READS
 
 
@@ -76,7 +76,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 def described(files: Files) -> Described:
-    """Everything that can be chosen. DocumentError for what is no description of an API."""
+    """Return the document with its operations. DocumentError if it does not describe an API."""
     document = files.document
     if not isinstance(document, dict):
         raise DocumentError(f"{files.root}: not an OpenAPI document: it is no object")
@@ -174,7 +174,7 @@ class _Names:
 
 
 def _without_path(name: str, path: str, method: str) -> str:
-    """`read_item_items__item_id__get`, as FastAPI makes them, without what path and method say already."""
+    """Return a name without the path and method that FastAPI appends, as in `read_item_items__item_id__get`."""
     tail = f"{re.sub(r'[^A-Za-z0-9_]', '_', path)}_{method}"
     return name.removesuffix(tail) or name
 
@@ -194,7 +194,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _line(value: Any) -> str:
-    """A title or the like as one visible line, empty where it is no text."""
+    """Return a title or the like as one visible line; empty if it is no text."""
     from aileron.importing.words import line
 
     return line(value) if isinstance(value, str) else ""

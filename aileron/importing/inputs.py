@@ -1,13 +1,13 @@
 """The inputs of one action: what an agent gives for an operation of a document, each with a name, a rule and words.
 
-Collected while the operation is read (operations.py). What is optional and cannot be said is left out, and named.
+Collected while the operation is read (operations.py). What is optional and cannot be expressed is left out, and named.
 
 Rules
-- Each argument has a name of its own, in snake case. Where two places have one name, the place is added: `id` and `id_body`.
-- An input has words, and what a model need not read is not there: 16 KiB of rules in all. Where they are more, the largest
-  are made smaller first, and only then optional ones are left out.
+- Each argument has a name of its own, in snake case. If two places have the same name, the place is added: `id` and `id_body`.
+- An input has words, but only those that a model needs: 16 KiB of rules in all. If there are more, the largest are made
+  smaller first, and only then optional ones are left out.
 
-Source: docs/reference/action-file.md (inputs). Not here: what a rule is of a schema (rules.py).
+Source: docs/reference/action-file.md (inputs). Not here: which rule a schema becomes (rules.py).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from aileron.model.names import INPUT_NAME
 __all__ = ["MAX_INPUTS", "Input", "Inputs", "snake"]
 
 MAX_INPUTS: Final = 60
-"""Of one action: operations of a manifest have at most 64 parameters."""
+"""Inputs of one action, at most: operations of a manifest have at most 64 parameters."""
 _MAX_RULES: Final = 16 << 10
-"""16 KiB of one action's rules together: each of them is in the context of a model with every request."""
+"""16 KiB for all rules of one action: each of them is in the context of a model with every request."""
 _MAX_LOST: Final = 1000
-"""Places of one input that are named as left out; of more, the number is."""
+"""Places of one input that are named as left out, at most; further ones are counted."""
 _MAX_WORDS: Final = 200
 _NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
 _FORMATS: Final[dict[str, tuple[str, str]]] = {
@@ -46,11 +46,11 @@ _FORMATS: Final[dict[str, tuple[str, str]]] = {
     "ipv4": ("An IPv4 address", "ip"),
     "ipv6": ("An IPv6 address", "ip"),
 }
-"""What a model is told of a format, unless the document says that word already."""
+"""Text about each format for a model, and a word: if the document's description has that word, the text is left out."""
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """One argument: `rule` has its type, in the keywords of actions/inputs.py."""
+    """An argument of an action. `rule` has its type, in the keywords of actions/inputs.py."""
 
     name: str
     rule: Rule
@@ -59,17 +59,17 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     is_path: bool = False
     is_base64: bool = False
     format: str = ""
-    """As the document says it: `uuid`, `date-time`. Of an array: that of its items."""
+    """The format in the document's words: `uuid`, `date-time`. For an array: that of its items."""
     example: Any = msgspec.UNSET
 
     @property
     def kind(self) -> str:
-        """Its type."""
+        """Type of the input."""
         return str(self.rule["type"])
 
 
 class Inputs:
-    """Those of one operation, in their order, and what was left out."""
+    """The inputs of one operation, in their order, and the list of parts that were left out."""
 
     def __init__(self, rules: Rules, packer: Packer) -> None:
         self._rules = rules
@@ -78,37 +78,37 @@ class Inputs:
         self._left_out: list[str] = []
         self._taken: set[str] = set()
         self._whole: dict[str, tuple[Taken, Sequence[Any]]] = {}
-        """Everything that each input could take, with the document's examples of it, by the input's name."""
+        """The whole rule of each input, with the document's examples of it, by the input's name."""
 
     @property
     def every(self) -> tuple[Input, ...]:
-        """As far as they are kept."""
+        """Every input that is kept so far."""
         return tuple(self._inputs)
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What cannot be given, each with the reason."""
+        """The parts that cannot be given, each with the reason."""
         kept = {entry.name for entry in self._inputs}
         within = [told for name, (taken, _) in self._whole.items() if name in kept for told in _lost(name, taken)]
         return (*self._left_out, *within)
 
     @property
     def mark(self) -> tuple[int, int]:
-        """Where it stands now."""
+        """The current position, for `undone`."""
         return len(self._inputs), len(self._left_out)
 
     def undone(self, since: tuple[int, int]) -> None:
-        """Take back what came after `mark` gave this."""
+        """Remove inputs and reasons that were added since `mark` returned `since`."""
         del self._inputs[since[0] :], self._left_out[since[1] :]
 
     def maybe_own(self, *names: str) -> str:
-        """The first of these names that is free, which is taken then; empty: none is."""
+        """Take the first of these names that is free, and return it; empty if none is."""
         name = next((one for one in names if one not in self._taken), "")
         self._taken |= {name} if name else set()
         return name
 
     def put(self, made: Input) -> None:
-        """One that no schema of the document is behind, under a name of `maybe_own`."""
+        """Add an input that no schema of the document describes, under a name from `maybe_own`."""
         self._inputs.append(made)
 
     def add(
@@ -121,8 +121,9 @@ class Inputs:
         is_path: bool = False,
         used: Sequence[Any] = (),
     ) -> None:
-        """An input for an argument. `used`: the document's examples of it. UnusableError where it would take more than the
-        schema.
+        """Add an input for an argument. `used`: the document's examples of it.
+
+        UnusableError if it would take more than the schema.
         """
         try:
             if not required and len(self._inputs) >= MAX_INPUTS:  # `fit` would leave it out, after all the work
@@ -162,7 +163,7 @@ class Inputs:
         return str(found.get("format", ""))
 
     def named(self, name: str, place: str) -> str:
-        """A name for what the document calls `name`. UnusableError where none is left."""
+        """Return a free name for something that the document calls `name`, and take it. UnusableError if none is left."""
         base = snake(name) or place
         for candidate in (base, f"{base}_{place}", *(f"{base}_{number}" for number in range(2, 100))):
             if candidate not in self._taken and INPUT_NAME.fullmatch(candidate):
@@ -171,13 +172,13 @@ class Inputs:
         raise UnusableError("no name is left for it")
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Something optional."""
+        """Record that something optional is left out."""
         self._left_out.append(f"{line(name, 60)}: {reason}")
 
     def fit(self) -> None:
-        """Make it all as small as a model should read; what there is no room for is left out.
+        """Shrink all inputs to a size that a model can read; leave out those that have no room.
 
-        UnusableError where not even what is required has room.
+        UnusableError if not even the required inputs have room.
         """
         self._shrink()
         needed = [entry for entry in self._inputs if entry.required]
@@ -195,9 +196,9 @@ class Inputs:
         self._inputs = [entry for entry in self._inputs if entry.name in kept]
 
     def _shrink(self) -> None:
-        """The largest first, down to a fair share of the room, and below it only where that is not enough.
+        """Shrink inputs, the largest first, down to a fair share of the room, and below it only if that is not enough.
 
-        What an example has is cut last: of required inputs alone, which cannot be left out.
+        What an example uses is cut last, and only of required inputs, which cannot be left out.
         """
         weights = {entry.name: _weight(entry) for entry in self._inputs}
         share = _share(list(weights.values()), _MAX_RULES)
@@ -214,7 +215,7 @@ class Inputs:
         return self._whole.get(one.name, (Taken(one.rule, ()), ()))
 
     def _in(self, one: Input, most_bytes: int, *, keeps_used: bool) -> Input:
-        """An input in at most so many bytes, or as few as it can have."""
+        """Return an input shrunk to `most_bytes`, or to as few bytes as possible."""
         taken, used = self._whole_of(one)
         made = shrunk(taken, most_bytes - len(one.description) - len(one.name), used, keeps_used=keeps_used)
         self._whole[one.name] = (made, used)
@@ -222,7 +223,7 @@ class Inputs:
 
 
 def _share(weights: Sequence[int], room: int) -> int:
-    """The most that each may have, so that all have room: small ones have what they need."""
+    """Return the largest share with which all weights have room: small ones get what they need."""
     for place, weight in enumerate(sorted(weights)):
         share = room // (len(weights) - place)
         if weight > share:
@@ -240,7 +241,7 @@ def _with_rule(one: Input, rule: Rule) -> Input:
 
 
 def _lost(name: str, taken: Taken) -> Iterator[str]:
-    """Yield what is left out of an input, place by place."""
+    """Yield the parts that are left out of an input, place by place."""
     for loss in taken.lost[:_MAX_LOST]:
         yield f"{line(f'{name}{loss.at}', 160)}: {loss.reason}"
     if len(taken.lost) > _MAX_LOST:
@@ -252,7 +253,7 @@ def _weight(one: Input) -> int:
 
 
 def snake(name: str) -> str:
-    """In snake case; empty where nothing of it can stand in a name."""
+    """Return a name in snake case; empty if no character of it can stand in a name."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     made = _NOT_NAME.sub("_", words.lower()).strip("_")[:60].rstrip("_")
     return made if made[:1].isalpha() else f"arg_{made}" if made else ""
@@ -263,7 +264,7 @@ def _is_base64(schema: dict[str, Any]) -> bool:
 
 
 def _described(words: str, name: str, schema: dict[str, Any], rule: Rule) -> str:
-    """The document's words, or those of its name; and what is sent if it is left out."""
+    """Return the document's words, or else words made of the name, with the format and the default value."""
     told = words or f"{name.replace('_', ' ').capitalize()}: {EXPECTED[rule['type']]}."
     if _is_base64(schema):
         told = f"{told.rstrip('. ')}. As base64."

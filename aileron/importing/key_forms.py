@@ -1,4 +1,4 @@
-"""Find the form of a key in the header `Authorization`, as far as a document says it in words.
+"""The form of a key in the header `Authorization`, as far as a document describes it in words.
 
 Pure. A security scheme of the type `apiKey` has a name and a place and no form: services want `Bearer KEY`, `Bot KEY`,
 `Token token=KEY` or the key alone. Descriptions and examples often say which.
@@ -20,11 +20,11 @@ from typing import Final
 __all__ = ["form_in_text", "form_of", "form_of_value", "is_form"]
 
 _MAX_READ: Final = 20_000
-"""Characters of one text: a form stands at the beginning of a section on authentication."""
+"""Characters of one text that are read: a form stands at the beginning of a section on authentication."""
 _SCHEMES: Final = (
     "ApiKey|Apikey|APIKEY|Api-Key|ApiToken|Basic|Bearer|bearer|Bot|GenieKey|JWT|Key|OAuth|OAuth2|SSWS|Token"
 )
-"""Words that stand before a key also where neither a quote nor the header's name says so: as they are written there."""
+"""Words that mark a key behind them, in this spelling, even if neither a quote nor the header's name precedes them."""
 _KEY: Final = (
     r"(?:<(?!(?:a|b|br|code|em|i|li|p|strong|ul)>)[A-Za-z][A-Za-z0-9 _-]{0,40}>|\$?\{{1,2}[^{}\n]{1,40}\}{1,2}"
     r"|\[[^\[\]\n]{1,40}\]|\$[A-Z_]{2,40}|[A-Z]{2,}(?:[_-][A-Z0-9]+)+"
@@ -51,7 +51,7 @@ _BEARER: Final = re.compile(r"(?i)\bbearer\b")
 
 
 def form_of(texts: Sequence[str]) -> str | None:
-    """A header's value with `{key}` in it, by the first text that says one. None: none does."""
+    """Return a header's value with `{key}` in it, from the first text that has one; None if none has."""
     for text in texts:
         found = next(_forms(text[:_MAX_READ]), None)
         if found is not None:

@@ -1,7 +1,7 @@
-"""Where an answer has its list, and which fields of the members an agent is told if the list is large.
+"""The list in an answer, and the fields of its members that an agent gets if the list is large.
 
-Pure. A guess by the schema: what is required, and what names a thing, says where it is and when it was. An author can
-choose others, and so can each call.
+Pure. A guess by the schema: fields that are required, and those that name a thing or say where it is and when it was. An
+author can choose others, and so can each call.
 
 Source: docs/reference/packed-openapi.md. Not here: cutting an answer down to them (aileron_connector/openapi/answer.py).
 """
@@ -21,19 +21,19 @@ __all__ = ["fields_of", "listing_of", "properties_of"]
 Lookup = Callable[[str], dict[str, Any] | bool]
 
 _MAX_FIELDS: Final = 12
-"""Of one member: a line or two of what a person or a model takes in of each."""
+"""Fields of one member, at most: a line or two, which a person or a model can take in."""
 _MAX_HOPS: Final = 12
 _MAX_PARTS: Final = 64
-"""Parts of `allOf`, and parts of those."""
+"""Parts of `allOf`, and parts of those, at most."""
 _MAX_AROUND: Final = 200
-"""Properties of an answer among which its list is looked for."""
+"""Properties of an answer that are searched for its list, at most."""
 _WRAPPERS: Final = ("data", "items", "results", "values", "entries", "records", "list", "content", "chunk", "objects")
 _TELLING: Final = (
     "id number key name title login username email subject summary slug label status state type kind path full_name "
     "display_name displayName html_url web_url price amount currency total count date start end due created created_at "
     "createdAt updated updated_at updatedAt modified timestamp"
 ).split()
-"""Properties that say what a thing is, the most telling first."""
+"""Properties that identify a thing, the most telling first."""
 _NAMES: Final = (
     "name",
     "title",
@@ -47,11 +47,11 @@ _NAMES: Final = (
     "displayName",
     "display_name",
 )
-"""Of what hangs on a member, one that tells which it is."""
+"""Properties of an object within a member, one of which identifies that object."""
 
 
 def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | None:
-    """The list of an answer: the answer itself, or the one array of objects that it is around. None where it is none."""
+    """Return the list of an answer: the answer itself, or the one array of objects in it. None if there is none."""
     found = _seen(answer, lookup)
     if found.get("type") == "array" or "items" in found:
         return ListShape(at=[], fields=fields_of(found.get("items", True), lookup))
@@ -69,7 +69,7 @@ def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | Non
 
 
 def fields_of(member: dict[str, Any] | bool, lookup: Lookup) -> list[str]:
-    """The fields of an object that tell most, dotted where they are of an object in it."""
+    """Return the most telling fields of an object; those of an object within it have a dot."""
     found = _seen(member, lookup)
     properties = properties_of(found, lookup)
     required = set(found.get("required", ()))
@@ -86,7 +86,7 @@ def fields_of(member: dict[str, Any] | bool, lookup: Lookup) -> list[str]:
 
 
 def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
-    """The property itself if it is a plain value, or the name of the thing that it is."""
+    """Return the property itself if it is a plain value, else the property in it that names the object."""
     seen = _seen(inner, lookup)
     if "items" in seen:
         seen = _seen(seen["items"], lookup)
@@ -98,7 +98,7 @@ def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
 
 
 def properties_of(schema: Any, lookup: Lookup) -> dict[str, Any]:
-    """The properties of an object, those of `allOf` and of the first branch of a choice included."""
+    """Return the properties of an object, including those of `allOf` and of the first branch of a choice."""
     found: dict[str, Any] = {}
     waiting = [schema]
     for _ in range(_MAX_PARTS):  # a schema may be a part of itself
@@ -111,7 +111,7 @@ def properties_of(schema: Any, lookup: Lookup) -> dict[str, Any]:
 
 
 def _seen(schema: Any, lookup: Lookup) -> dict[str, Any]:
-    """A schema with references followed, and of a choice the first branch that is not null."""
+    """Return a schema with references followed, and for a choice the first branch that is not null."""
     for _ in range(_MAX_HOPS):
         if not isinstance(schema, dict):
             return {}

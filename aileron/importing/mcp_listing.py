@@ -1,12 +1,12 @@
-"""The tools of a remote MCP server, asked for once: what a connector is made from.
+"""The tools of a remote MCP server, requested once, from which a connector is made.
 
-The conversation is the connector's own (aileron_connector/mcp/client.py); only the way there differs. A token is sent with each
+The conversation is the connector's own (aileron_connector/mcp/client.py); only the connection differs. A token is sent with each
 request of it and is kept nowhere.
 
 Rules
 - `mcp+https://HOST/PATH`, or `mcp+http://` on this machine. Redirects are not followed.
 - Sizes, numbers and seconds are bounded, by the client and here.
-- A server that repeats the token in what it says of itself or its tools is refused: that goes into files that are published.
+- A server that repeats the token in what it says about itself or its tools is refused: that goes into files that are published.
 
 Runs in the author's command. Not here: what the tools become (mcp_tools.py).
 """
@@ -39,16 +39,16 @@ _DEADLINE_S: Final = 60.0
 _TIMEOUT_S: Final = 20.0
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_DEPTH: Final = 200
-"""As of a document (reading.py)."""
+"""Levels of nesting, at most; the same limit as for a document (reading.py)."""
 _REFUSALS: Final = (401, 403)
 _MIN_SECRET: Final = 8
-"""Characters, as of a credential that is looked for in answers (egress/credentials/lent.py)."""
+"""Characters of a token that is searched for, at least; the same as for a lent credential (egress/credentials/lent.py)."""
 _CONNECTIONS: Final = 2
-"""One that is answered, and one for refusing what the server asks meanwhile."""
+"""Connections to the server: one for the answer in progress, and one to refuse its own requests meanwhile."""
 
 
 class Token(msgspec.Struct, frozen=True):
-    """What the server wants to see before it lists, and in which header."""
+    """The token that the server wants before it lists its tools, and the header for it."""
 
     header: str
     value: str
@@ -57,13 +57,16 @@ class Token(msgspec.Struct, frozen=True):
         return f"Token({self.header!r})"
 
     def is_in(self, text: str) -> bool:
-        """Whether somebody who reads the text has it. A shorter one than any service issues is told from no word."""
+        """Return whether a reader of the text would learn the token.
+
+        A very short token counts as absent: it could be any word.
+        """
         secret = self.value.removeprefix("Bearer ")
         return len(secret) >= _MIN_SECRET and secret in text
 
 
 class UnauthorizedError(DocumentError):
-    """The server wants a token, or another one. `challenge` is what it says of it, if that can be read."""
+    """The server wants a token, or another one. `challenge` is what it says about it, if that can be read."""
 
     def __init__(self, words: str, status: int, challenge: Bearer | None) -> None:
         super().__init__(words)
@@ -72,7 +75,7 @@ class UnauthorizedError(DocumentError):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """A server and its tools, each with what is frozen of it."""
+    """A server and its tools, each reduced to what is frozen of it."""
 
     origin: Origin
     path: str
@@ -81,20 +84,20 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     tools: tuple[dict[str, Any], ...]
     digest: str
-    """sha256 of the tools, `sha256:` and hex digits."""
+    """Digest of the tools: `sha256:` and hex digits."""
     as_tasks: frozenset[str] = frozenset()
-    """Names of tools that can be called as tasks only, which nothing here waits for."""
+    """Names of tools that can be called only as tasks, which nothing here waits for."""
     authorization: Authorization | None = None
-    """Where a person signs in for it; None: no sign-in is asked for."""
+    """Authorization for the server, at which a person signs in; None: no sign-in is asked for."""
 
 
 def is_server(source: str) -> bool:
-    """Whether it names an MCP server, and no document."""
+    """Return whether a source names an MCP server, and not a document."""
     return source.startswith((f"{_PREFIX}https://", f"{_PREFIX}http://"))
 
 
 def address_of(source: str) -> str:
-    """The URL of the server. DocumentError for one that is none, or not to be asked."""
+    """Return the URL of the server. DocumentError if it is no URL or must not be requested."""
     url = source.removeprefix(_PREFIX)
     _place(url)
     return url
@@ -135,18 +138,18 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
 def _maybe_challenge(lines: list[str]) -> Bearer | None:
     try:
         return maybe_bearer(lines)
-    except UnreadableChallengeError:  # as if it were not there: the well-known addresses say the same, or nothing does
+    except UnreadableChallengeError:  # treated as missing: the well-known addresses say the same, or nothing does
         return None
 
 
 def _runs_as_task(tool: dict[str, Any]) -> bool:
-    """Model Context Protocol 2025-11-25, Tasks: `execution.taskSupport`."""
+    """Return whether a tool runs as a task only: `execution.taskSupport` (Model Context Protocol 2025-11-25, Tasks)."""
     execution = tool.get("execution")
     return isinstance(execution, dict) and execution.get("taskSupport") == "required"
 
 
 def _check_depth(tools: list[dict[str, Any]]) -> None:
-    """Whoever reads them after this may go down level by level."""
+    """Raise ExternalApiError if the tools are nested too deep: later readers can then be recursive."""
     level: list[Any] = list(tools)
     for _ in range(_MAX_DEPTH):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
@@ -165,7 +168,7 @@ def _check_keeps_secret(token: Token | None, said: list[Any]) -> None:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All of its texts, names among them; of values whose depth is checked."""
+    """Yield all texts of a value, names included. Its depth must have been checked."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -188,9 +191,9 @@ def _place(url: str) -> tuple[Origin, str]:
 
 @contextlib.contextmanager
 def _wire(url: str, token: Token | None, until: float, challenges: list[str], ca_pem: str | None) -> Iterator[Wire]:
-    """How requests get there: over connections of this block, each step of which ends in time.
+    """Open connections and yield the function that sends requests over them; each step ends in time.
 
-    `challenges` are those of the newest answer that wants a token.
+    `challenges` gets those of the newest answer that wants a token.
     """
     import httpcore2  # 60 ms, and only what is fetched needs it
 
@@ -231,7 +234,7 @@ def _translated() -> Iterator[None]:
 
 
 class _Answered:
-    """An answer of httpcore2, as the client reads it."""
+    """An answer of httpcore2, in the form that the client reads."""
 
     def __init__(self, response: Any, give_up_at: float | None) -> None:
         self._response: Final = response

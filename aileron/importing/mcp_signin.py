@@ -1,10 +1,10 @@
-"""The author signs in, so that an MCP server that wants it lists its tools: with what was found, and for that alone.
+"""The author's sign-in at an MCP server that lists its tools only then: with what was found, and for that alone.
 
-Runs in the author's command, with the daemon's own machinery (aileron/oauth) over an egress of the command's. Whoever uses the
-connector signs in for themselves, by the daemon.
+Runs in the author's command, with the daemon's own machinery (aileron/oauth) over an egress of the command's. Everybody who uses
+the connector signs in for themselves, through the daemon.
 
 Rules
-- The token is in this process's memory until the block is left, and in no file. Then it is revoked where that can be done.
+- The token is in this process's memory until the block is left, and in no file. Then it is revoked if the service can do that.
 - A client is one that is registered already (`client_id`), or the address of its own metadata, or registered by the sign-in.
 
 Source: docs/how-to/import-an-mcp-server.md. Not here: where to sign in (authorization.py), inviting the person (cli/).
@@ -40,7 +40,7 @@ from aileron.oauth.signin import SignIn
 __all__ = ["check_client", "discovered", "listing_token"]
 
 _CLIENT: Final = re.compile(r"[\x20-\x7e]{1,512}")
-"""As a manifest has it."""
+"""Form of a client id, as in a manifest."""
 _AGAIN: Final = "aileron connector new"
 _NOTHING_LENT: Final = "nothing is lent in the author's command"
 _T = TypeVar("_T")
@@ -49,7 +49,10 @@ _T = TypeVar("_T")
 def discovered(
     source: str, challenge: Bearer | None, settings: Settings, *, auth_server: str | None, scopes: Sequence[str]
 ) -> Authorization:
-    """Where to sign in for the server. DocumentError; its subclass NoMetadataError where it says nothing of sign-ins."""
+    """Find where to sign in for the server.
+
+    DocumentError; its subclass NoMetadataError if the server says nothing about sign-ins.
+    """
     url = address_of(source)
 
     async def find(egress: Egress) -> Authorization:
@@ -59,7 +62,7 @@ def discovered(
 
 
 def check_client(found: Authorization, client_id: str | None) -> None:
-    """Return if somebody can sign in with it, or with a client that the sign-in registers. DocumentError."""
+    """Check that a person can sign in with this client, or with one that the sign-in registers. DocumentError if not."""
     if client_id is not None and not _CLIENT.fullmatch(client_id):
         raise DocumentError("--client-id is empty, longer than 512 characters or not printable ASCII")
     if client_id is not None and client_id.startswith("https://") and not found.takes_documents:
@@ -86,9 +89,9 @@ def listing_token(
     invite: Callable[[str], None],
     note: Callable[[str], None],
 ) -> Iterator[Token]:
-    """Sign in, and have a token until the block is left. `invite` tells the person where to go: an address. DocumentError.
+    """Sign in, and yield a token that is valid until the block is left. DocumentError.
 
-    `note` is told where the token is not taken back.
+    `invite` tells the person the address to open. `note` is told if the token is not revoked.
     """
     url = parse_url(address_of(source))
     urls = [one for one in (found.token_url, found.registration_url, found.revocation_url) if one is not None]
@@ -111,7 +114,7 @@ def listing_token(
 
 
 def _provider(found: Authorization, client_id: str | None) -> OAuth2Provider:
-    """As the manifest has it."""
+    """Return the provider as the manifest has it."""
     return OAuth2Provider(
         authorize_url=found.authorize_url,
         token_url=found.token_url,
@@ -126,7 +129,7 @@ def _provider(found: Authorization, client_id: str | None) -> OAuth2Provider:
 
 
 def _run(work: Callable[[Egress], Awaitable[_T]], settings: Settings) -> _T:
-    """In an event loop of its own. AileronError as DocumentError."""
+    """Run `work` in an event loop of its own. AileronError becomes DocumentError."""
 
     async def run() -> _T:
         async with _egress(settings) as egress:
@@ -149,28 +152,28 @@ async def _egress(settings: Settings) -> AsyncIterator[Egress]:
 
 
 class _NoLender:
-    """In the place of the vault, of which this process knows nothing: what is asked here is no connector's request."""
+    """A lender in place of the vault, which this process does not have: the requests here are no connector's."""
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """Nothing is lent."""
+        """Return whether no credential is asked for: none can be lent."""
         return use is None
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """So there is nothing to do."""
+        """Raise AssertionError: no credential is lent here."""
         raise AssertionError(_NOTHING_LENT)
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Nor renewed."""
+        """Raise AssertionError: no credential is lent here, so none is renewed."""
         raise AssertionError(_NOTHING_LENT)
 
     def lend(self, use: CredentialUse) -> contextlib.AbstractContextManager[LentCredential]:
-        """Nor lent."""
+        """Raise AssertionError: no credential is lent here."""
         raise AssertionError(_NOTHING_LENT)
 
     def needles(self, destination: HostPort) -> Needles:
-        """Nothing is bound here."""
+        """Return no needles: no credential is bound here."""
         return Needles(())
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Nothing is."""
+        """Return False: no credential is bound here."""
         return False

@@ -5,11 +5,11 @@ those of any import. What differs is the gate.
 
 Rules
 - Every tool waits for a person. What a server says of its own tools can only add to that: `destructiveHint` makes a tool one that
-  deletes. Only with the author's word, once for the server (`trust_read_only`), a tool with `readOnlyHint` runs, unless it says
-  that it destroys, or is named after something that writes.
-- Two tools of one name, a name with hidden characters, a schema that cannot be said, or one that runs as a task only is a tool
-  that is not imported, with the reason.
-- Descriptions are a stranger's words for a model: in actions they are cleaned and cut, frozen they stand to the letter.
+  deletes. Only if the author trusts the server (`trust_read_only`, once for all its tools), a tool with `readOnlyHint` runs,
+  unless the server says that it destroys, or its name says that it writes.
+- A tool is not imported, and the reason given, if another tool has its name, its name has hidden characters, its schema cannot be
+  expressed, or it runs as a task only.
+- Descriptions are a stranger's words for a model: in actions they are cleaned and cut; frozen, they stand to the letter.
 
 Pure. Source: Model Context Protocol 2025-11-25 and 2026-07-28, Tools; docs/how-to/import-an-mcp-server.md. Not here: asking the
 server (mcp_listing.py).
@@ -70,7 +70,7 @@ _JSON: Final = "application/json"
 
 
 def described_tools(listing: Listing) -> Described:
-    """The tools as a document's operations. DocumentError where there are none."""
+    """Return the tools as a document's operations. DocumentError if there are none."""
     if not listing.tools:
         raise DocumentError("the server has no tools")
     values: dict[str, Any] = {"tools.json": {}}
@@ -96,7 +96,7 @@ def described_tools(listing: Listing) -> Described:
 
 
 def _name(said: str, taken: set[str]) -> str:
-    """A tool's name in snake case, each given once."""
+    """Return a tool's name in snake case, each given once."""
     name = "_".join(word.lower() for word in _WORDS.findall(said))[:_MAX_NAME].strip("_")
     name = name if name[:1].isalpha() else f"tool_{name}".rstrip("_")
     candidate, number = name, 2
@@ -131,7 +131,7 @@ def _operation(tool: dict[str, Any], number: int, name: str) -> FoundOperation:
 
 
 def _is_empty(schema: dict[str, Any]) -> bool:
-    """Whether the tool takes no arguments."""
+    """Return whether the tool takes no arguments."""
     return not (schema.get("properties") or schema.get("required") or _COMBINING & schema.keys())
 
 
@@ -140,7 +140,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _problem(tool: dict[str, Any], names: Counter[str]) -> str | None:
-    """Why a tool is none that can be called, whatever its schema."""
+    """Return why a tool cannot be called, whatever its schema; None if it can."""
     name = tool["name"]
     if not name or len(name) > _MAX_TOOL_NAME or not is_visible(name):
         return f"its name is empty, longer than {_MAX_TOOL_NAME} characters, or has characters that cannot be seen"
@@ -156,14 +156,14 @@ def _problem(tool: dict[str, Any], names: Counter[str]) -> str | None:
 
 
 def runs_alone(tool: dict[str, Any], effect: Effect, *, trust_read_only: bool) -> bool:
-    """Whether it runs without a person: the author trusts what the server says of reading, and nothing speaks against it."""
+    """Return whether a tool runs without a person: it reads by its hints and its effect, and the author trusts the hints."""
     notes = _object(tool.get("annotations"))
     says_so = notes.get("readOnlyHint") is True and notes.get("destructiveHint") is not True
     return trust_read_only and says_so and effect is Effect.READ
 
 
 def _effect(tool: dict[str, Any], name: str) -> Effect:
-    """The heavier of what its hints and its name say."""
+    """Return the effect of a tool by its hints and its name, the heavier if they differ."""
     notes = _object(tool.get("annotations"))
     if notes.get("destructiveHint") is True:
         return Effect.DELETE
@@ -179,7 +179,7 @@ def _effect(tool: dict[str, Any], name: str) -> Effect:
 def make_tools(
     listing: Listing, described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices
 ) -> Made:
-    """Everything. DocumentError where nothing can be made of it; what goes for one tool alone is in `unimported`."""
+    """Make everything. DocumentError if nothing can be made; problems of one tool alone are in `unimported`."""
     credential = _credential(listing, described, operations, choices)
     importer = Importer(described, credential)
     names = Counter(tool["name"] for tool in listing.tools)
@@ -223,7 +223,7 @@ def make_tools(
 def _credential(
     listing: Listing, described: Described, operations: Sequence[FoundOperation], choices: Choices
 ) -> Credential:
-    """A sign-in where one was found, else as the author says."""
+    """Return the sign-in if one was found, else the credential that the author chose."""
     found = listing.authorization
     if found is None:
         return choose(described, operations, choices.auth)
@@ -265,7 +265,7 @@ def _imported(
 
 
 def _gated(one: Imported, tool: dict[str, Any], choices: Choices) -> Imported:
-    """With its effect; and as what reads, where it runs without a person."""
+    """Return the operation with its effect, and with the method of one that reads if it runs without a person."""
     effect = _effect(tool, one.name)
     method = "get" if runs_alone(tool, effect, trust_read_only=choices.trust_read_only) else "post"
     hidden = [

@@ -36,17 +36,17 @@ _MULTIPART: Final = "multipart/form-data"
 
 
 def is_json(kind: str) -> bool:
-    """Whether it is JSON, or anything."""
+    """Return whether a media type is JSON, or any type."""
     return _JSON.fullmatch(kind) is not None
 
 
 def is_form(kind: str) -> bool:
-    """Whether it is given field by field."""
+    """Return whether a body of this media type is given field by field."""
     return kind in (_FORM, _MULTIPART)
 
 
 def chosen_media(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """JSON where there is a choice, then forms, then text, then bytes. UnusableError where there is none that can be sent."""
+    """Return the media type to send: JSON if there is a choice, then forms, text, bytes. UnusableError if none can be sent."""
     ranked: list[tuple[int, int, str, dict[str, Any]]] = []
     for number, (said, media) in enumerate(content.items()):
         kind = str(said).partition(";")[0].strip().lower()
@@ -71,7 +71,7 @@ def _rank(kind: str) -> int:
 
 
 def encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
-    """How each field of a form is written, where the document says it."""
+    """Yield how each field of a form is written, if the document says it."""
     for name, raw in _encodings(media):
         style = raw.get("style")
         yield (
@@ -86,13 +86,13 @@ def encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
 
 
 def unsupported_styles(media: dict[str, Any]) -> dict[str, str]:
-    """Fields of a form that are to be written in a way that a connector does not know, each with the reason."""
+    """Return the fields of a form whose style a connector cannot write, each with the reason."""
     styles = {name: raw["style"] for name, raw in _encodings(media) if raw.get("style") is not None}
     return {name: unsupported_style(style) for name, style in styles.items() if style not in STYLES}
 
 
 def unsupported_style(style: object) -> str:
-    """The reason for which a value cannot be written."""
+    """Return the reason why a value of this style cannot be written."""
     return f"the style {line(str(style), 40)!r} is not supported"
 
 
@@ -104,11 +104,11 @@ def _encodings(media: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def body_words(kind: str, raw: dict[str, Any]) -> str:
-    """What a model is told of a body that is one argument."""
+    """Return the description of a body that is one argument, for a model."""
     said = line(str(raw.get("description", "")), 120)
     return f"The content ({kind}): {said}" if said else f"The content ({kind})."
 
 
 def is_text(kind: str) -> bool:
-    """Whether it is given as text, and not as base64."""
+    """Return whether a body of this media type is given as text, and not as base64."""
     return kind_of(kind) != "binary"

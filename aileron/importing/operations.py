@@ -1,8 +1,7 @@
-"""One operation of a document, whole: what it sends and takes back as a packed document has it, and the inputs that an agent
-gives.
+"""An operation of a document, whole: what it sends and receives in a packed document, and the inputs that an agent gives.
 
-Pure. It comes out whole or with the reason why not. What is optional and cannot be said is left out, and named; nothing
-that is required ever is.
+Pure. The result is the whole operation, or the reason why not. What is optional and cannot be expressed is left out, and
+named; nothing that is required is ever left out.
 
 Rules
 - A JSON object or a form is given property by property; any other body is one argument, `body`.
@@ -62,12 +61,12 @@ from aileron_connector.openapi.links import IN_BODY
 __all__ = ["OWN_SCHEMA", "Imported", "Importer", "Unimported"]
 
 OWN_SCHEMA: Final = "the document's own schema refuses it"
-"""Begins the reason for an example that contradicts the document."""
+"""Start of the reason for an example that contradicts the document."""
 _MAX_NAMED: Final = 5
-"""Places of an example that are named."""
+"""Places of an example that are named, at most."""
 
 _MAX_PARAMETERS: Final = 500
-"""Of one operation as the document has it: of known ones the most is 150."""
+"""Parameters of one operation in the document, at most: known operations have up to 150."""
 _MAX_PATH: Final = 1000
 _PLACES: Final = ("path", "query", "header")
 _IGNORED: Final = frozenset({"accept", "content-type", "authorization"})
@@ -79,57 +78,58 @@ _RESERVED: Final = frozenset(
     "forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-original-url x-rewrite-url "
     "x-http-method x-http-method-override x-method-override".split()
 )
-"""What frames or routes a request is egress's to write, and its method is the manifest's: what only reads must not become what
-deletes by a header.
+"""Header parameters that no action has: egress writes what frames or routes a request, and the manifest sets its method.
+
+No header can make an operation that reads one that deletes.
 """
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _TEMPLATE: Final = re.compile(r"\{([^{}/]+)\}")
 _PATH: Final = re.compile(
     r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|\{[^{}/?#]+\})*)+(?:\?[A-Za-z0-9._~=&-]+)?(?:#[A-Za-z0-9._~-]*)?"
 )
-"""With a query that is always the same, or a name behind `#` that tells two operations of one path apart."""
+"""Form of a path; it can have a constant query, or a name behind `#` that tells two operations of one path apart."""
 _SECRETS: Final = frozenset(
     "api_key apikey access_token auth_token authtoken x_api_key api_token x_auth_token x_access_token private_token "
     "session_token secret_key client_secret api_secret x_api_secret".split()
 )
-"""Parameters that carry a credential wherever there is one."""
+"""Parameters that carry a credential in every document."""
 _PERHAPS_SECRETS: Final = frozenset("token key secret".split())
-"""Those that do if their description says so."""
+"""Parameters that carry a credential if their description says so."""
 _ABOUT_SECRETS: Final = re.compile(r"\bapi[ -]?key|\bauth|\bcredential|\bbearer", re.IGNORECASE)
 _IN_BODY: Final = re.compile(rf"{re.escape(IN_BODY)}(?:/(?:[^~/]|~[01]){{1,64}}){{1,8}}")
 _MAX_LINKED: Final = 4
-"""Parameters of the next page: known services have a token, or an id and a time."""
+"""Parameters of the next page, at most: known services have a token, or an id and a time."""
 _FIELDS: Final = 'Fields to return of each item{such_as}; ["*"] for all. Long answers have the most telling ones.'
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation that can be called. `left_out`: optional things of it that cannot be given, with the reason."""
+    """An operation that can be called. `left_out`: optional things of it that cannot be given, with the reason."""
 
     found: FoundOperation
     packed: Operation
     inputs: tuple[Input, ...]
     origin: Origin | None
-    """Its own; None: the document's."""
+    """The operation's own origin; None: the document's."""
     effect: Effect
     answer: Packed
-    """The schema of what it answers as JSON, where it says so; true: anything."""
+    """The schema of its JSON answer, if the document has one; true: anything."""
     left_out: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """As the connector calls it."""
+        """Name of the operation in the connector."""
         return self.found.name
 
 
 class Unimported(msgspec.Struct, frozen=True):
-    """One that is not there, and why."""
+    """An operation that is not imported, and the reason."""
 
     found: FoundOperation
     reason: str
 
 
 class Importer:
-    """Imports operations of one document for one credential."""
+    """An importer for operations of one document and one credential."""
 
     def __init__(self, described: Described, credential: Credential) -> None:
         self.packer: Final = Packer(described.references, is_3_0=described.is_3_0)
@@ -138,7 +138,7 @@ class Importer:
         self._credential: Final = credential
 
     def operation(self, found: FoundOperation, origin: Origin | None) -> Imported | Unimported:
-        """One of them. `origin`: its own host, where it has one."""
+        """Import an operation. `origin`: its own host, if it has one."""
         try:
             return _Reading(found, self._described, self._credential, self.packer, self._rules).imported(origin)
         except (UnusableError, DocumentError) as error:
@@ -148,7 +148,7 @@ class Importer:
 
 
 class _Reading:
-    """One operation while it is read."""
+    """The state of one operation while it is read."""
 
     def __init__(
         self, found: FoundOperation, described: Described, credential: Credential, packer: Packer, rules: Rules
@@ -160,7 +160,7 @@ class _Reading:
         self._rules = rules
         self._inputs = Inputs(rules, packer)
         self._examples: list[Example] = []
-        """The document's own, of the body."""
+        """The document's own examples of the body."""
         self._body_schema: Packed = True
 
     def imported(self, origin: Origin | None) -> Imported:
@@ -196,7 +196,7 @@ class _Reading:
         )
 
     def _try_examples(self, body: RequestBody | None) -> None:
-        """Say which of the document's own examples cannot be given, and why."""
+        """Record which of the document's own examples cannot be given, and why."""
         for number, example in enumerate(self._examples, 1):
             which = f"example {number} of the document" if len(self._examples) > 1 else "the document's example"
             if example.nulls:
@@ -208,7 +208,7 @@ class _Reading:
                 self._inputs.leave_out("body", f"{which} cannot be given: {why}")
 
     def _refused(self, value: Any) -> str:
-        """Why the document's own schema does not take an example of it; empty: it does."""
+        """Return why the document's own schema refuses an example of it; empty if it does not."""
         schema = plain(self._body_schema)
         named = self._packer.reachable(iter([schema]))
         raw = {name: msgspec.Raw(msgspec.json.encode(one)) for name, one in named.items()}
@@ -225,7 +225,7 @@ class _Reading:
                     raise UnusableError(_several(need.ways))
                 raise UnusableError(f"it needs a credential ({_ways(need.ways)}), and the connector has none")
             return []
-        if not credential.scheme:  # the author's word
+        if not credential.scheme:  # the author's choice
             is_open = self._found.raw.get("security") == [] and self._described.schemes
             return [] if is_open else [{credential.kind: []}]  # a document without schemes says nothing of who may call
         if need.scopes(credential.scheme) is not None:
@@ -254,7 +254,7 @@ class _Reading:
                 self._inputs.leave_out(str(raw.get("name")), str(error))
 
     def _declared(self) -> list[Place]:
-        """The path's and the operation's own, which take the place of the path's."""
+        """Return the parameters of the path and of the operation; the operation's replace the path's."""
         declared: dict[tuple[Any, Any], Place] = {}
         said = self._found.raw.get("parameters")
         own = said if isinstance(said, list) else []
@@ -265,7 +265,7 @@ class _Reading:
             if not isinstance(place.value, dict) or not isinstance(place.value.get("name"), str):
                 raise UnusableError("a parameter without a name")
             declared[str(place.value.get("in")), place.value["name"]] = place
-        # Path parameters first, in the order of the path: what a call is about.
+        # Path parameters first, in the order of the path: they say what a call is about.
         order = _TEMPLATE.findall(self._found.path)
         return sorted(
             declared.values(),
@@ -323,7 +323,7 @@ class _Reading:
         return where == "query" and self._credential.query == name
 
     def _is_secret(self, raw: dict[str, Any]) -> bool:
-        """Whether it carries a credential, by its name or because a security scheme of the document is sent there."""
+        """Return whether a parameter carries a credential, by its name or because a security scheme of the document uses it."""
         name = snake(raw["name"])
         schemes = [one for one in self._described.schemes.values() if isinstance(one, dict)]
         return (
@@ -393,8 +393,8 @@ class _Reading:
         self, kind: str, media: dict[str, Any], schema: Packed, found: dict[str, Any], *, required: bool
     ) -> RequestBody:
         arguments: dict[str, str] = {}
-        needed = found.get("required", ())  # of a body that is given, optional as it may be
-        # Documents seldom say that a body is required, and mean it: one without what it requires is of no use.
+        needed = found.get("required", ())  # if a body is given, which can be optional
+        # Documents seldom say that a body is required, but mean it: one without its required properties is of no use.
         required = required or (bool(needed) and self._found.method in ("post", "put"))
         used, unwritable = values_by_name(self._values), unsupported_styles(media) if is_form(kind) else {}
         known = offered(found, used)
@@ -434,7 +434,7 @@ class _Reading:
             if not re.fullmatch(r"2(?:[0-9]{2}|XX)|default", str(status)):
                 continue
             if status == "default" and found:
-                continue  # what is left are errors
+                continue  # the other answers are errors
             try:
                 place = self._described.references.resolved(one, self._found.file)
             except DocumentError:
@@ -448,7 +448,7 @@ class _Reading:
         return found, answer
 
     def _links(self, answer: Place) -> dict[str, Link]:
-        """The link `next` to this operation, where the answer's body has all that it takes. Others are not imported."""
+        """Return the link `next` to this operation, if the answer's body has all that it takes. Others are not imported."""
         said = answer.value.get("links") if isinstance(answer.value, dict) else None
         if not isinstance(said, dict) or "next" not in said:
             return {}
@@ -516,7 +516,7 @@ def _check_characters(path: str) -> None:
 
 
 def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | None:
-    """The body without properties whose inputs there was no room for."""
+    """Return the body without properties whose inputs had no room."""
     if body is None or not body.arguments:
         return body if body is None or body.argument in kept else None
     arguments = {name: argument for name, argument in body.arguments.items() if argument in kept}
@@ -526,7 +526,7 @@ def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | N
 
 
 def _with_links(answer: Response, parameters: Sequence[Parameter], kept: set[str]) -> Response:
-    """The answer without links to what no input is for."""
+    """Return the answer without links to parameters that have no input."""
     given = {one.name for one in parameters if one.argument in kept}
     links = {name: link for name, link in answer.links.items() if link.parameters.keys() <= given}
     return msgspec.structs.replace(answer, links=links)

@@ -1,7 +1,7 @@
-r"""Files that describe a service, as plain values: JSON or YAML, bounded before and after they are parsed.
+r"""Reader for files that describe a service: JSON or YAML as plain values, bounded before and after they are parsed.
 
 Rules
-- What counts is what is named: a file refers to no other that was not named with it (references.py).
+- Only named files count: a file can refer to no other that was not named with it (references.py).
 - YAML is read as YAML 1.2 reads JSON's types: `no`, `on` and `2024-01-01` are strings. Tags are refused. Aliases are
   followed, but what they expand to counts: a page of aliases can stand for more than a disk holds.
 - Keys are strings: `200:` is "200".
@@ -26,34 +26,34 @@ import msgspec
 __all__ = ["MAX_BYTES", "MAX_FILES", "DocumentError", "Files", "read", "read_all"]
 
 MAX_BYTES: Final = 32 << 20
-"""32 MiB of all files together: the largest known document, GitHub's, has 12."""
+"""32 MiB for all files together: the largest known document, GitHub's, has 12."""
 MAX_FILES: Final = 2000
-"""Files of one description: those that are split have one for each path and schema."""
+"""Files of one description, at most: a split one has one for each path and schema."""
 _MAX_DEPTH: Final = 200
-"""Levels: of known documents the deepest has 40."""
+"""Levels of nesting, at most: the deepest known document has 40."""
 _MAX_NODES: Final = 8_000_000
-"""Values, counted as often as an alias repeats them: GitHub's document has 700,000."""
+"""Values of a file, at most, counted as often as an alias repeats them: GitHub's document has 700,000."""
 _MAX_WRITTEN: Final = 2_000_000
-"""Values of a YAML file as it is written, where each takes its time: five seconds in all."""
+"""Values of a YAML file as written, at most: each takes time, five seconds in all."""
 _MAX_FLOW: Final = 1 << 20
-"""1 MiB: what begins like JSON and is larger is no YAML, which takes long to find out otherwise."""
+"""1 MiB: a larger file that begins like JSON is not tried as YAML, which would take long."""
 
 
 class DocumentError(ValueError):
-    """Nothing can be made of this document, and why."""
+    """The document cannot be used; the message says why."""
 
 
 class Files(msgspec.Struct, frozen=True):
-    """What was read: the values of each file by its name, relative to the folder of the first, and that one's name."""
+    """The files that were read: the values of each by its name, relative to their common folder, and the first one's name."""
 
     root: str
     values: dict[str, Any]
     digest: str
-    """sha256 of the files, `sha256:` and hex digits; of several, of their names and hashes in order."""
+    """Digest of the file: `sha256:` and hex digits; of several files, the digest of their names and hashes in order."""
 
     @property
     def document(self) -> Any:
-        """The values of the first file."""
+        """Values of the first file."""
         return self.values[self.root]
 
 
@@ -68,7 +68,7 @@ def read_all(root: str, files: Mapping[str, bytes]) -> Files:
 
 
 def read(data: bytes, name: str) -> Any:
-    """One file. DocumentError."""
+    """Read one file. DocumentError."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -85,7 +85,10 @@ def read(data: bytes, name: str) -> Any:
 
 
 def _maybe_flow_yaml(text: str, name: str, problem: str) -> Any:
-    """YAML may begin with a brace too; what is neither is told as JSON, which it looks like."""
+    """Read as YAML what is not JSON: YAML can begin with a brace too.
+
+    What is neither is reported as JSON, which it looks like.
+    """
     try:
         if len(text) <= _MAX_FLOW:
             return _yaml(text, name)
@@ -102,7 +105,7 @@ def _digest(root: str, files: Mapping[str, bytes]) -> str:
 
 
 def _size(values: Any, name: str) -> None:
-    """Return if all of it is no more and no deeper than documents are. Values that aliases share are measured once."""
+    """Raise DocumentError if the values are more or deeper than in documents. Values that aliases share are measured once."""
     sizes: dict[int, int] = {}
 
     def size(value: Any, depth: int) -> int:
@@ -137,9 +140,9 @@ _RESOLVED: Final[dict[str, tuple[re.Pattern[str], tuple[str, ...]]]] = {
         (*"-+.0123456789",),
     ),
 }
-"""YAML 1.2.2 section 10.3.2, but for octal and hexadecimal numbers, infinities and NaN, which JSON cannot say."""
+"""Plain scalars of YAML 1.2.2 section 10.3.2, without octal and hexadecimal numbers, infinities and NaN, which JSON lacks."""
 _MAX_DIGITS: Final = 400
-"""Of one number: what is longer than any float takes quadratic time."""
+"""Digits of one number, at most: parsing what is longer than any float takes quadratic time."""
 
 
 def _yaml(text: str, name: str) -> Any:
@@ -163,12 +166,12 @@ class _Open(msgspec.Struct):
     made: dict[str, Any] | list[Any]
     key: str | None = None
     is_merge: bool = False
-    """The key is a plain `<<`."""
+    """True if the key is a plain `<<`."""
     merged: list[Any] = []
 
 
 class _Yaml:
-    """The values of one YAML document, made of its events as they come.
+    """The values of one YAML document, built from its events as they come.
 
     PyYAML's own way from events to values keeps a node of 1 KiB for each value, recurs, and merges (`<<`) without bound.
     """
@@ -179,13 +182,13 @@ class _Yaml:
         self._events: Final = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         self._name: Final = name
         self._anchors: Final[dict[str, tuple[Any, str | None]]] = {}
-        """What an alias stands for, and its text if it is a scalar."""
+        """Values of the anchors that aliases name, each with its text if it is a scalar."""
         self._within: Final[list[_Open]] = []
         self._root: Final = _Open([])
         self._values = 0
 
     def value(self) -> Any:
-        """All of it; None for an empty document."""
+        """Return the values of the document; None for an empty one."""
         import yaml
 
         documents = 0
@@ -231,7 +234,7 @@ class _Yaml:
                     done.made.setdefault(key, one)
 
     def _place(self, event: Any, value: Any, text: str | None) -> None:
-        """Put a value where it belongs. `text`: it is a scalar, and can be a key."""
+        """Put a value in its place. `text`: the text of a scalar, which can be a key."""
         self._count(event, 1)
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, text)
@@ -281,7 +284,7 @@ class _Yaml:
 
 
 def _kind(text: str) -> str:
-    """The type of a plain scalar, by its first character and then its form."""
+    """Return the type of a plain scalar, by its first character and then its form."""
     for kind, (pattern, first) in _RESOLVED.items():
         if text[:1] in first and pattern.fullmatch(text):
             return kind

@@ -1,7 +1,7 @@
-"""What an import did, kept beside what it made: which operations were chosen, with which words of the author, and the files as
+"""The record of an import, kept beside its files: which operations were chosen, the author's choices, and the files as
 they were made.
 
-So a new document can be imported in the same way, and what the author changed since is told from what the document changed.
+With it a new document can be imported in the same way, and the author's changes since are told from the document's.
 
 Pure. The record is a file of the repository, `import.json`; it is not packed. Not here: comparing (updating.py).
 """
@@ -25,35 +25,35 @@ _MAX_BYTES: Final = 8 << 20
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the author said beside the operations."""
+    """The author's choices beside the operations."""
 
     found_at: str | None = None
-    """The URL of the document, which relative servers are relative to."""
+    """The URL of the document, to which relative servers are relative."""
     server: str | None = None
     """The address of the API, in the place of the document's: `https://host/base`."""
     host: HostPort | None = None
-    """In the place of the document's."""
+    """The host of the API, in the place of the document's."""
     is_host_open: bool = False
-    """The host is named when the connector is built."""
+    """True if the host is named when the connector is built."""
     variables: Mapping[str, str] = {}
     auth: str | None = None
     client_id: str | None = None
     auth_server: str | None = None
-    """Of an MCP server with several authorization servers, the one to sign in at."""
+    """Authorization server to sign in at, for an MCP server that has several."""
     scopes: Sequence[str] = ()
-    """In the place of those that an MCP server asks for."""
+    """Scopes in the place of those that an MCP server asks for."""
     trust_read_only: bool = False
-    """Of an MCP server: its word that a tool only reads is taken."""
+    """True if an MCP server is trusted when it says that a tool only reads."""
     fields: Mapping[str, Sequence[str]] = {}
-    """Of an operation with a list, the fields that are told of each member."""
+    """Fields of each member that an agent gets, by operation with a list."""
     names: Mapping[str, str] = {}
-    """What operations are called, in place of the document's names."""
+    """Names of operations, in place of the document's names."""
     answer_depth: int | None = None
-    """How many references deep answers are described, 1 or more; None: as far as the document goes."""
+    """Number of references through which answers are described, 1 or more; None: as far as the document goes."""
 
 
 def chosen_now(before: Choices, given: Choices) -> Choices:
-    """The choices of before with what the author says now. A server, a host, and a host that is open are one choice."""
+    """Return the earlier choices with the author's new ones. A server, a host, and an open host are one choice."""
     changed = {key: value for key, value in msgspec.structs.asdict(given).items() if value}
     if given.server or given.host or given.is_host_open:
         changed |= {"server": given.server, "host": given.host, "is_host_open": given.is_host_open}
@@ -63,22 +63,22 @@ def chosen_now(before: Choices, given: Choices) -> Choices:
 
 
 class ImportRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. `texts` are the files that an author may change, by their paths, as they were made."""
+    """The record of an import. `texts` are the files that an author can change, by their paths, as they were made."""
 
     version: int = _VERSION
     document_hash: str
     operations: tuple[str, ...]
-    """Those that were chosen, imported or not."""
+    """Names of the operations that were chosen, imported or not."""
     choices: Choices
     texts: dict[str, str]
 
     def encoded(self) -> bytes:
-        """As it is kept."""
+        """Return the record as it is stored."""
         return msgspec.json.format(msgspec.json.encode(self, order="deterministic"), indent=1) + b"\n"
 
 
 def parse_record(data: bytes) -> ImportRecord:
-    """Read one. DocumentError for a file that is none."""
+    """Read a record. DocumentError for a file that is none."""
     try:
         if len(data) > _MAX_BYTES:
             raise ValueError(f"more than {_MAX_BYTES} bytes")

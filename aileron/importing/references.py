@@ -1,6 +1,6 @@
-"""`$ref`: where one leads, within the files that were named.
+"""Targets of `$ref`, within the files that were named.
 
-JSON pointers and relative addresses are the `referencing` library's, which jsonschema stands on. It is given no way to
+JSON pointers and relative addresses are the `referencing` library's, which jsonschema uses too. It is given no way to
 retrieve anything, so that a reference to a file or a URL that was not named is an error, and nothing is ever fetched.
 
 Source: OpenAPI Specification 3.1.1, section 4.8.23 (Reference Object); RFC 6901; RFC 3986 section 5. Not here: what a
@@ -18,23 +18,23 @@ from aileron.importing.words import line
 __all__ = ["Place", "References"]
 
 _BASE: Final = "https://document.invalid/"
-"""The folder of the first file: RFC 6761 promises that nothing is at such a name."""
+"""Address of the first file's folder: RFC 6761 promises that no host has such a name."""
 _MAX_HOPS: Final = 20
-"""References that lead to references."""
+"""References that lead to references, at most."""
 _MAX_TOLD: Final = 200
 
 
 class Place(NamedTuple):
-    """A value of a document, and where it stands: the file is what its own references are relative to."""
+    """A value of a document, and its place: its own references are relative to the file."""
 
     value: Any
     file: str
     at: str
-    """Its full address; two references lead to one value if this is the same."""
+    """Full address of the value; two references lead to one value if this is the same."""
 
 
 class References:
-    """All files of one description."""
+    """The references of all files of one description."""
 
     def __init__(self, files: Files) -> None:
         from referencing import Registry, Specification
@@ -47,7 +47,7 @@ class References:
         self.root: Final = files.root
 
     def resolved(self, value: Any, file: str) -> Place:
-        """`value` itself, or where its `$ref` leads in the end. DocumentError for one that leads nowhere, or in a circle."""
+        """Return the value itself, or where its `$ref` leads in the end. DocumentError if that is nowhere, or a circle."""
         place = Place(value, file, "")
         for _ in range(_MAX_HOPS):
             if not isinstance(place.value, dict) or not isinstance(place.value.get("$ref"), str):
@@ -56,7 +56,7 @@ class References:
         raise DocumentError(f"{value['$ref'][:_MAX_TOLD]}: a reference that leads in a circle")
 
     def maybe(self, value: Any, file: str) -> dict[str, Any]:
-        """The object that a value is or refers to; an empty one where it is none."""
+        """Return the object that a value is or refers to; an empty one if there is none."""
         try:
             found = self.resolved(value, file).value
         except DocumentError:
@@ -64,7 +64,7 @@ class References:
         return found if isinstance(found, dict) else {}
 
     def lookup(self, reference: str, file: str) -> Place:
-        """Where one reference leads. DocumentError."""
+        """Return the place to which one reference leads. DocumentError."""
         known = self._found.get((file, reference))
         if known is None:
             known = self._found[file, reference] = self._looked_up(reference, file)
@@ -93,5 +93,5 @@ class References:
 
 
 def _address(name: str) -> str:
-    """Of a file: its name may have characters that mean something else in a URL."""
+    """Return the address of a file: its name can have characters that mean something else in a URL."""
     return _BASE + urllib.parse.quote(name, safe="/", errors="surrogateescape")

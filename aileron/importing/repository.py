@@ -1,4 +1,4 @@
-"""An imported connector's files: from a document and a choice of its operations to what `connector build` takes.
+"""The files of an imported connector: from a document and a choice of its operations to what `connector build` takes.
 
 Pure: what was read comes in, files by their paths go out. Each file is read back by the parser that will read it when it is
 installed; an operation whose action would be refused there is not imported, with that reason.
@@ -49,14 +49,14 @@ _PACKAGED: Final = (
 )
 _MAX_HOSTS: Final = 32
 _OPEN: Final = HostPort("host.invalid", 443)
-"""In the place of a host that is not known yet."""
+"""A host in place of one that is not known yet."""
 _MAX_DOCUMENT: Final = 32 << 20
-"""32 MiB: as much as is read. What the document has once, a hundred operations may refer to."""
+"""32 MiB, the same as for documents: a hundred operations can repeat what the document has once."""
 _AFFIX: Final = re.compile(r"^(?:aileron-)?connector-|-connector$")
 
 
 class MadeAction(msgspec.Struct, frozen=True):
-    """One action, for a list of what was made."""
+    """A generated action, for a list of them."""
 
     name: str
     op: str
@@ -66,32 +66,32 @@ class MadeAction(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """The files, and what there is to say of them."""
+    """Result of an import: the files, and the facts to report about them."""
 
     files: dict[str, bytes]
     actions: tuple[MadeAction, ...]
     imported: tuple[Imported, ...]
-    """What is called: the chosen ones, and those that only previews call."""
+    """Operations of the connector: the chosen ones, and those that only previews call."""
     unimported: tuple[Unimported, ...]
     left_out: dict[str, tuple[str, ...]]
     """Optional things that cannot be given, by operation."""
     credential: Credential
     has_client: bool
-    """The application at an OAuth provider is named."""
+    """True if the application at an OAuth provider is named."""
     origins: tuple[Origin, ...]
-    """Those that requests go to; empty where the host is named at build."""
+    """Origins that requests go to; empty if the host is named at build."""
     document_bytes: int
     title: str
     license: str
-    """The licence of the document, as it says; empty: it says none."""
+    """The licence that the document states; empty: none."""
     is_guessed_address: bool = False
-    """The document says no server: the address is that of the document."""
+    """True if the document names no server: the address is that of the document."""
     is_document: bool = True
-    """False: of a server's tools, which have no licence and declare no credential."""
+    """False for a server's tools, which have no licence and declare no credential."""
 
 
 def service_of(connector: Fqn) -> str:
-    """What agents call the service: the repository's name without `connector`."""
+    """Return the service's name for agents: the repository's name without `connector`."""
     name = _AFFIX.sub("", connector.path[-1].lower())
     return re.sub(r"[^a-z0-9]+", "-", name).strip("-")[:24].strip("-") or "service"
 
@@ -104,11 +104,11 @@ class ActionFiles:
         self.files: Final[dict[str, bytes]] = {}
         self.made: Final[list[MadeAction]] = []
         self.kept: Final[list[Imported]] = []
-        """What they call."""
+        """Operations that the actions call."""
         self.refused: Final[list[Unimported]] = []
 
     def add(self, one: Imported, name: str, text: str, *, has_preview: bool) -> bool:
-        """Take the file of this action; False where it would not be valid, which is then a reason not to import it."""
+        """Add the file of this action. Return False if it would not be valid, and record that its operation is not imported."""
         path = f"actions/{name}/action.md"
         try:
             action = parse_action(text, file=path, allow_placeholder=True)
@@ -122,7 +122,7 @@ class ActionFiles:
 
 
 def make(described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices) -> Made:
-    """Everything. DocumentError where nothing can be made of it; what goes for one operation alone is in `unimported`."""
+    """Make everything. DocumentError if nothing can be made; problems of one operation alone are in `unimported`."""
     origin = _origin(described, choices)
     credential = choose(described, operations, choices.auth)
     importer = Importer(described, credential)
@@ -193,7 +193,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
 def record_of(
     described: Described, operations: Sequence[FoundOperation], choices: Choices, files: Mapping[str, bytes]
 ) -> ImportRecord:
-    """What was chosen, and the files that an author may change."""
+    """Return the record of the choices and of the files that an author can change."""
     mine = [path for path in files if not path.startswith(f"{_PACKAGE}/")]
     return ImportRecord(
         document_hash=described.digest,
@@ -227,7 +227,7 @@ def _check_names(operations: Sequence[Imported]) -> None:
 
 
 def _origin(described: Described, choices: Choices) -> Origin:
-    """The first host; a made-up one where it is named when the connector is built, for the path behind it."""
+    """Return the first host. If hosts are named at build, it is a made-up one, for the path behind it."""
     if choices.is_host_open:
         choices = msgspec.structs.replace(choices, host=_OPEN)
     if choices.server is not None:
@@ -274,7 +274,7 @@ def _one(
 
 
 def _own_origin(found: FoundOperation, described: Described, choices: Choices, origin: Origin) -> Origin | None:
-    """An operation's own server. A host that the author named takes the place of the document's, and is the only one."""
+    """Return an operation's own server. A host that the author named replaces the document's, and is the only one."""
     own = chosen(found.servers, choices.found_at, None, choices.variables)
     if own is None:  # a path alone
         if choices.host is None and choices.server is None and not choices.is_host_open:
@@ -297,7 +297,7 @@ def _with_fields(one: Imported, choices: Choices) -> Imported:
 
 
 def _named(one: Imported, choices: Choices) -> Imported:
-    """With the author's name. What it does is told by the document's: another name opens no gate."""
+    """Return the operation with the author's name. Its effect stays that of the document's name: another name opens no gate."""
     name = choices.names.get(one.name)
     if name is None:
         return one
@@ -316,7 +316,7 @@ def _readers(
     choices: Choices,
     origin: Origin,
 ) -> tuple[dict[str, Imported], list[Imported]]:
-    """What reads each path; and those of them that were not chosen, which have no action and are there for previews."""
+    """Return the operations that read each path; and those of them that were not chosen, have no action, and serve previews."""
     readers = {one.found.path: one for one in imported if one.found.method == "get"}
     wanted = {one.found.path for one in imported} - readers.keys()
     hidden = []
@@ -330,7 +330,7 @@ def _readers(
 
 
 def _origins(origin: Origin, operations: Iterable[Imported]) -> tuple[Origin, ...]:
-    """Each host once, the document's first."""
+    """Return each host once, the document's first."""
     every = [origin, *(one.origin for one in operations if one.origin is not None)]
     found = {one.host: one for one in reversed(every)}
     ordered = tuple(found[host] for host in dict.fromkeys(one.host for one in every))
@@ -347,7 +347,7 @@ def _document(
     origin: Origin,
     answer_depth: int | None,
 ) -> Document:
-    """The packed document."""
+    """Return the packed document."""
     paths: dict[str, dict[str, msgspec.Raw]] = {}
     room = _MAX_DOCUMENT
     for one in operations:
@@ -376,7 +376,7 @@ def _document(
 
 
 def _scheme(credential: Credential) -> dict[str, Any]:
-    """Valid OpenAPI, for tools that read the document; the manifest decides what is sent."""
+    """Return a security scheme in valid OpenAPI, for tools that read the document; the manifest decides what is sent."""
     match credential.kind:
         case "basic":
             return {"type": "http", "scheme": "basic"}

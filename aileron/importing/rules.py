@@ -1,14 +1,14 @@
-"""What an action's input may be, of a packed schema: in fewer keywords, and never wider.
+"""The rule of an action's input, made from a packed schema: in fewer keywords, and never wider.
 
 An input's rule has one type and no references, choices or negations (actions/inputs.py). So a rule takes some of what the
-schema takes: of a choice one branch, of a nullable value the value, of an object the properties that can be said. What is
-required and cannot be said makes the whole impossible, and then the operation is not imported: a rule that took more than
+schema takes: of a choice one branch, of a nullable value the value, of an object the properties that can be expressed. What is
+required and cannot be expressed makes the whole impossible, and then the operation is not imported: a rule that took more than
 the document would have a person asked about a call that cannot work. Whatever is optional and not taken is listed.
 
-The document's own examples of a value say what is meant where the schema leaves a choice: of branches the one that takes them,
-of what has no type theirs, a property that is undescribed or read-only but in them.
+The document's own examples of a value show what is meant if the schema leaves a choice: of several branches the one that takes
+them, for a value without a type theirs, and a property that is undescribed or read-only but in them.
 
-Whether a value of a rule fits the whole document is checked once more by the connector, before anything is sent. So of a
+The connector checks once more that a value of a rule fits the whole document, before anything is sent. So of a
 `oneOf` whose branches may overlap one can be taken here: a value that fits two is refused there.
 
 Pure. Source: docs/reference/action-file.md (Arrays and objects); JSON Schema 2020-12. Not here: inputs and their words
@@ -39,33 +39,33 @@ Values = Sequence[Any]
 """Examples of one value."""
 
 MAX_DEPTH: Final = 6
-"""Objects within objects; deeper ones are seldom what an agent needs, and TOML is read 16 brackets deep."""
+"""Objects within objects, at most; agents seldom need deeper ones, and TOML is read 16 brackets deep."""
 _MAX_PROPERTIES: Final = 64
 _MAX_WORDS: Final = 120
-"""Characters of the description of what is inside an input."""
+"""Characters of a description within an input, at most."""
 _MAX_BYTES: Final = 128 << 10
 """128 KiB of a rule before anything is cut: eight times what an action can have."""
 _MAX_NESTED: Final = 15
-"""Tables and lists within each other: TOML is read 16 brackets deep, and the input itself is in one."""
+"""Tables and lists within each other, at most: TOML is read 16 brackets deep, and the input itself is in one."""
 _MAX_USED: Final = 50
-"""Examples of one value that are looked at."""
+"""Examples of one value that are considered, at most."""
 _MAX_NAMED: Final = 5
-"""Properties of other branches that are told."""
+"""Properties of other branches that are named, at most."""
 _MAX_ALTERNATIVES: Final = 128
-"""Of one schema: choices within choices multiply."""
+"""Alternatives of one schema, at most: choices within choices multiply."""
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
 _MAX_STEPS: Final = 200_000
-"""Schemas and members of them that are looked at for one rule: choices within choices multiply."""
+"""Schemas and members of them that are processed for one rule, at most: choices within choices multiply."""
 _MAX_ALL_STEPS: Final = 5_000_000
-"""The same for all rules of one import: some twenty seconds, and five times what any known document takes."""
+"""Schemas and members for all rules of one import, at most: some twenty seconds, five times what any known document takes."""
 _MAX_TRIED: Final = 1 << 20
-"""1 MiB of rules and examples that are held against each other for one rule: some two seconds."""
+"""1 MiB of rules and examples that are compared for one rule: some two seconds."""
 _MAX_ALL_TRIED: Final = 16 << 20
-"""16 MiB for all rules of one import: some times what any known document takes. Then examples no longer count."""
+"""16 MiB for all rules of one import: several times what any known document takes. Then examples no longer count."""
 _MAX_WITHIN: Final = 120
-"""Schemas within schemas and behind references."""
+"""Schemas within schemas and behind references, at most."""
 _PREFERRED: Final = ("object", "array", "string", "number", "integer", "boolean")
-"""Of several types, the one that says most."""
+"""Types in the order of preference: of several, the one that says most."""
 _KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "string": ("minLength", "maxLength", "pattern"),
     "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
@@ -88,11 +88,11 @@ _HINTS: Final[Mapping[str, str]] = {
     "minimum": "number",
     "maximum": "number",
 }
-"""Keywords that tell a type where none is said."""
+"""Keywords that tell the type of a schema without one."""
 
 
 def size_of(value: Any) -> int:
-    """Bytes of it as JSON, which is about what a model reads."""
+    """Return the number of bytes of a value as JSON, which is about what a model reads."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
@@ -102,18 +102,18 @@ def _check(rule: Rule) -> None:
 
 
 class _TooMuchError(Exception):
-    """The examples of a value take too long to be tried."""
+    """Trying the examples of a value takes too long."""
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Something optional that a rule does not take. `at`: the place in the value, such as `.lines[].account`."""
+    """An optional part that a rule does not take. `at`: the place in the value, such as `.lines[].account`."""
 
     at: str
     reason: str
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A rule, and what it does not take."""
+    """A rule, and the optional parts that it does not take."""
 
     rule: Rule
     lost: tuple[Lost, ...]
@@ -126,19 +126,19 @@ def is_taken(rule: Rule, value: Any) -> bool:
 
 
 def _nested(value: Any) -> int:
-    """Tables and lists within each other."""
+    """Return how deep tables and lists are within each other."""
     if isinstance(value, dict):
         return 1 + max(map(_nested, value.values()), default=0)
     return 1 + max(map(_nested, value), default=0) if isinstance(value, list) else 0
 
 
 class Rules:
-    """Rules of the schemas of one import; `lookup` gives a named schema, or UnusableError."""
+    """Rules of the schemas of one import. `lookup` returns a named schema, or raises UnusableError."""
 
     def __init__(self, lookup: Callable[[str], dict[str, Any] | bool]) -> None:
         self._lookup: Final = lookup
         self._known: Final[dict[int, tuple[Any, Taken | str]]] = {}
-        """What was made of a schema, or why nothing could be: many operations have the same."""
+        """The rule of each schema, or why it has none: many operations have the same schema."""
         self._lost: list[Lost] = []
         self._least_depth = 0
         self._steps = 0
@@ -148,9 +148,9 @@ class Rules:
         self._all_tried = 0
 
     def taken(self, schema: dict[str, Any] | bool, used: Values = ()) -> Taken:
-        """The widest rule that is not wider than the schema, with what it leaves out. UnusableError.
+        """Return the widest rule that is not wider than the schema, with what it leaves out. UnusableError.
 
-        `used`: the document's examples of it. What is deep is left out where there is too much.
+        `used`: the document's examples of it. If the rule is too large, its deepest parts are left out.
         """
         if used and self._all_tried < _MAX_ALL_TRIED:
             self._tried = 0
@@ -161,7 +161,7 @@ class Rules:
                 made: Taken | str = self._made(schema, ())
             except UnusableError as error:
                 made = str(error)
-            # With the schema itself: as long as it is there, its id is nobody else's.
+            # The entry keeps the schema itself: while that exists, no other object has its id.
             known = self._known[id(schema)] = (schema, made)
         if isinstance(known[1], str):
             raise UnusableError(known[1])
@@ -183,7 +183,7 @@ class Rules:
             if size_of(made) <= _MAX_BYTES and _nested(made) <= _MAX_NESTED:
                 _check(made)
                 return smallest
-        if used:  # which are too much to be tried, or reach too deep
+        if used:  # they take too long to try, or reach too deep
             return self._made(schema, ())
         if smallest is None:
             raise problem or UnusableError("it has no value")
@@ -191,9 +191,9 @@ class Rules:
         return smallest
 
     def object_of(self, schema: dict[str, Any] | bool, used: Values) -> tuple[dict[str, Any] | None, str]:
-        """The alternative of a body that is given property by property, references resolved; and what is said of the others.
+        """Return the alternative of a body that is given property by property, references resolved; and words about the others.
 
-        None: it is not such an object, or the examples are none.
+        None: the body is no such object, or its examples are none.
         """
         self._steps, self._lost, self._least_depth, self._tried = 0, [], 0, 0
         used = used if self._all_tried < _MAX_ALL_TRIED else ()
@@ -245,7 +245,10 @@ class Rules:
     def _best(
         self, found: Sequence[dict[str, Any]], depth: int, within: tuple[str, ...], used: Values, path: str
     ) -> tuple[Rule, dict[str, Any]]:
-        """The rule that takes most of the examples, of those the first; and the alternative that it is of. UnusableError."""
+        """Return the rule that takes the most examples, the first of several, and the alternative that it is made from.
+
+        UnusableError.
+        """
         problem = UnusableError("it can only be null")
         best: tuple[int, Rule, dict[str, Any], list[Lost]] | None = None
         before = len(self._lost)
@@ -350,14 +353,14 @@ class Rules:
             rule["additionalProperties"] = False
 
     def _possible(self, schema: dict[str, Any] | bool, within: tuple[str, ...], used: Values) -> list[dict[str, Any]]:
-        """The alternatives of a schema, each of one type; the one that says most comes first."""
+        """Return the alternatives of a schema, each of one type; the one that says most comes first."""
         found = [form for whole in self._alternatives(schema, within) for form in _of_one_type(whole, used)]
         if len(found) > 1 and all(counts := [self._choices_in(form) for form in found]):
             return [found[place] for place in sorted(range(len(found)), key=lambda place: -counts[place])]
         return found
 
     def _choices_in(self, found: Mapping[str, Any]) -> int:
-        """Values of a list of choices, or of an array's members; 0: it is no such list."""
+        """Return the number of choices of a schema, or of an array's members; 0 if they are not listed."""
         items = found.get("items")
         if isinstance(items, dict) and isinstance(items.get("$ref"), str):
             items = self._lookup(items["$ref"])
@@ -369,9 +372,9 @@ class Rules:
     # References, allOf, anyOf, oneOf
 
     def _alternatives(self, schema: dict[str, Any] | bool, within: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Schemas without references and choices, each of which takes no more than this one; the one that says most comes first.
+        """Return schemas without references and choices, each no wider than this one; the one that says most comes first.
 
-        UnusableError where there is none. `$refs` of one are the names that led to it: a schema within itself is not followed.
+        UnusableError if there is none. `$refs` of one are the names that led to it: a schema within itself is not followed.
         """
         self._deeper()
         try:
@@ -422,7 +425,7 @@ class Rules:
         return possible if whole is None else [whole]
 
     def _product(self, ones: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Each of one with each of the other, as far as they go together. UnusableError if none do."""
+        """Return each of one combined with each of the other, if they go together. UnusableError if none do."""
         made: list[dict[str, Any]] = []
         problem: UnusableError | None = None
         for one, other in itertools.product(ones, others):
@@ -439,12 +442,12 @@ class Rules:
 
 
 def _weight(schema: Mapping[str, Any]) -> int:
-    """About how long it takes to look at one: its keywords, and the members of those."""
+    """Return about how long it takes to process a schema: the number of its keywords, and of the members of those."""
     return len(schema) + sum(len(value) for value in schema.values() if isinstance(value, dict | list))
 
 
 def _rank(found: Mapping[str, Any]) -> tuple[bool, int]:
-    """By type. What says nothing is last: objects and arrays of which nothing is described, a string that can only be empty."""
+    """Return the rank of a schema by its type. Last are undescribed objects and arrays, and a string that can only be empty."""
     kind = _type_of(found)
     says_nothing = {
         "object": not (found.get("properties") or isinstance(found.get("additionalProperties"), dict)),
@@ -455,7 +458,7 @@ def _rank(found: Mapping[str, Any]) -> tuple[bool, int]:
 
 
 def _all_enums(possible: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Several enums of one type are one enum."""
+    """Merge several enums of one type into one; None if they are no such enums."""
     if len(possible) < 2 or not all("enum" in one or "const" in one for one in possible):
         return None
     kinds = {_type_of(one) for one in possible}
@@ -502,7 +505,7 @@ def _kind(value: object) -> str | None:
 
 
 def _choices(found: Mapping[str, Any], kind: str) -> list[Any] | None:
-    """The values of that type, in order; None: any."""
+    """Return the allowed values of that type, in order; None: any."""
     if "enum" not in found and "const" not in found:
         return None
     values = found["enum"] if "enum" in found else [found["const"]]
@@ -543,7 +546,7 @@ def _once(values: Iterable[Any]) -> list[Any]:
 
 
 def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What fits both: each keyword of either, and where both have one, the narrower. UnusableError where that cannot be said."""
+    """Combine two schemas: each keyword of either, and of two the narrower. UnusableError if that cannot be expressed."""
     made = dict(one)
     for key, value in other.items():
         if key not in made or key in (
@@ -593,7 +596,7 @@ def _narrower(key: str, one: Any, other: Any) -> Any:
 
 
 def _property_of_both(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Any:
-    """A property of two parts of an `allOf`: read-only if every part that describes it says so."""
+    """Return a property of two parts of an `allOf`: read-only if every part that describes it says so."""
     if name not in one or name not in other:
         return one.get(name, other.get(name))
     both = _all_of(*(_unmarked(part[name]) for part in (one, other)))
@@ -613,9 +616,10 @@ def _unmarked(schema: Any) -> Any:
 
 
 def offered(found: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties of an object that are looked at, by `values_by_name` of its examples.
+    """Return the properties of an object that are considered, with `values_by_name` of its examples.
 
-    What the service alone writes is none, unless an example has it; and what only an example has is one, where any may be there.
+    A property that only the service writes is none, unless it is required or an example has it. One that only an example has is
+    one, if the object can have any.
     """
     known: dict[str, Any] = found.get("properties", {})
     required = found.get("required", ())
@@ -630,7 +634,7 @@ def offered(found: Mapping[str, Any], used: Mapping[str, Any]) -> dict[str, Any]
 
 
 def values_by_name(used: Values) -> dict[str, list[Any]]:
-    """The examples' properties. What is null is left out in a call."""
+    """Return the values of each property in the examples. Null values are left out, as in a call."""
     found: dict[str, list[Any]] = {}
     for value in used:
         for name, inner in value.items() if isinstance(value, dict) else ():
@@ -640,7 +644,7 @@ def values_by_name(used: Values) -> dict[str, list[Any]]:
 
 
 def _of_one_type(found: dict[str, Any], used: Values) -> list[dict[str, Any]]:
-    """A schema of several types as several, and one of no type as those of its examples."""
+    """Split a schema of several types into several; one without a type gets those of its examples."""
     said = found.get("type")
     if isinstance(said, list):
         kinds = [kind for kind in _PREFERRED if kind in said and not (kind == "integer" and "number" in said)]
@@ -657,7 +661,7 @@ def _kind_of_any(value: object) -> str | None:
 
 
 def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
-    """Return what an input says of the alternatives that are not offered; empty if they add nothing."""
+    """Return words about the alternatives that are not offered, for the input; empty if they add nothing."""
     kind = _type_of(chosen)
     kinds = list(dict.fromkeys(_type_of(form) for form in found))
     kinds.remove(kind)
@@ -675,7 +679,7 @@ def _others(found: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> str:
 
 
 def _close(one: Mapping[str, Any], other: Mapping[str, Any], made: dict[str, Any]) -> None:
-    """What a part of `allOf` says of further properties goes for those of the others."""
+    """Apply what each part of an `allOf` says about further properties to the properties of the other."""
     for closed, open_one in ((one, other), (other, one)):
         more = closed.get("additionalProperties", True)
         for name in open_one.get("properties", {}) if more is not True else ():
@@ -695,7 +699,7 @@ def _types(one: Any, other: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """As JSON: false is not 0. 1 and 1.0 pass for two, which is narrower."""
+    """Compare as JSON: false is not 0. 1 and 1.0 are taken for different, which is narrower."""
     if one is other or one != other:
         return one is other
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -1,12 +1,12 @@
 """Schemas of a document, in the keywords of a packed one: JSON Schema 2020-12, with references to named schemas only.
 
-Two ways to read a schema, as it stands on either side of a request:
+There are two ways to read a schema, as it stands on either side of a request:
 
-    sent      exact. A keyword that a connector could not hold a value against makes the schema unusable; an optional
+    sent      exact. A keyword that a connector could not check a value against makes the schema unusable; an optional
               property with such a schema is one that is never sent, and says why (REASON). A property that the service alone
               writes (`readOnly`) is marked (MARK) and never required. One that another part of an `allOf` describes or requires
               without the mark may be given.
-    answered  generous. What a connector does not know is not checked; a description is dropped.
+    answered  lenient. What a connector does not know is not checked; a description is dropped.
 
 So nothing is sent that the document forbids, and an answer is refused only for what the document plainly says.
 
@@ -35,9 +35,9 @@ Packed: TypeAlias = dict[str, Any] | bool
 
 REF: Final = "#/components/schemas/"
 _MAX_DEPTH: Final = 60
-"""Levels of one schema, references followed: twice what known ones have."""
+"""Levels of one schema, at most, references followed: twice what known ones have."""
 _MAX_SCHEMAS: Final = 3_000_000
-"""Schemas that one import looks at: each of GitHub's is looked at 600,000 times in all."""
+"""Schemas that one import processes, at most: GitHub's document takes 600,000 in all."""
 _MAX_ENUM: Final = 2_000
 _MAX_PROPERTIES: Final = 2_000
 _MAX_WORDS: Final = 300
@@ -51,25 +51,28 @@ _UNKNOWN: Final = frozenset(
     "minContains maxContains "
     "unevaluatedItems unevaluatedProperties additionalItems $dynamicRef $recursiveRef $anchor $dynamicAnchor $id".split()
 )
-"""Keywords that say something about a value, which a connector does not know."""
+"""Keywords that constrain a value, but that a connector does not know."""
 MARK: Final = "readOnly"
 """Keyword of a property that only the service writes."""
 _SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {MARK: (MARK, "x-read-only"), "writeOnly": ("writeOnly",)}
-"""Documents that were written for Swagger have the second, because there nothing that is read-only may be required."""
+"""Spellings of each mark.
+
+Documents that were written for Swagger have the second: there no read-only property may be required.
+"""
 REASON: Final = "$comment"
 """Keyword of a schema that no value matches: the reason, for the list of what was left out."""
 _WORDS: Final = ("title", "description", "default", "example", "examples", MARK)
 _MAX_PARTS: Final = 64
-"""Parts of `allOf`, and parts of those, among which a mark is looked for."""
+"""Parts of `allOf`, and parts of those, that are searched for a mark, at most."""
 _CONTENT: Final = ("contentEncoding", "contentMediaType")
 
 
 class UnusableError(ValueError):
-    """Nothing can be sent by this schema, and why."""
+    """The schema cannot be used for a value that is sent; the message says why."""
 
 
 class Packer:
-    """All schemas of one import. `schemas` are the named ones, as far as they were reached."""
+    """A packer for all schemas of one import. `schemas` are the named ones, as far as they were reached."""
 
     def __init__(self, references: References, *, is_3_0: bool) -> None:
         self.schemas: Final[dict[str, Packed]] = {}
@@ -81,10 +84,10 @@ class Packer:
         self._numbers: Final[dict[str, int]] = {}
         self._looked_at = 0
         self._inlined: Final[set[str]] = set()
-        """Named schemas that are being packed in the place of their name."""
+        """Addresses of named schemas that are being packed in place of their reference."""
 
     def answered(self, schema: Any, file: str) -> Packed:
-        """What an answer has to fit, as far as it is known."""
+        """Return the schema that an answer has to fit, as far as it is known."""
         packed = self._pack(schema, file, "answered", 0)
         while self._waiting:
             name, value, place = self._waiting.pop()
@@ -92,20 +95,20 @@ class Packer:
         return packed
 
     def sent(self, schema: Any, file: str) -> Packed:
-        """What a value has to fit exactly, with words and examples for whoever gives it. UnusableError."""
+        """Return the schema that a value has to fit exactly, with words and examples for its author. UnusableError."""
         return self._pack(schema, file, "sent", 0)
 
     def lookup(self, reference: str) -> Packed:
-        """A named schema. UnusableError for one that could not be packed."""
+        """Return a named schema. UnusableError for one that could not be packed."""
         name = reference.removeprefix(REF)
         if name in self._broken:
             raise UnusableError(self._broken[name])
         return self.schemas[name]
 
     def reachable(self, schemas: Iterator[Any], *, depth: int | None = None) -> dict[str, Packed]:
-        """The named schemas that these refer to, by way of others too, without words.
+        """Return the named schemas that these refer to, directly or through others, without words.
 
-        `depth`: the number of references that are followed, 1 or more; what the last ones refer to may be anything. Only for
+        `depth`: the number of references that are followed, 1 or more; what the last ones refer to can be anything. Only for
         answers: what is sent has to fit exactly.
         """
         found: dict[str, Packed] = {}
@@ -124,7 +127,7 @@ class Packer:
     def _pack(
         self, schema: Any, file: str, mode: Mode, depth: int, *, unneeded: frozenset[str] = frozenset()
     ) -> Packed:
-        """`unneeded`: properties that are not required, whatever this part of an `allOf` says."""
+        """Pack a schema. `unneeded`: properties that are not required, whatever this part of an `allOf` says."""
         self._looked_at += 1
         if self._looked_at > _MAX_SCHEMAS:
             raise DocumentError(f"its schemas expand to more than {_MAX_SCHEMAS}: choose fewer operations")
@@ -144,7 +147,7 @@ class Packer:
             beside = {
                 key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions", "$schema")
             }
-            if self._is_3_0:  # ignored by the letter; what an author requires here is meant, and makes it narrower
+            if self._is_3_0:  # the specification ignores siblings; but a `required` here is meant, and narrower
                 beside = {"required": beside["required"]} if mode == "sent" and beside.get("required") else {}
             if beside and mode == "sent":
                 unneeded |= self._marked(schema, file)
@@ -158,7 +161,7 @@ class Packer:
         return self._object(schema, file, mode, depth, unneeded)
 
     def _with_words(self, packed: Packed, schema: Mapping[str, Any], mode: Mode) -> Packed:
-        """A reference with what is said of it here, for whoever gives the value."""
+        """Add to a reference the words that stand beside it, for the author of a value."""
         words = dict(_words_of(schema)) if mode == "sent" else {}
         return {**packed, **words} if words and isinstance(packed, dict) else packed
 
@@ -172,7 +175,7 @@ class Packer:
                 return True
             raise UnusableError(str(error)) from None
         if unneeded and place.at not in self._inlined and self._requires(place.value, place.file, unneeded):
-            self._inlined.add(place.at)  # under its name it is required, as it says
+            self._inlined.add(place.at)  # the named schema itself keeps its `required`
             try:
                 return self._pack(place.value, place.file, mode, depth + 1, unneeded=unneeded)
             finally:
@@ -216,7 +219,7 @@ class Packer:
             unneeded |= self._marked(schema, file)
         for key in _LISTS:
             if isinstance(schema.get(key), list) and schema[key]:
-                # With a discriminator one branch is meant, however many would take the value.
+                # A discriminator selects one branch, however many would take the value.
                 is_told = key == "oneOf" and isinstance(schema.get("discriminator"), dict) and not schema.get("anyOf")
                 made["anyOf" if is_told else key] = self._list(key, schema[key], file, mode, depth, unneeded)
         if isinstance(schema.get("not"), dict):
@@ -241,7 +244,7 @@ class Packer:
     def _list(
         self, key: str, members: list[Any], file: str, mode: Mode, depth: int, unneeded: frozenset[str]
     ) -> list[Packed]:
-        """Of a choice, what is unusable is no choice; anything else has to be usable whole."""
+        """Pack the members of a list. Unusable members of `anyOf` are dropped while one is left; others make it unusable."""
         packed: list[Packed] = []
         problem: UnusableError | None = None
         for member in members:
@@ -250,7 +253,7 @@ class Packer:
             except UnusableError as error:
                 if key not in ("anyOf", "oneOf"):
                     raise
-                # It could match too, and then `oneOf` is broken: nobody can tell. For `anyOf` one that is left is enough.
+                # It could match too, which would break `oneOf`, and cannot be checked. `anyOf` needs only one usable branch.
                 problem = error
         if problem is not None and (key == "oneOf" or not packed):
             raise problem
@@ -287,7 +290,7 @@ class Packer:
                     packed[name] = {**inside, MARK: True} if isinstance(inside := packed[name], dict) else {MARK: True}
             made["properties"] = packed
         if mode == "sent" and (given := unneeded & _required_alone(schema)):
-            # Required by this part and marked in another: it may be given.
+            # A property that this part requires and another one marks can be given.
             made["properties"] = {**dict.fromkeys(sorted(given), True), **made.get("properties", {})}
         if required:
             made["required"] = list(required)
@@ -307,7 +310,7 @@ class Packer:
     # Marks in parts of `allOf`
 
     def _marked(self, schema: dict[str, Any], file: str) -> frozenset[str]:
-        """Properties that some part marks: nobody has to give them (OpenAPI: required of the answer only)."""
+        """Return the properties that some part marks: no caller has to give them (OpenAPI: required of the answer only)."""
         marked: set[str] = set()
         for part, place in self._parts(schema, file):
             own = part.get("properties")
@@ -317,7 +320,7 @@ class Packer:
         return frozenset(marked)
 
     def _parts(self, schema: Any, file: str) -> Iterator[tuple[dict[str, Any], str]]:
-        """The schema, what it refers to, and the parts of its `allOf`, each with its file."""
+        """Yield the schema, what it refers to, and the parts of its `allOf`, each with its file."""
         waiting = [(schema, file)]
         for _ in range(_MAX_PARTS):
             if not waiting:
@@ -383,11 +386,11 @@ def _scalars(schema: Mapping[str, Any], made: dict[str, Any], *, exact: bool) ->
 
 
 def _is_pattern(pattern: str) -> bool:
-    """Whether it means the same to Python's `re` as to ECMA 262, which the documents are written for."""
+    """Return whether a pattern means the same to Python's `re` as to ECMA 262, which the documents are written for."""
     if len(pattern) > 1000 or re.search(r"\\[pPuxckAZzGKN]|\(\?[<P]|\[\[|&&|\\[0-9]", pattern):
         return False
     try:
-        with warnings.catch_warnings(action="error"):  # of what a later Python will read as operations on sets
+        with warnings.catch_warnings(action="error"):  # warns of what a later Python will read as set operations
             re.compile(pattern)
     except (re.error, RecursionError, OverflowError, ValueError, FutureWarning, DeprecationWarning):
         return False
@@ -395,7 +398,7 @@ def _is_pattern(pattern: str) -> bool:
 
 
 def _nullable(made: dict[str, Any]) -> dict[str, Any]:
-    """OpenAPI 3.0's `nullable`, as 3.1 says it."""
+    """Express OpenAPI 3.0's `nullable` as 3.1 does."""
     words = {key: made.pop(key) for key in [*_WORDS] if key in made}
     if isinstance(made.get("type"), str) and not any(
         key in made for key in ("allOf", "anyOf", "oneOf", "not", "const")
@@ -421,17 +424,17 @@ def _words_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def is_marked(schema: Mapping[str, Any], mark: str = MARK) -> bool:
-    """Tell whether a property of a document has this mark, in any spelling."""
+    """Return whether a property of a document has this mark, in any spelling."""
     return any(schema.get(name) is True for name in _SPELLINGS[mark])
 
 
 def words_of_none(schema: Packed) -> str | None:
-    """Why nothing can be given by a packed schema, where the packer says so."""
+    """Return why no value can be given for a packed schema, if the packer says so; else None."""
     return str(schema[REASON]) if isinstance(schema, dict) and REASON in schema else None
 
 
 def plain(schema: Packed) -> Packed:
-    """Without words: what says something about a value."""
+    """Return a schema with only the keywords that constrain a value."""
     if isinstance(schema, bool):
         return schema
     if REASON in schema:
@@ -452,7 +455,7 @@ def plain(schema: Packed) -> Packed:
 
 
 def _referred(schema: Any) -> list[str]:
-    """The named schemas in one."""
+    """Return the names of the schemas that a schema refers to."""
     if isinstance(schema, bool) or not isinstance(schema, dict):
         return []
     found = [schema["$ref"].removeprefix(REF)] if isinstance(schema.get("$ref"), str) else []
@@ -467,7 +470,7 @@ def _referred(schema: Any) -> list[str]:
 
 
 def _opened(schema: Any) -> Any:
-    """A schema with anything in the place of each reference."""
+    """Return a schema in which `true`, which allows anything, replaces each reference."""
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
@@ -489,7 +492,7 @@ def _opened(schema: Any) -> Any:
 
 
 def _required_alone(schema: Mapping[str, Any]) -> set[str]:
-    """The properties that a part requires and does not describe."""
+    """Return the properties that a part requires and does not describe."""
     own = schema.get("properties")
     required = set(_names(schema.get("required")))
     return required - (own.keys() if isinstance(own, dict) else set())

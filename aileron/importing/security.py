@@ -1,7 +1,7 @@
-"""Which credential the chosen operations need: one, as a manifest declares it.
+"""The credential that the chosen operations need: one, as a manifest declares it.
 
 Pure. A connector has one kind of credential. The scheme is chosen that serves the most operations; an operation that needs
-another, or two at once, is not imported and says so. An author may name a scheme, or say what the document leaves out.
+another, or two at once, is not imported and says so. An author can name a scheme, or say what the document leaves out.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.27 (Security Scheme Object) to 4.8.30 (Security Requirement Object);
 docs/reference/connector-manifest.md. Not here: the manifest's text (manifest.py).
@@ -28,45 +28,48 @@ __all__ = ["NONE", "Credential", "Need", "choose", "needs_of"]
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 _URL: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
 _MAX_WAYS: Final = 16
-"""Of one operation, and schemes of one way; those beyond are not looked at, so that it may need another credential."""
+"""Ways of one operation, and schemes of one way, at most. Others are ignored, so that it may seem to need another credential."""
 _MAX_SCOPES: Final = 200
 _MAX_TRIED: Final = 200
-"""Operations whose parameters are looked at for an example of the header."""
+"""Operations whose parameters are searched for an example of the header, at most."""
 _GIVEN: Final = re.compile(r"(bearer|basic|none)|(header|query):(.+)")
 _HINT: Final = "--auth 'header:Authorization=Bot {key}'"
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manifest says under [capabilities.credential]. `scheme`: the document's name for it; empty: the author's word."""
+    """The content of a manifest's [capabilities.credential]. `scheme`: the document's name for it; empty: the author chose it."""
 
     scheme: str
     kind: CredentialKind | None
-    """None: there is none."""
+    """Kind of the credential; None: there is no credential."""
     header: str | None = None
     format: str | None = None
     query: str | None = None
     is_guess: bool = False
-    """The document does not say in which form the key stands in `Authorization`."""
+    """True if the document does not say in which form the key stands in `Authorization`."""
     authorize_url: str = ""
     token_url: str = ""
     scopes: tuple[str, ...] = ()
-    """Of OAuth: those that the chosen operations name, or that an MCP server asks for."""
+    """OAuth scopes that the chosen operations name, or that an MCP server asks for."""
     client_id: str | None = None
     registration_url: str | None = None
     resource: str | None = None
     issuer: str | None = None
     issuer_in_answer: bool = True
     revocation_url: str | None = None
-    """Of OAuth, as found for an MCP server (authorization.py)."""
+    """Address at which tokens are revoked.
+
+    For OAuth, like the four fields above: as found for an MCP server (authorization.py).
+    """
 
     @property
     def form(self) -> str:
-        """The value of its header, as a person reads it."""
+        """Value of its header, for people."""
         return (self.format or "Bearer {key}").replace("{key}", "KEY")
 
     @property
     def words(self) -> str:
-        """As a person reads it."""
+        """Description of the credential, for people."""
         match self.kind:
             case None:
                 return "none"
@@ -89,7 +92,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked_at(self) -> tuple[str, ...]:
-        """Of OAuth: the origins from which tokens and clients come, as `https://host`."""
+        """OAuth: the origins from which tokens and clients come, as `https://host`."""
         urls = (self.token_url, self.revocation_url, None if self.client_id else self.registration_url)
         return tuple(dict.fromkeys("/".join(url.split("/")[:3]) for url in urls if url))
 
@@ -98,9 +101,9 @@ NONE: Final = Credential(scheme="", kind=None)
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What one operation accepts: sets of schemes with scopes, any of which will do. `is_optional`: none will do as well.
+    """Credentials that one operation accepts: sets of schemes with scopes, any of which will do. `is_optional`: so does none.
 
-    `bearers` are the schemes that all are `Authorization: Bearer`: a set of these is one token, got in one of several ways.
+    `bearers` are all schemes that are `Authorization: Bearer`: a set of these is one token, got in one of several ways.
     """
 
     ways: tuple[Mapping[str, tuple[str, ...]], ...]
@@ -109,11 +112,11 @@ class Need(msgspec.Struct, frozen=True):
 
     @property
     def are_several(self) -> bool:
-        """Each way takes more than one credential."""
+        """True if each way takes more than one credential."""
         return bool(self.ways) and all(len(way) > 1 and not set(way) <= self.bearers for way in self.ways)
 
     def scopes(self, scheme: str) -> tuple[str, ...] | None:
-        """The scopes with which this scheme alone will do; None where it will not."""
+        """Return the scopes with which this scheme alone will do; None if it will not."""
         for way in self.ways:
             if scheme in way and (set(way) == {scheme} or set(way) <= self.bearers):
                 return way[scheme]
@@ -121,7 +124,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def needs_of(operation: FoundOperation, described: Described) -> Need:
-    """By the operation's own word, or the document's."""
+    """Return the credentials that an operation accepts, by its own word or else the document's."""
     raw = operation.raw.get("security")
     said = raw if isinstance(raw, list) else described.security
     if not said:
@@ -145,12 +148,12 @@ def _way(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def choose(described: Described, operations: Iterable[FoundOperation], given: str | None) -> Credential:
-    """The credential of a connector with these operations.
+    """Return the credential of a connector with these operations.
 
     `given`: `bearer`, `basic`, `none`, `header:NAME`, `header:NAME=FORM` with `{key}` in the form, `query:NAME`, or a scheme of
     the document.
 
-    DocumentError for a scheme that the document does not have, or that cannot be had.
+    DocumentError for a scheme that the document does not have, or that is not supported.
     """
     needs = [needs_of(operation, described) for operation in operations]
     if given is not None:
@@ -178,9 +181,9 @@ def _type(described: Described, name: str) -> object:
 
 
 def _rank(credential: Credential, type_: object) -> int:
-    """Of schemes that serve as many: a token that can be pasted is less to set up than an application at the provider.
+    """Rank schemes that serve equally many operations: a pasted token is less to set up than an application at the provider.
 
-    A token of OAuth that nobody can sign in for here is the last resort.
+    An OAuth token without a sign-in that works here is the last resort.
     """
     if credential.kind == "oauth2":
         return 4
@@ -222,7 +225,7 @@ def _own(given: str, described: Described) -> Credential:
 
 
 def _credential(name: str, described: Described, needs: Iterable[Need]) -> Credential | str:
-    """The scheme as a credential, or why it cannot be one."""
+    """Return the scheme as a credential, or why it cannot be one."""
     try:
         raw = described.references.resolved(described.schemes[name], described.references.root).value
     except DocumentError as error:
@@ -249,7 +252,7 @@ def _key(place: str, name: str, scheme: str) -> Credential | str:
         return f"a key in the header {line(name, 60)!r}, which is not one that a credential may use"
     if place == "header":
         if name.lower() == "authorization":
-            # Documents say so of tokens as well as of keys as they are: a token is what most of them mean.
+            # Documents use this form for tokens as well as for plain keys; most of them mean a token.
             return Credential(scheme=scheme, kind="api_key", is_guess=True)
         return Credential(scheme=scheme, kind="api_key", header=name, format="{key}")
     if place == "query" and _QUERY.fullmatch(name):
@@ -258,7 +261,7 @@ def _key(place: str, name: str, scheme: str) -> Credential | str:
 
 
 def _with_form(found: Credential, raw: Mapping[str, Any], described: Described) -> Credential:
-    """A key in `Authorization` in the form that the document's words or examples have."""
+    """Return a key in `Authorization` in the form that the document's words or examples have."""
     said = raw.get("description")
     form = form_of([said] if isinstance(said, str) else []) or _form_of_parameters(described)
     form = form or form_in_text(described.description)
@@ -287,7 +290,10 @@ def _form_of_parameters(described: Described) -> str | None:
 
 
 def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential:
-    """With the flow a person goes through, else the one that takes nobody; without either, its tokens are pasted like keys."""
+    """Return a credential with the flow that a person goes through, else the one without a person.
+
+    Without either, its tokens are pasted like keys.
+    """
     found = {scope for need in needs for scope in need.scopes(name) or () if _is_scope(scope)}
     scopes = tuple(sorted(found))
     if scopes and (addresses := _addresses(raw, "authorizationCode", "authorizationUrl", "tokenUrl")):
@@ -298,7 +304,7 @@ def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential
 
 
 def _addresses(raw: dict[str, Any], flow: str, *keys: str) -> list[str]:
-    """Of an OAuth Flow Object; none unless all of them are there."""
+    """Return the addresses of an OAuth Flow Object; none unless all of them are there."""
     flows = raw.get("flows")
     said = flows.get(flow) if isinstance(flows, dict) else None
     found = [str(said.get(key, "")) for key in keys] if isinstance(said, dict) else []
@@ -306,5 +312,5 @@ def _addresses(raw: dict[str, Any], flow: str, *keys: str) -> list[str]:
 
 
 def _is_scope(text: str) -> bool:
-    """RFC 6749 section 3.3."""
+    """Return whether a text is a scope by RFC 6749 section 3.3."""
     return 0 < len(text) <= 256 and is_visible(text) and text.isascii() and not set(text) & set(' "\\')

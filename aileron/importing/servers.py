@@ -1,6 +1,6 @@
-"""Where a document says its service is, as exact hosts.
+"""The hosts of a document's service, exact.
 
-Pure. A server's URL may have variables, and may be relative to where the document was found. What comes out is an origin
+Pure. A server's URL can have variables, and can be relative to where the document was found. The result is an origin
 that a manifest can name and a path below it; anything else is an error that says what to give.
 
 Source: OpenAPI Specification 3.1.1, sections 4.8.5 (Server Object) and 4.8.6 (Server Variable Object); RFC 3986 section 5.
@@ -29,12 +29,12 @@ _VARIABLE: Final = re.compile(r"\{([^{}]{1,64})\}")
 _BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)*")
 _MAX_URL: Final = 1000
 _MAX_VALUE: Final = 253
-"""Of a variable: as long as the name of a host can be."""
+"""Characters of a variable's value, at most: as long as the name of a host can be."""
 _PORTS: Final = {"https": 443, "http": 80}
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """One host, whether it is asked without TLS, and the path that every request to it begins with (`` or `/v1`)."""
+    """A host, whether requests to it go without TLS, and the path that all of them begin with (`` or `/v1`)."""
 
     host: HostPort
     is_plain: bool
@@ -42,7 +42,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """As a packed document has it."""
+        """URL of the origin, as a packed document has it."""
         scheme = "http" if self.is_plain else "https"
         port = "" if self.host.port == _PORTS[scheme] else f":{self.host.port}"
         return f"{scheme}://{self.host.host}{port}{self.base}"
@@ -51,7 +51,7 @@ class Origin(msgspec.Struct, frozen=True):
 def chosen(
     servers: Sequence[Any], found_at: str | None, given: HostPort | None, variables: Mapping[str, str]
 ) -> Origin | None:
-    """The first server of a document, or of an operation. None where only a host is missing, which the author has to name.
+    """Return the first server of a document, or of an operation. None if only a host is missing, which the author has to name.
 
     `found_at`: the URL the document came from. `given` takes the place of the host. DocumentError for a URL that is no address.
     """
@@ -70,7 +70,7 @@ def chosen(
 
 
 def url_of(server: Any, variables: Mapping[str, str]) -> str:
-    """Its URL with a value for each variable: as given, or its default. DocumentError where neither is known."""
+    """Return a server's URL with a value for each variable: as given, or its default. DocumentError if neither is known."""
     if not isinstance(server, dict) or not isinstance(server.get("url"), str) or len(server["url"]) > _MAX_URL:
         raise DocumentError("a server without a URL")
     known = server.get("variables")
@@ -94,7 +94,7 @@ def url_of(server: Any, variables: Mapping[str, str]) -> str:
 
 
 def origin_of(url: str) -> Origin:
-    """The parts of an absolute URL. DocumentError for one that a manifest cannot name."""
+    """Return the parts of an absolute URL. DocumentError for one that a manifest cannot name."""
     told = url[:200]
     try:
         parts = urllib.parse.urlsplit(url)
@@ -118,7 +118,7 @@ def _base(path: str, told: str) -> str:
 
 
 def remarks(origin: Origin, *, private: Collection[HostPort] = (), plain: Collection[HostPort] = ()) -> list[str]:
-    """Return what a person should know of a host before a key is bound to it. `private`, `plain`: hosts that egress allows."""
+    """Return remarks on a host for a person who binds a key to it. `private`, `plain`: hosts that egress allows."""
     host, told = origin.host.host, []
     if any(label.startswith("xn--") for label in host.split(".")):
         spelled = _spelled(host)
@@ -134,7 +134,7 @@ def remarks(origin: Origin, *, private: Collection[HostPort] = (), plain: Collec
 
 
 def _permission(origin: Origin) -> str:
-    """How to allow what egress refuses: a host on this machine may have no TLS, and nobody has said so."""
+    """Return how to allow a host that egress refuses. One on this machine may have no TLS, which is not known here."""
     name = origin.host
     allow = "it is refused until you allow it\n  fix: aileron config add egress."
     if origin.is_plain:

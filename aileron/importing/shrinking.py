@@ -4,10 +4,10 @@ Pure. Every byte of a rule is in the context of a model with each request, so an
 it fits: descriptions are shortened; long lists of choices become a value whose description says so; descriptions go; optional
 properties go, those that no example of the document has before the others, the deepest first.
 
-A list of choices that is cut makes the rule wider than the document: the connector holds an argument to the whole list before
-anything is sent (docs/adr/0069-the-documents-own-example.md).
+A list of choices that is cut makes the rule wider than the document: the connector checks an argument against the whole list
+before anything is sent (docs/adr/0069-the-documents-own-example.md).
 
-Not here: what a rule is of a schema (rules.py), how much room an input has (inputs.py).
+Not here: which rule a schema becomes (rules.py), how much room an input has (inputs.py).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from aileron.importing.words import line
 __all__ = ["NO_ROOM", "shrunk"]
 
 _FEW_WORDS: Final = 40
-"""Characters of a description, where room is short."""
+"""Characters of a description when room is short."""
 _LONG: Final = 160
-"""Bytes of a list of choices that is worth cutting: what stands in its place has about 60."""
+"""Bytes of a list of choices from which it is worth cutting: its replacement has about 60."""
 _NESTING: Final = frozenset({"properties", "items", "additionalProperties"})
 _NAMED: Final = 3
 """Choices that are named in the place of the list."""
@@ -32,7 +32,7 @@ NO_ROOM: Final = "an action has no room for it"
 
 
 def shrunk(taken: Taken, most_bytes: int, used: Sequence[Any] = (), *, keeps_used: bool = False) -> Taken:
-    """The rule in at most so many bytes, or as few as there can be. `used`: the document's examples of the value."""
+    """Return the rule in at most `most_bytes`, or as few as possible. `used`: the document's examples of the value."""
     size = size_of(taken.rule)
     if size <= most_bytes:
         return taken
@@ -47,7 +47,7 @@ def shrunk(taken: Taken, most_bytes: int, used: Sequence[Any] = (), *, keeps_use
 
 
 class _Node(NamedTuple):
-    """A rule within the rule, and where."""
+    """A rule within the rule, and its place."""
 
     rule: Rule
     at: str
@@ -56,7 +56,7 @@ class _Node(NamedTuple):
 
 
 def _nodes(rule: Rule, used: Sequence[Any]) -> Iterator[_Node]:
-    """The rule and all within it, the outermost first."""
+    """Yield the rule and all rules within it, the outermost first."""
     waiting = [_Node(rule, "", used, 0)]
     for node in waiting:
         yield node
@@ -73,7 +73,7 @@ def _nodes(rule: Rule, used: Sequence[Any]) -> Iterator[_Node]:
 
 
 def _shorten(rule: Rule, characters: int) -> None:
-    """Descriptions of at most so many characters; those that stand for choices stay."""
+    """Cut descriptions to `characters`; those that stand for choices stay."""
     for node in _nodes(rule, ()):
         words = node.rule.get("description")
         if words is None or words.startswith("One of "):
@@ -85,7 +85,7 @@ def _shorten(rule: Rule, characters: int) -> None:
 
 
 def _cut_choices(rule: Rule, most_bytes: int) -> Iterator[Lost]:
-    """Long lists of choices, the longest first."""
+    """Cut long lists of choices, the longest first, and yield each."""
     long = [node for node in _nodes(rule, ()) if size_of(node.rule.get("enum", [])) > _LONG]
     for node in sorted(long, key=lambda node: -size_of(node.rule["enum"])):
         if size_of(rule) <= most_bytes:
@@ -97,9 +97,9 @@ def _cut_choices(rule: Rule, most_bytes: int) -> Iterator[Lost]:
 
 
 def _cut_properties(rule: Rule, most_bytes: int, used: Sequence[Any], *, keeps_used: bool) -> list[Lost]:
-    """Optional properties, those in no example first; of these the deepest, then those that are objects and lists, then the last.
+    """Cut optional properties: first those in no example, of these the deepest, then those with objects and lists, then the last.
 
-    One of each object stays.
+    Each object keeps one.
     """
     optional = [
         (not any(isinstance(value, dict) and name in value for value in node.used), node, name)
@@ -122,6 +122,6 @@ def _cut_properties(rule: Rule, most_bytes: int, used: Sequence[Any], *, keeps_u
 
 
 def _outermost(places: Sequence[str]) -> list[str]:
-    """The places that are in none of the others."""
+    """Return the places that are in none of the others."""
     every = set(places)
     return [at for at in places if not any(at[:end] in every for end, sign in enumerate(at) if sign in ".[")]

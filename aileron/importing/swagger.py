@@ -1,4 +1,4 @@
-"""A Swagger 2.0 document in the shape of OpenAPI 3.0, as far as an operation is read from it.
+"""A Swagger 2.0 document in the shape of OpenAPI 3.0, as far as operations are read from it.
 
 Pure. Schemas are left where they are, with their references: 2.0's are nearly those of 3.0. What differs is around them:
 bodies and forms are parameters there, types of parameters stand beside their names, hosts are in three keys.
@@ -40,7 +40,7 @@ _FLOWS: Final = {
 
 
 def as_openapi_3(document: dict[str, Any], references: References) -> dict[str, Any]:
-    """The document with `servers`, `components.securitySchemes` and operations as 3.0 has them."""
+    """Return the document with `servers`, `components.securitySchemes` and operations as 3.0 has them."""
     if str(document.get("swagger")) != "2.0":
         raise DocumentError(f"swagger: {str(document.get('swagger'))[:20]}; expected 2.0, or OpenAPI 3.0 or 3.1")
     paths = document.get("paths")
@@ -75,7 +75,7 @@ def _item_part(key: str, value: Any, document: dict[str, Any], references: Refer
 def _give_bodies(
     made: dict[str, Any], item: dict[str, Any], bodies: list[Any], document: dict[str, Any], references: References
 ) -> None:
-    """A path's own body parameters are each operation's."""
+    """Add a path's own body parameters to each of its operations."""
     for method in _METHODS:
         if isinstance(raw := item.get(method), dict):
             made[method] = _operation(raw, [*bodies, *_list(raw.get("parameters"))], document, references)
@@ -84,7 +84,7 @@ def _give_bodies(
 def _operation(
     raw: dict[str, Any], parameters: list[Any], document: dict[str, Any], references: References
 ) -> dict[str, Any]:
-    """An operation with `requestBody` and `responses` of 3.0."""
+    """Return an operation with `requestBody` and `responses` of 3.0."""
     consumes = _list(raw.get("consumes")) or _list(document.get("consumes")) or [_JSON]
     produces = _list(raw.get("produces")) or _list(document.get("produces")) or [_JSON]
     operation = {key: value for key, value in raw.items() if key not in ("consumes", "produces", "schemes")}
@@ -113,7 +113,7 @@ def _is_body(raw: Any, references: References) -> bool:
 
 
 def _parameter(raw: Any, references: References) -> dict[str, Any]:
-    """One of path, query or header; one that leads nowhere stays as it is, so that it is told."""
+    """Return a parameter of path, query or header; one that leads nowhere stays as it is, so that it is reported."""
     value = _value(raw, references)
     if not value:
         return raw if isinstance(raw, dict) else {}

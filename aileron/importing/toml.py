@@ -1,6 +1,6 @@
-"""A value of a document as TOML, on one line: in the files that an import makes.
+"""Values of a document as TOML, on one line: in the files that an import makes.
 
-Pure. tomlkit would keep comments and layout, of which there are none here.
+Pure. tomlkit would keep comments and layout, but there are none here.
 
 >>> toml_of({"a b": [1, True, "x"]})
 '{ "a b" = [1, true, "x"] }'
@@ -17,7 +17,7 @@ __all__ = ["toml_of"]
 
 
 def toml_of(value: Any) -> str:
-    """Of visible text, numbers, booleans, lists and tables. Names of keys are quoted: a document may have any."""
+    """Write visible text, numbers, booleans, lists or tables as TOML. Keys are quoted: a document can have any name."""
     if isinstance(value, dict):
         inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_of(one)}" for key, one in value.items())
         return f"{{ {inner} }}" if inner else "{}"

@@ -1,8 +1,8 @@
-"""An import repeated with a newer document: what it changes, and the author's own changes kept.
+"""The repetition of an import with a newer document: what it changes, and the author's own changes kept.
 
-Pure. Files that an author may change are merged line by line, with the file as it was made before as the base. What the
-change means is told per operation, in the same words, and with the same weight, in which whoever installs it is asked: an
-action file's by actions/widening.py, the manifest's by registry/consent.py.
+Pure. Files that an author can change are merged line by line, with the file as it was made before as the base. Changes
+are reported per operation, in the words and with the weight with which a person is asked about them at installation: those
+of an action file by actions/widening.py, those of the manifest by registry/consent.py.
 
 Source: docs/how-to/import-an-api.md (A newer document). Not here: reading and writing the files
 (aileron/cli/connector_import.py).
@@ -41,23 +41,23 @@ _TOOLS: Final = "service/tools.json"
 
 
 class OperationUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one operation. `kind` says it in a word."""
+    """An operation that is new, changed or removed. `kind` says which."""
 
     op: str
     kind: str
-    """`changed`, `added` or `removed`."""
+    """Kind of the update: `changed`, `added` or `removed`."""
     changes: tuple[Change, ...] = ()
     reason: str = ""
-    """Of what was removed: why."""
+    """The reason why a removed operation is gone."""
 
     @property
     def widens(self) -> bool:
-        """Whether more can be done, or something else is asked."""
+        """True if more can be done, or something else is asked."""
         return self.kind == "added" or any(one.widens for one in self.changes)
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """The files to write and to remove, and what it means."""
+    """The files to write and to remove, and what the update means."""
 
     made: Made
     files: dict[str, bytes]
@@ -69,19 +69,19 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     deleted: tuple[str, ...]
     """Action files that the author deleted: they are not made again."""
     connector: tuple[Change, ...]
-    """What the connector may do, compared."""
+    """Changes of what the connector may do."""
     operations: tuple[OperationUpdate, ...]
     not_chosen: int
-    """Operations of the document that are new in it, and were not chosen."""
+    """Operations that are new in the document, and were not chosen."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes but the document's hash."""
+        """True if nothing changes but the document's hash."""
         return not (self.connector or self.operations or self.conflicts)
 
 
 def chosen_again(described: Described, record: ImportRecord) -> list[FoundOperation]:
-    """The operations that were chosen before, as far as the document still has them."""
+    """Return the operations that were chosen before, as far as the document still has them."""
     names = set(record.operations)
     return [one for one in described.operations if one.name in names]
 
@@ -105,7 +105,7 @@ def compared(
     record: ImportRecord,
     now: Mapping[str, bytes],
 ) -> Update:
-    """What is made now, beside what was made before and the repository as it is."""
+    """Compare the new files with those that were made before and with the repository as it is. DocumentError."""
     fresh = parse_record(made.files[RECORD]).texts
     files = {path: data for path, data in made.files.items() if path not in fresh}
     conflicts: list[str] = []
@@ -136,7 +136,7 @@ def compared(
 
 
 def _text(now: Mapping[str, bytes], path: str, before: str) -> str:
-    """The author's file; where they removed it, the one that was made."""
+    """Return the author's file; if they removed it, the one that was made."""
     try:
         return now[path].decode() if path in now else before
     except UnicodeDecodeError:
@@ -177,7 +177,7 @@ def _operation_updates(
 
 
 def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:
-    """Actions by the operation that they call."""
+    """Return actions by the operation that they call."""
     files = [(path, text) for path, text in texts.items() if path.startswith("actions/")]
     try:
         parsed = [parse_action(text, file=path, allow_placeholder=True) for path, text in files]
@@ -187,7 +187,7 @@ def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:
 
 
 def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    """The tools of an MCP server by their operations, as it listed them."""
+    """Return the tools of an MCP server by their operations, as it listed them."""
     try:
         found = msgspec.json.decode(files.get(_TOOLS, b"null"), type=Tools | None)
         tools = {} if found is None else found.tools
@@ -197,13 +197,13 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
 
 
 def _of_tool(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
-    """What a server says of a tool, compared: a model reads these words, and so they weigh as much as a new input."""
+    """Compare a server's descriptions of a tool: a model reads these words, so they weigh as much as a new input."""
     for one in differences(before, after):
         yield Change.of(f"tool {one.place}", one.before or None, one.after or None)
 
 
 def _answers(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What each operation of a packed document answers, schemas by name included, for telling whether it is the same."""
+    """Return the answers of each operation of a packed document, with named schemas, for comparison."""
     document = files.get(_DOCUMENT)
     if document is None:
         return {}
@@ -218,7 +218,7 @@ def _answers(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _with_schemas(responses: bytes, document: Document) -> bytes:
-    """Answers with the schemas that they name, by way of others too."""
+    """Return answers with the schemas that they name, directly or through others."""
     text, told = responses, dict[str, bytes]()
     waiting = [text]
     while waiting:

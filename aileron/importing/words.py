@@ -1,7 +1,7 @@
-r"""A document's prose as an action's: one line or a few, visible, and no longer than a model or a person needs.
+r"""A document's prose in the form for an action: one line or a few, visible, and no longer than a model or a person needs.
 
-Pure. The document is a stranger's and its words are data: hidden characters are taken out, markup that would not be shown
-is, and what is long is cut at the end of a sentence.
+Pure. The document is a stranger's and its words are data: hidden characters are taken out, so is markup that would not be
+shown, and what is long is cut at the end of a sentence.
 
 >>> line("Lists <b>all</b> pets.\n\nMore.")
 'Lists all pets. More.'
@@ -25,19 +25,19 @@ _LINK: Final = re.compile(r"!?\[([^\[\]]{0,300})\]\([^()\s]{0,2000}(?:\s[^()]{0,
 _MARKS: Final = re.compile(r"[*_]{2,}|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`+|^#+\s+", re.MULTILINE)
 _END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?:]?(?:\s+(?=[A-Z\"“(`])|\s*$)")
 _MAX_SHORT: Final = 8
-"""Characters before a full stop that tell a short form from the end of a sentence."""
+"""Characters before a full stop that are searched for an abbreviation."""
 _MAX_READ: Final = 20_000
-"""Characters of a description that are looked at: the beginning is what is kept."""
+"""Characters of a description that are read: only the beginning is kept."""
 
 
 def is_visible(text: str) -> bool:
-    """Whether every character of it can be seen, and it is one line."""
+    """Return whether every character can be seen, and the text is one line."""
     return hidden_at(text) is None
 
 
 @functools.lru_cache(maxsize=4096)  # a thousand operations may refer to one parameter
 def line(text: str, most: int = 300) -> str:
-    """As one line of plain text, at most so many characters."""
+    """Return a text as one line of plain text, of at most `most` characters."""
     plain = _LINK.sub(r"\1", _unescaped(_TAG.sub("", text[:_MAX_READ])))
     words = " ".join(_MARKS.sub("", plain).split())
     seen = words if is_visible(words) else "".join(one for one in words if is_visible(one))
@@ -52,7 +52,7 @@ def _unescaped(text: str) -> str:
 
 
 def first_sentence(text: str, most: int) -> str:
-    """The first sentence of it, without its full stop; cut where it is longer."""
+    """Return the first sentence, without its full stop; cut if it is longer than `most`."""
     whole = line(text, _MAX_READ)
     for stop in re.finditer(r"[.!?](?=\s+[A-Z\"“(`\[]|$)", whole):
         before = whole[: stop.start()]
@@ -63,7 +63,7 @@ def first_sentence(text: str, most: int) -> str:
 
 
 def paragraph(text: str, most: int) -> str:
-    """Its first paragraph, and the next ones while there is room, as lines of plain text."""
+    """Return the first paragraph, and the next ones while there is room, as lines of plain text."""
     told: list[str] = []
     room = most
     for part in re.split(r"\n\s*\n", text[:_MAX_READ]):
