@@ -1,4 +1,6 @@
-"""What the daemon executes: `python -m aileron.ingress SOCKET_FD`. Hides, and serves in a child that nobody ever saw.
+"""The program that the daemon executes: `python -m aileron.ingress SOCKET_FD`. It hides, and serves in a child.
+
+Nobody can have looked into that child before it hides.
 
 Source: aileron/hidden/process.py, which does both. Not here: serving (process.py).
 """
@@ -13,13 +15,13 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """0 when the daemon said stop, 1 where the child was traced or ended otherwise."""
+    """Run ingress. Return 0 when the daemon sent Stop, 1 if the child was traced or ended otherwise."""
     return work_hidden(int(arguments[0]), _serve)
 
 
 def _serve(control: int) -> int:
     from aileron.ingress.process import (
-        serve_control,  # not before: what is imported is done in the memory that it stays in
+        serve_control,  # not before: imports belong in the memory of the process that keeps them
     )
 
     return serve_control(control)

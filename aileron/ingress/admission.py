@@ -1,16 +1,16 @@
-"""Who is known, and how much work those who are not may cause in the daemon.
+"""Admission of requests: which callers are known, and how much work the others may cause in the daemon.
 
 Runs in ingress. A caller is known by the token or cookie of an open session (known.py); everybody else is a stranger, and
-strangers share a budget: requests a second, by what they ask for, and bytes a second that they upload. So the work that they
+strangers share a budget: requests a second, by the kind of request, and bytes a second that they upload. So the work that they
 cause is bounded, however many they are and whatever they send; a request that would wait longer than WAIT_S is refused here.
 
 Rules
-- What is known waits for nobody.
+- Known callers never wait.
 - Strangers are served in the order in which they came; MAX_WAITING wait at most, MAX_UNDER_WAY have a turn.
 - Rates are for this machine to bear, not for a person to notice: a browser that opens the page asks five times, a coding agent
   with a key of its own a few times a second.
 
-Source: docs/adr/0031-ingress.md, with what a request costs. Not here: connections (server.py).
+Source: docs/adr/0031-ingress.md, with the cost of a request. Not here: connections (server.py).
 """
 
 from __future__ import annotations
@@ -27,33 +27,37 @@ from aileron.ingress.known import digest_of
 __all__ = ["Admission", "BusyError", "TokenBucket", "candidates"]
 
 WAIT_S: Final = 2.0
-"""For a stranger's turn: then a person has looked at an empty page for as long as they do."""
+"""Seconds that a stranger waits for a turn at most: as long as a person looks at an empty page."""
 MAX_WAITING: Final = 64
 """Strangers' requests that wait for their turn, each with a head of 64 KiB at most."""
 MAX_UNDER_WAY: Final = 256
 """Strangers' requests that are not answered yet: half of what the daemon takes at once (daemon/http/ingress.py), so that
-however slow they are it takes those of callers who are known."""
+it takes those of known callers however slow strangers are.
+"""
 PAGES_PER_S, PAGES_AT_ONCE = 20.0, 100.0
-"""2 ms of the daemon each: 4 % of it. A form costs FORM of these: whose browser sent it is looked up in /proc, 20 ms."""
+"""Requests for pages: 2 ms of the daemon each, 4 % of it. A form costs FORM of these: its browser is looked
+up in /proc, 20 ms.
+"""
 FORM: Final = 5.0
 AGENTS_PER_S, AGENTS_AT_ONCE = 20.0, 100.0
-"""Below /v1 and at /mcp, without a token that is known: each is refused, in 1 ms."""
+"""Requests below /v1 and at /mcp without a known token: each is refused, in 1 ms."""
 MODELS_PER_S, MODELS_AT_ONCE = 40.0, 200.0
-"""Through the gateway, with a key of the caller's own: 3 ms each, and a connection to the provider."""
+"""Requests through the gateway with a key of the caller's own: 3 ms each, and a connection to the provider."""
 BYTES_PER_S, BYTES_AT_ONCE = 8.0 * (1 << 20), 32.0 * (1 << 20)
-"""Of strangers' bodies: a piece of 8 KiB costs the daemon 0.15 ms, so that is 15 % of it. A long conversation with pictures is
-32 MiB."""
+"""Bytes of strangers' bodies: a piece of 8 KiB costs the daemon 0.15 ms, so that is 15 % of it. A long conversation with pictures
+is 32 MiB.
+"""
 _MAX_SHOWN: Final = 8
-"""Tokens and cookies of one request that are looked at: a browser sends the cookies of every port of localhost."""
+"""Tokens and cookies of one request that are checked: a browser sends the cookies of every port of localhost."""
 _MAX_SHOWN_BYTES: Final = 4096
 
 
 class BusyError(Exception):
-    """There is no time for this stranger."""
+    """The daemon has no time for this stranger."""
 
 
 class TokenBucket:
-    """`rate` a second, `most` saved up; who takes more than there is waits for their turn."""
+    """A budget of `rate` a second that saves up to `most`; a caller that takes more than is left waits for its turn."""
 
     def __init__(self, rate: float, most: float) -> None:
         self._rate: Final = rate
@@ -62,8 +66,8 @@ class TokenBucket:
         self._at = 0.0
 
     def take(self, cost: float, within_s: float) -> float | None:
-        """Seconds to wait until `cost` is there, which is taken; None, and nothing is taken, where that is more than
-        `within_s`.
+        """Take `cost` and return the seconds to wait until it is there; take nothing and return None if they
+        exceed `within_s`.
         """
         now = asyncio.get_running_loop().time()
         self._left = min(self._most, self._left + (now - self._at) * self._rate)
@@ -76,7 +80,7 @@ class TokenBucket:
 
 
 class Admission:
-    """One for each process. `models` are the paths of the gateway."""
+    """The admission of all requests of this process. `models` are the paths of the gateway."""
 
     def __init__(self, models: Sequence[str]) -> None:
         self._models: Final = tuple(models)
@@ -90,16 +94,18 @@ class Admission:
         self._uploading = asyncio.Lock()
 
     def know(self, digests: Collection[str]) -> None:
-        """From now on these are known, and no others."""
+        """Replace the known callers by those with these digests."""
         self._known = frozenset(digests)
 
     def is_known(self, scope: Scope) -> bool:
-        """Whether the request shows something of an open session."""
+        """Return whether the request has a token or cookie of an open session."""
         return bool(self._known) and any(digest_of(shown) in self._known for shown in candidates(scope["headers"]))
 
     @contextlib.asynccontextmanager
     async def turn(self, scope: Scope) -> AsyncIterator[None]:
-        """When it is this stranger's turn, and until they are answered. BusyError."""
+        """Wait for this stranger's turn, which lasts until the response is sent. Raise BusyError if the wait
+        would be too long.
+        """
         bucket, cost = self._budget(scope)
         has_room = self._waiting < MAX_WAITING and self._under_way < MAX_UNDER_WAY
         wait_s = bucket.take(cost, WAIT_S) if has_room else None
@@ -113,9 +119,9 @@ class Admission:
             self._under_way -= 1
 
     async def upload(self, size: int) -> None:
-        """Return when a stranger may send that many bytes more."""
-        # However long it takes: what was let in is served, at the pace that is left for it. One at a time takes more than there
-        # is, so that nobody waits for the bytes of those that have gone.
+        """Return when a stranger may send `size` more bytes."""
+        # However long it takes: an admitted request is served, at the rate that is left for it. Only one upload at a time
+        # overdraws the budget, so that none waits for the bytes of clients that have gone.
         async with self._uploading:
             await asyncio.sleep(self._bytes.take(size, float("inf")) or 0.0)
 
@@ -138,7 +144,7 @@ class Admission:
 
 
 def candidates(fields: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-    """What a request shows that may be a session's: bearer tokens, API keys, values of cookies; _MAX_SHOWN of them at most."""
+    """Return what may be a session's in a request: bearer tokens, API keys, values of cookies; _MAX_SHOWN of them at most."""
     found: list[bytes] = []
     for name, value in fields:
         match name.lower():

@@ -1,7 +1,7 @@
-"""The certificate of `daemon.listen`: whether it serves, and the names it is for.
+"""The certificate of `daemon.listen`: whether it can be used, and the names it is for.
 
-Runs in ingress, and in the daemon at its start. The certificate is the one that was read with the settings, so that what a person
-agreed to is what is shown; its private key is read here, and must be nobody else's to read.
+Runs in ingress, and in the daemon at its start. The certificate is the one that was read with the settings, so that the one with
+a person's consent is the one presented; its private key is read here, and nobody else must be able to read it.
 
 Source: docs/reference/configuration.md; RFC 8446 through OpenSSL. Not here: the server (server.py).
 """
@@ -19,7 +19,7 @@ __all__ = ["certificate_names", "tls_context"]
 
 
 def tls_context(certificate_pem: str, key: Path) -> ssl.SSLContext:
-    """What a server shows: TLS 1.2 or newer, HTTP/1.1. AileronError(invalid_request) where the two do not fit each other."""
+    """Return a server's TLS context: TLS 1.2 or newer, HTTP/1.1. AileronError(invalid_request) if the key does not fit."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -37,7 +37,7 @@ def tls_context(certificate_pem: str, key: Path) -> ssl.SSLContext:
 
 
 def certificate_names(certificate_pem: str) -> list[str]:
-    """The DNS names and addresses that a certificate is for, as a Host field has them, without a port; wildcards not."""
+    """Return the DNS names and addresses of a certificate as a Host header has them, without a port and without wildcards."""
     from cryptography import x509  # only where the daemon listens
 
     certificate = x509.load_pem_x509_certificate(certificate_pem.encode())

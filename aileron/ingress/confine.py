@@ -1,9 +1,9 @@
-"""What ingress gives up before it reads the first byte of a stranger: files, new connections, signals, most system calls, its
-priority.
+"""The rights that ingress gives up before it reads the first byte of a stranger: files, new connections, signals, most system
+calls, its priority.
 
 Runs in ingress, once, before there is a second thread: Landlock and seccomp bind the thread that asks for them and those it
-starts. Whoever takes this process over has what goes through it, the passphrase of the page among it, and the ports; not the
-vault's key, no file, no network, not the daemon, and of the kernel what serving needs.
+starts. An attacker who takes this process over has what goes through it, the passphrase of the page among it, and the ports; not
+the vault's key, no file, no network, not the daemon, and of the kernel what serving needs.
 
 Source: nice(2); docs/adr/0031-ingress.md. Not here: how (hidden/confine.py), the list of system calls
 (aileron_sandbox/filters.py).
@@ -23,17 +23,17 @@ from aileron.ingress.server import READ_AHEAD
 __all__ = ["PRIORITY", "confine"]
 
 PRIORITY: Final = 10
-"""nice(2), on top of the daemon's: beside it, and beside whoever floods it, a tenth of a processor's time that both want."""
+"""The nice(2) value on top of the daemon's: beside it, under a flood, a tenth of a processor's time that both want."""
 DATA_BYTES: Final = 512 << 20
-"""RLIMIT_DATA. Bounded by what is counted in server.py; this is for what was not thought of: it ends, and is started anew."""
+"""RLIMIT_DATA, for the unforeseen; server.py counts and bounds the rest. A process that exceeds it ends, and is started anew."""
 
 
 LOG_BYTES: Final = 32 << 20
-"""RLIMIT_FSIZE. It has the daemon's log as standard error, which is put aside at 5 MiB: whoever takes it over fills no disk."""
+"""RLIMIT_FSIZE. Standard error is the daemon's log, which is rotated at 5 MiB: an attacker in this process fills no disk."""
 
 
 def confine() -> None:
-    """Give up what serving does not need. OSError where the kernel cannot, AileronError where libseccomp is missing: then nothing
+    """Give up what serving does not need. OSError if the kernel cannot, AileronError if libseccomp is missing: then nothing
     is served.
     """
     calls = compiled(_server, "no port is served")

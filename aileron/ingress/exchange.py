@@ -1,16 +1,16 @@
-"""One request between two processes of ours: an ASGI application in the one, and who calls it in the other.
+"""A request between two of our processes: an ASGI application in one, its caller in the other.
 
     receive ──► Request, Body, Body, last Body ──► receive     one socket pair for each request
     send    ◄── Head, Body, Body, last Body    ◄── send
 
-Runs in ingress and in the daemon, which is either side. What passes is shared with the other process as a whole, O_NONBLOCK too,
+Runs in ingress and in the daemon, which is either side. A socket's flags are shared with the other process, O_NONBLOCK too,
 so each call on the socket says itself that it does not wait (MSG_DONTWAIT).
 
 Rules
-- One piece is held at a time, in each direction: who does not read stops the other side. After each, others have their turn.
-- A client that goes away closes the exchange. An answer that breaks off breaks off: it is never ended as if it were whole.
+- One piece is held at a time, in each direction: a side that does not read stops the other. After each, other tasks have a turn.
+- A client that goes away closes the exchange. A response that breaks off is never ended as if it were whole.
 
-Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the messages (messages.py), what is passed to whom
+Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the messages (messages.py), who passes on to whom
 (forward.py, daemon/http).
 """
 
@@ -42,21 +42,21 @@ from aileron.ingress.messages import (
 __all__ = ["Exchange", "UploadBudget", "head_of", "pass_on", "scope_of", "unread_thrown_away"]
 
 _PIECE: Final = 65536
-"""Bytes of an answer in one packet."""
+"""Bytes of a response in one packet."""
 
 
 class UploadBudget(Protocol):
-    """Decides when so many bytes of a body may go on."""
+    """Budget that decides when bytes of a body may be passed on."""
 
     async def upload(self, size: int) -> None:
-        """Return once they may."""
+        """Return when `size` bytes may be passed on."""
         ...
 
 
 async def pass_on(
     ours: socket.socket, head: Request, receive: Receive, send: Send, budget: UploadBudget | None = None
 ) -> None:
-    """Have a request answered by whoever has the other end. OSError and MessageError where that let go of it."""
+    """Have the process at the other end answer a request. OSError and MessageError if that process drops it."""
     await _put(ours, encode(head))
     uploading = asyncio.create_task(_upload(ours, receive, budget))
     try:
@@ -68,7 +68,7 @@ async def pass_on(
 
 
 def head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
-    """The head that stands for this scope at the other end."""
+    """Return the head that describes this scope to the other end."""
     return Request(
         door=door,
         http_version=scope["http_version"],
@@ -83,7 +83,7 @@ def head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
 
 
 def scope_of(request: Request) -> dict[str, object]:
-    """The scope that a head stands for, without what its own side knows better: `scheme`, `server` and `state`."""
+    """Return the scope that a head describes, without what its own side knows better: `scheme`, `server` and `state`."""
     return {
         "type": "http",
         "asgi": {"spec_version": "2.1", "version": "3.0"},
@@ -100,7 +100,7 @@ def scope_of(request: Request) -> dict[str, object]:
 
 
 class Exchange:
-    """The application's end of one request: what it receives, and where its answer goes."""
+    """The application's end of one request: it receives the body here and sends its response here."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock: Final = sock
@@ -108,7 +108,7 @@ class Exchange:
         self._sending: Final = asyncio.Lock()
 
     async def head(self) -> Request | None:
-        """The first message; None where the client has gone already. MessageError for any other."""
+        """Return the first message, or None if the client has gone already. MessageError if it is not a head."""
         packet = await self._packet()
         if not packet:
             return None
@@ -118,10 +118,10 @@ class Exchange:
         return request
 
     async def receive(self) -> Message:
-        """ASGI."""
+        """Return the next ASGI message of the request."""
         await (
             anyio.lowlevel.checkpoint()
-        )  # what is there already is had without a wait: others have their turn between two pieces
+        )  # a packet that is there already is read without a wait: other tasks have their turn between two pieces
         packet = await self._packet()
         if not packet:
             return {"type": "http.disconnect"}
@@ -131,7 +131,7 @@ class Exchange:
         return {"type": "http.request", "body": body.data, "more_body": body.more}
 
     async def send(self, message: Message) -> None:
-        """ASGI. A client that has gone hears nothing, and no one is told here: `receive` says so."""
+        """Send an ASGI message of the response. If the client has gone, drop it silently: `receive` reports that."""
         match message["type"]:
             case "http.response.start":
                 fields = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
@@ -152,7 +152,7 @@ class Exchange:
             return b""
 
     async def _put(self, packet: bytes) -> None:
-        async with self._sending:  # an application may have two that send, one of which only says that it still lives
+        async with self._sending:  # an application may have two tasks that send, one of which only sends signs of life
             if self._is_gone:
                 return
             try:
@@ -163,8 +163,10 @@ class Exchange:
 
 @contextlib.contextmanager
 def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
-    """At the end nothing more can come in, and nothing that came is left: a socket that is closed with something unread takes
-    what was sent from it away again (ECONNRESET at the other end, before what waits there; net/unix/af_unix.c).
+    """Shut the exchange for reading at the end, and throw away what was not read.
+
+    A socket that is closed with something unread takes what was sent from it away again (ECONNRESET at the other end, before what
+    waits there; net/unix/af_unix.c).
     """
     try:
         yield
@@ -176,12 +178,12 @@ def unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
 
 
 async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | None) -> None:
-    """Pass the body on until the client goes away, which the other side hears of. Whose exchange is over is cancelled."""
-    with contextlib.suppress(OSError):  # nobody listens any more; the answer may still come
+    """Pass the body on until the client goes away, and tell the other side when it does. Cancelled when the exchange is over."""
+    with contextlib.suppress(OSError):  # the other side no longer reads; its answer may still come
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                ours.shutdown(socket.SHUT_WR)  # who only sends no more may still read
+                ours.shutdown(socket.SHUT_WR)  # a client that only stopped sending may still read
                 return
             data = message.get("body", b"")
             if budget is not None and data:
@@ -191,7 +193,7 @@ async def _upload(ours: socket.socket, receive: Receive, budget: UploadBudget | 
 
 
 async def _answer(ours: socket.socket, send: Send) -> None:
-    """Pass on what is answered, as it comes, until it was whole. OSError, MessageError."""
+    """Pass on the response, as it comes, until it was whole. OSError, MessageError."""
     loop = asyncio.get_running_loop()
     while packet := await loop.sock_recv(ours, MAX_PACKET):
         match decode_answer(packet):
@@ -201,7 +203,7 @@ async def _answer(ours: socket.socket, send: Send) -> None:
                 await send({"type": "http.response.body", "body": body.data, "more_body": body.more})
                 if not body.more:
                     return
-        await asyncio.sleep(0)  # neither waits where both are ready: a fast answer would keep the loop to itself
+        await asyncio.sleep(0)  # neither call waits if both are ready: a fast answer would keep the loop to itself
 
 
 async def _put(ours: socket.socket, packet: bytes) -> None:

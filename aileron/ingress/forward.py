@@ -1,4 +1,4 @@
-"""One request, passed on to the daemon, and its answer back: the application that is served in ingress.
+"""The application that ingress serves: it passes one request on to the daemon, and the response back.
 
 Runs in ingress. It decides nothing but whether a stranger's request has to wait (admission.py).
 
@@ -22,11 +22,13 @@ from aileron.ingress.refusals import refuse_stranger
 __all__ = ["Forward"]
 
 DRAIN_S: Final = 1.0
-"""For the rest of a body that nobody wants: who still writes when they are refused hears of a broken pipe, not of the refusal."""
+"""Seconds to read the rest of an unwanted body: a client that still writes when it is refused sees a broken pipe, not the
+refusal.
+"""
 
 
 class Forward:
-    """The application of one door. `control`, the way to the daemon, and the lock of who uses it are of all doors together."""
+    """The application of one door. All doors share `control`, the socket to the daemon, and its lock `handing_over`."""
 
     def __init__(self, door: str, control: socket.socket, handing_over: anyio.Lock, admission: Admission) -> None:
         self._door: Final = door
@@ -35,7 +37,7 @@ class Forward:
         self._admission: Final = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: `http`."""
+        """Handle an ASGI `http` request."""
         if self._admission.is_known(scope):
             if (place := place_of(scope)) is not None:
                 place.shows_session()
@@ -56,21 +58,21 @@ class Forward:
                     await self._hand_over(theirs)
                 await pass_on(ours, head, receive, send, budget)
             except (OSError, MessageError):
-                return  # the daemon has let go of it: what was not answered breaks off
+                return  # the daemon has dropped it: an unfinished answer breaks off
 
     async def _hand_over(self, theirs: socket.socket) -> None:
-        async with self._handing_over:  # one waits for the socket, and the others for that one
+        async with self._handing_over:  # one task waits for the socket, and the others for that task
             while True:
                 try:
                     socket.send_fds(self._control, [b"x"], [theirs.fileno()])
-                except BlockingIOError:  # the daemon has more to do than to look
+                except BlockingIOError:  # the daemon is too busy to read
                     await anyio.wait_writable(self._control)
                 else:
                     return
 
 
 async def _refuse(receive: Receive, send: Send) -> None:
-    """429: in the form of every answer of the daemon, whatever was asked for."""
+    """Answer 429, in the form of every response of the daemon, to any request."""
     with anyio.move_on_after(DRAIN_S):
         while (await receive()).get("more_body", False):
             pass

@@ -1,12 +1,13 @@
-"""Who is known at the ports: the digests of what open sessions show, kept by the daemon and told to ingress.
+"""The callers that are known at the ports: digests of open sessions' tokens and cookies, kept by the daemon and sent to ingress.
 
-Runs in the daemon. A digest opens nothing: it says to ingress that a request is worth the daemon's time. Whether it is
-answered is decided in the daemon, by the token or cookie itself.
+Runs in the daemon. A digest opens nothing: it tells ingress that a request is worth the daemon's time. The daemon decides by the
+token or cookie itself whether the request is answered.
 
-What an application of the daemon is told of a request in `SHOWS_SESSION` is ingress's word: it is for sharing out places, and
-lets nobody in. That a request is a cell's is the daemon's own word, said where it was found out, and lets it in as that session.
+The flag `SHOWS_SESSION`, which an application of the daemon gets with a request, is ingress's word: it is for sharing out places,
+and lets nobody in. That a request is a cell's is the daemon's own word, set where it was found out, and lets it in as that
+session.
 
-Source: docs/adr/0031-ingress.md. Not here: what sessions are (daemon/http/sessions.py, web/sessions.py), the digest's use
+Source: docs/adr/0031-ingress.md. Not here: sessions (daemon/http/sessions.py, web/sessions.py), the digest's use
 (admission.py).
 """
 
@@ -21,56 +22,56 @@ from starlette.types import Scope
 __all__ = ["SHOWS_SESSION", "KnownCallers", "cell_session_of", "digest_of", "is_strangers", "of_cell"]
 
 SHOWS_SESSION: Final = "aileron.shows_session"
-"""Where the state of a request that came over TCP has whether it shows an open session."""
+"""Key in the state of a request that came over TCP: True if it has a token or cookie of an open session."""
 _OF_CELL: Final = "aileron.of_cell"
-"""Where the state of a request has that it came through a cell's door: `session` in it is then the cell's."""
+"""Key in the state of a request: True if it came through a cell's door; `session` in the state is then the cell's."""
 
 
 def digest_of(shown: bytes) -> str:
-    """What is known of a token or cookie: its SHA-256, in hexadecimal."""
+    """Return the form in which a token or cookie is known: its SHA-256, in hexadecimal."""
     return hashlib.sha256(shown).hexdigest()
 
 
 def is_strangers(scope: Scope) -> bool:
-    """Whether a request came over TCP and shows no open session. At a socket of the home nobody is a stranger."""
+    """Return whether a request came over TCP without an open session. At a socket of the home nobody is a stranger."""
     return not scope.get("state", {}).get(SHOWS_SESSION, True)
 
 
 def of_cell(scope: Scope, session: str) -> Scope:
-    """The same request, which is this session's: who made its connection attends the session's cell (daemon/http/cells.py)."""
+    """Return the request as this session's: the process that connected attends the session's cell (daemon/http/cells.py)."""
     return {**scope, "state": {**scope.get("state", {}), "session": session, _OF_CELL: True}}
 
 
 def cell_session_of(scope: Scope) -> str | None:
-    """The session of a request that came through a cell's door; None for every other, whatever it shows."""
+    """Return the session of a request that came through a cell's door; None for every other, whatever it presents."""
     state = scope.get("state", {})
     session: str | None = state["session"] if state.get(_OF_CELL, False) else None
     return session
 
 
 class KnownCallers:
-    """One for each daemon. Sessions add to it and take away; whoever subscribed hears of it."""
+    """The known callers of this daemon. Sessions add and remove digests; the subscriber is told."""
 
     def __init__(self) -> None:
         self._digests: set[str] = set()
         self._subscriber: Callable[[], None] | None = None
 
     def subscribe(self, subscriber: Callable[[], None] | None) -> None:
-        """Have `subscriber` called whenever there are others than before, and nobody else."""
+        """Have `subscriber`, and no earlier one, called whenever the known callers change."""
         self._subscriber = subscriber
 
     def add(self, digest: str) -> None:
-        """A session began."""
+        """Add the digest of a session that began."""
         self._digests.add(digest)
         self._tell()
 
     def discard(self, digest: str) -> None:
-        """It is over."""
+        """Remove the digest of a session that ended."""
         self._digests.discard(digest)
         self._tell()
 
     def all(self) -> list[str]:
-        """Those there are."""
+        """Return all known digests, sorted."""
         return sorted(self._digests)
 
     def _tell(self) -> None:

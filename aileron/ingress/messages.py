@@ -1,14 +1,14 @@
-"""What ingress and daemon say to each other: typed messages over sequenced-packet sockets, one message a packet.
+"""Messages between ingress and daemon: typed, over sequenced-packet sockets, one message a packet.
 
     first      a packet with the control socket  ingress → daemon
     control    Start, Known, Stop  daemon → ingress     a packet with one descriptor, an exchange  ingress → daemon
     exchange   Request, Body…      ingress → daemon     Head, Body…                                daemon → ingress
 
-The first socket is the one that ingress is started with: whoever of the same user is quick has it too (hidden/process.py).
-Nothing is said to it, and what comes from it has to be from the process that was started (SCM_CREDENTIALS).
+The first socket is the one that ingress is started with: a quick process of the same user can have it too (hidden/process.py).
+The daemon sends nothing on it, and takes only what comes from the process that it started (SCM_CREDENTIALS).
 
-An exchange is a socket pair made for one request. Whoever closes their end has gone: the daemon hears that the client left,
-ingress that the answer broke off, unless its last Body said that it was whole.
+An exchange is a socket pair made for one request. A side that closes its end has gone: the daemon learns that the client left,
+ingress that the response broke off, unless its last Body said that it was whole.
 
 Rules
 - The daemon trusts no message of ingress further than a stranger's request: what it decodes is closed and bounded, anything
@@ -48,12 +48,13 @@ __all__ = [
 ]
 
 MAX_PIECE: Final = 16384
-"""Bytes of a body in one packet: what the server reads at once."""
+"""Bytes of a body in one packet, as many as the server reads at once."""
 MAX_PACKET: Final = 160 * 1024
-"""A request's head is 64 KiB at most (server.MAX_HEAD_BYTES); as a target it is sent encoded and decoded."""
+"""160 KiB: a request's head is 64 KiB at most (server.MAX_HEAD_BYTES), and its target is sent encoded and decoded."""
 _BUFFER: Final = MAX_PACKET
 """Bytes that a socket of an exchange may hold in each direction (SO_SNDBUF; the kernel doubles it for its own bookkeeping): one
-packet of the largest, so that a side which does not read stops the other."""
+packet of the largest, so that a side which does not read stops the other.
+"""
 
 Fields = list[tuple[bytes, bytes]]
 Address = tuple[str, int]
@@ -68,7 +69,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """What to serve. The listeners come along as descriptors; the certificate's key is a file's path."""
+    """Order to serve these doors. The listeners come along as descriptors; the certificate's key is a file's path."""
 
     doors: list[Listening]
     models: list[str]
@@ -78,18 +79,18 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
 
 class Known(msgspec.Struct, frozen=True, tag="known"):
-    """The digests of all that open sessions show, in place of those of the last one (known.py)."""
+    """Digests of the tokens and cookies of all open sessions, in place of those sent before (known.py)."""
 
     digests: list[str]
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """No more connections; what is under way has a few seconds."""
+    """Order to accept no more connections; requests under way have a few seconds."""
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """The head of a request: an ASGI scope without what is the server's own, and what the daemon knows of the door: whether it
-    has TLS, and its address.
+    """The head of a request: an ASGI scope without the parts that are the server's own, and without what the daemon knows
+    of the door: whether it has TLS, and its address.
     """
 
     door: str
@@ -101,11 +102,11 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     fields: Fields
     client: Address | None
     is_known: bool
-    """Whether it shows an open session, as far as ingress knows: nobody is let in by it."""
+    """True if the request has a token or cookie of an open session, as far as ingress knows: nobody is let in by it."""
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
-    """The head of an answer."""
+    """The head of a response."""
 
     status: int
     fields: Fields
@@ -119,7 +120,7 @@ class Body(msgspec.Struct, frozen=True, tag="body"):
 
 
 class MessageError(Exception):
-    """The other side did not send what can be sent."""
+    """The other side did not send a valid message."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -129,18 +130,18 @@ _answers: Final[msgspec.msgpack.Decoder[Head | Body]] = msgspec.msgpack.Decoder(
 
 
 def encode(message: Start | Known | Stop | Request | Head | Body) -> bytes:
-    """The packet of a message."""
+    """Return the packet of a message."""
     return _encoder.encode(message)
 
 
 def body_packets(data: bytes, most: int, *, more: bool) -> Iterator[bytes]:
-    """The packets of a body, or of a part of it where `more` comes: `most` bytes of it in each, and one where there are none."""
+    """Yield packets of a body, or with `more` of a part of it: `most` bytes of it in each, and one packet if it is empty."""
     for at in range(0, max(1, len(data)), most):
         yield encode(Body(data[at : at + most], more or at + most < len(data)))
 
 
 def decode_order(packet: bytes) -> Start | Known | Stop:
-    """What the daemon told. MessageError."""
+    """Decode an order of the daemon. MessageError."""
     try:
         return _orders.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -148,7 +149,7 @@ def decode_order(packet: bytes) -> Start | Known | Stop:
 
 
 def decode_request(packet: bytes) -> Request | Body:
-    """A part of a request. MessageError."""
+    """Decode a part of a request. MessageError."""
     try:
         return _requests.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -156,7 +157,7 @@ def decode_request(packet: bytes) -> Request | Body:
 
 
 def decode_answer(packet: bytes) -> Head | Body:
-    """A part of an answer. MessageError."""
+    """Decode a part of a response. MessageError."""
     try:
         return _answers.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -164,7 +165,7 @@ def decode_answer(packet: bytes) -> Head | Body:
 
 
 def exchange_pair() -> tuple[socket.socket, socket.socket]:
-    """The two ends of one exchange, neither of which blocks."""
+    """Return the two ends of a new exchange; neither blocks."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setblocking(False)

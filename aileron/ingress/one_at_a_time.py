@@ -1,16 +1,17 @@
-"""HTTP/1.1 on one connection: one request at a time, and whoever goes away is noticed while they wait for their answer.
+"""HTTP/1.1 on one connection: one request at a time, and a client that goes away is noticed while it waits for its response.
 
 Between Hypercorn's connection and the application, in place of its H11Protocol. Hypercorn keeps what a client sends ahead of its
-answer, and reads no further until that answer is over: so it would not see that the client has gone, and an answer without an
-end would go on for ever.
+response, and reads no further until that response is over: so it would not see that the client has gone, and a response without
+an end would go on for ever.
 
     request ──(whole)──► what comes now was sent ahead: thrown away, `Connection: close`, MAX_AHEAD at most
-               └──(whole answer said)──► what comes now is the next request: it waits for its turn
+               └──(whole response sent)──► what comes now is the next request: it waits for its turn
 
 Rules
-- A connection is read while its answer is made. Nothing is kept of what comes meanwhile, but that it came.
-- Who has had every byte of an answer may ask again, although the application has not said yet that it was the last one.
-- No other version of HTTP, no WebSocket: who asks for one is answered as if they had not.
+- A connection is read while its response is made. What comes meanwhile is not kept, only that it came.
+- A client that has had every byte of a response may send the next request, although the application has not yet said that it was
+  the last byte.
+- No other version of HTTP, no WebSocket: a request for one is answered as if it had not asked for it.
 
 Source: RFC 9112 section 9.3.2, RFC 9110 section 7.8; h11's states (their_state PAUSED). Not here: connections (server.py), first
 lines (request_line.py).
@@ -36,19 +37,19 @@ from aileron.ingress.request_line import AsSpelled
 __all__ = ["MAX_AHEAD", "install"]
 
 MAX_AHEAD: Final = 65536
-"""Bytes that are thrown away before one answer is over; who sends more has no answer. Reading them is work."""
+"""Bytes that are thrown away before one response is over; a client that sends more gets none. Reading them is work."""
 _WHOLE: Final = (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL, h11.MUST_CLOSE)  # type: ignore[attr-defined] # it does
-"""A client's states once its request has been read to the end."""
+"""States of a client whose request has been read to the end."""
 _NO_CONTENT: Final = (204, 304)
 
 
 def install() -> None:
-    """Have Hypercorn speak as it is written here: there is no setting for it, and tests see that it holds."""
+    """Install this protocol in Hypercorn: there is no setting for it, and tests check that it holds."""
     hypercorn.protocol.H11Protocol = _OneAtATime  # type: ignore[attr-defined, assignment]
 
 
 class _NeverPaused(h11.Connection):
-    """Says that it needs more data where h11 says that it will not go on before the answer is over: whoever reads, reads on."""
+    """An h11 connection that reports NEED_DATA instead of PAUSED, so that its reader reads on while a response is made."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
@@ -56,7 +57,7 @@ class _NeverPaused(h11.Connection):
 
 
 class _Ended:
-    """In the place of h11's connection once no more is answered on ours: takes what still comes, and finds nothing in it."""
+    """A stand-in for h11's connection once nothing more is answered: it takes what still comes, and finds nothing in it."""
 
     our_state = None
     their_state = None
@@ -64,21 +65,21 @@ class _Ended:
     trailing_data = (b"", False)
 
     def receive_data(self, data: bytes) -> None:
-        """Nobody reads it."""
+        """Ignore what the client still sends."""
 
     def next_event(self) -> type[h11.NEED_DATA]:
-        """None, ever."""
+        """Return NEED_DATA: there is never an event."""
         return h11.NEED_DATA
 
     def send(self, event: object) -> bytes:
-        """Nobody is told."""
+        """Send nothing."""
         return b""
 
 
 class _Inbox:
-    """What an application receives: one piece of a body at a time, and then, once, that its client has gone.
+    """Queue of what an application receives: one piece of a body at a time, and then, once, that its client has gone.
 
-    Hypercorn's own queue holds ten pieces, and whoever puts one more waits for an application that may have ended: for ever.
+    Hypercorn's own queue holds ten pieces, and a task that puts one more waits for an application that may have ended: for ever.
     """
 
     def __init__(self) -> None:
@@ -88,7 +89,7 @@ class _Inbox:
         self._moved = asyncio.Event()
 
     async def put(self, message: ASGIReceiveEvent) -> None:
-        """Wait until there is room for a piece; for the end there always is, and behind it nothing is taken any more."""
+        """Wait until there is room for a piece. The end always has room; anything after it is dropped."""
         if message["type"] == "http.disconnect":
             self._is_over, self._end = True, message
             self._move()
@@ -100,7 +101,7 @@ class _Inbox:
             self._move()
 
     async def get(self) -> ASGIReceiveEvent:
-        """The next."""
+        """Wait for the next message and return it."""
         while self._piece is None and self._end is None:
             await self._moved.wait()
         if self._piece is not None:
@@ -112,7 +113,7 @@ class _Inbox:
         return message
 
     def _move(self) -> None:
-        """Wake who waits."""
+        """Wake the tasks that wait."""
         self._moved.set()
         self._moved = asyncio.Event()
 
@@ -126,7 +127,7 @@ class _Apps:
     async def spawn_app(
         self, app: AppWrapper, config: Config, scope: Scope, send: Callable[[ASGISendEvent | None], Awaitable[None]]
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
-        """Begin an application; what is returned puts into its inbox."""
+        """Begin an application, and return the function that puts into its inbox."""
         inbox = _Inbox()
         self.spawn(_handle, app, config, scope, inbox.get, send, _no_threads, _no_threads)
         return inbox.put
@@ -141,7 +142,7 @@ def _no_threads(*_: object) -> None:
 
 
 class _OneAtATime(AsSpelled):
-    """Answers one request at a time, and what asks for another version of HTTP as if it had not asked."""
+    """A protocol that answers one request at a time, and treats a request for another version of HTTP as a plain one."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -150,10 +151,10 @@ class _OneAtATime(AsSpelled):
         self._is_head = False
         self._ahead = 0
         self._unsaid: int | None = None
-        """Bytes of the answer that the client has not had yet; None while it cannot know which one is the last."""
+        """Bytes of the response that the client has not had yet; None while it cannot know which one is the last."""
 
     async def handle(self, event: Event) -> None:
-        """What came from the client."""
+        """Handle an event from the client."""
         if isinstance(event, Closed):
             await super().handle(event)
             await self.can_read.set()
@@ -180,7 +181,7 @@ class _OneAtATime(AsSpelled):
         await super()._create_stream(request)
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """What the application answers."""
+        """Send a part of the application's response."""
         if isinstance(event, Response) and event.status_code >= 200:
             self._unsaid = 0 if self._is_head or event.status_code in _NO_CONTENT else _length(event)
             if self._has_next():
@@ -202,14 +203,14 @@ class _OneAtATime(AsSpelled):
             await super()._maybe_recycle()
 
     async def _end(self) -> None:
-        """Nothing more is answered here, and nothing more is read."""
+        """Close the connection: answer nothing more, and read nothing more."""
         await self._close_stream()
         self.connection = _Ended()  # type: ignore[assignment] # as Hypercorn does for WebSockets
         await self.can_read.set()
         await self.send(Closed())
 
     def _has_next(self) -> bool:
-        """Whether the client sent more than the request that is being answered."""
+        """Return whether the client sent more than the request that is being answered."""
         return self.connection.their_state in _WHOLE and (self._ahead > 0 or bool(self.connection.trailing_data[0]))
 
 

@@ -1,11 +1,11 @@
-"""Which process made a connection to a socket of the home, told apart from every other that had or will have its number.
+"""The process that connected to a socket of the home, told apart from every other that had or will have its number.
 
-Runs in the daemon. SO_PEERCRED says the number that the process had when it connected; it may have ended since, and its number be
-another's. So a connection's process is its number and its beginning (proc_pid_stat(5), field 22), read while the kernel says that
-the one which connected is still there (SO_PEERPIDFD, Linux 6.5).
+Runs in the daemon. SO_PEERCRED gives the number that the process had when it connected; it may have ended since, and its number
+be another's. So a connection's process is its number and its start time (proc_pid_stat(5), field 22), read while the kernel says
+that the process which connected still exists (SO_PEERPIDFD, Linux 6.5).
 
-Before Linux 6.5 the beginning is that of who has the number when the connection is accepted, microseconds after it was made: to
-be taken for another there, a process has to end in between, and its number be given out again.
+Before Linux 6.5 the start time is that of the process with the number when the connection is accepted, microseconds after it was
+made: to be taken for another there, a process has to end in between, and its number be given out again.
 
 Source: unix(7), SO_PEERCRED; linux/include/uapi/asm-generic/socket.h, SO_PEERPIDFD; pidfd_open(2): readable once it has ended.
 Not here: descent (daemon/http/families.py), connections over TCP (daemon/http/peer.py).
@@ -25,30 +25,30 @@ __all__ = ["PeerProcess", "peer_of_connection", "peer_process", "started_of"]
 
 _SO_PEERPIDFD: Final = 77  # asm-generic/socket.h: x86-64 and arm64 have it so
 _STARTED: Final = 19  # field 22, counted from the state, which is field 3
-_ENDED: Final = (b"Z", b"X")  # of field 3: it does nothing any more, and its parent has not taken note
+_ENDED: Final = (b"Z", b"X")  # values of field 3: the process runs no longer, and its parent has not reaped it
 _PROC: Final = Path("/proc")
 
 
 class PeerProcess(NamedTuple):
-    """One process: its number, and when it began, in clock ticks since the machine did."""
+    """A process: its number, and its start time in clock ticks since the machine started."""
 
     pid: int
     started: int
 
 
 def peer_process(connection: socket.socket) -> int | None:
-    """Who made a connection to a socket of the home: a process, which may have gone since, as unix(7) says of SO_PEERCRED.
+    """Return the process that connected to a socket of the home. It may have ended since, as unix(7) says of SO_PEERCRED.
 
-    None where it is in no pid namespace that this one sees.
+    None if it is in no pid namespace that this one sees.
     """
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid or None
 
 
 def peer_of_connection(connection: socket.socket) -> PeerProcess | None:
-    """The process at the other end of a Unix socket; None where it has ended, or is in no pid namespace that this one sees.
+    """Return the process at the other end of a Unix socket; None if it has ended, or is in no pid namespace that this one sees.
 
-    To be called when the connection is accepted. Blocks for some microseconds. OSError where it cannot be told, as when no
+    Call it when the connection is accepted. Blocks for some microseconds. OSError if the process cannot be determined, as when no
     descriptor is free.
     """
     pid = peer_process(connection)
@@ -59,9 +59,9 @@ def peer_of_connection(connection: socket.socket) -> PeerProcess | None:
 
 
 def started_of(pid: int) -> int | None:
-    """Return when the process began, in clock ticks since the machine did; None where there is none, or it has ended.
+    """Return when the process began, in clock ticks since the machine started; None if there is none, or it has ended.
 
-    OSError where that cannot be told.
+    OSError if that cannot be determined.
     """
     try:
         line = (_PROC / str(pid) / "stat").read_bytes()
@@ -72,7 +72,7 @@ def started_of(pid: int) -> int | None:
 
 
 def _is_there(connection: socket.socket) -> bool:
-    """Whether the very process that connected has not ended: looked at after its number was."""
+    """Return whether the very process that connected has not ended. Call it after its number was read."""
     try:
         descriptor = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:

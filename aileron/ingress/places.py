@@ -1,17 +1,17 @@
-"""The connections over TCP of one door: how many there are, and which of them goes when another comes.
+"""The connections over TCP of one door: how many there are, and which of them is closed for a new one.
 
-    accepted ──► silent ──(a request)──► asking ──(its answer begins)──► answered ──(it is over)──► silent
+    accepted ──► silent ──(a request)──► asking ──(its response begins)──► answered ──(it is over)──► silent
                     └──────────── in any of them: it shows an open session ────────────► known
 
 Rules
-- MAX_CONNECTIONS at once. Once they are taken, one of a stranger ends for each that comes: the oldest of those that wait for
-  something (for TLS, a head, a body, their turn); where no more than MAX_SILENT of them do, the oldest of all, so that who has
-  just come has time to ask.
-- Of those that ask nothing, MAX_SILENT; one more ends the oldest. TLS that is not there yet is nothing asked.
-- Who is known is never ended for another, and is a stranger again with the first request that shows no open session.
-- Where all are known, one more is closed at once.
+- MAX_CONNECTIONS at once. Once they are taken, one of a stranger ends for each new one: the oldest of those that wait for
+  something (for TLS, a head, a body, their turn); if no more than MAX_SILENT of them do, the oldest of all, so that a client that
+  has just connected has time to ask.
+- Of those without a request, MAX_SILENT; one more ends the oldest. A connection whose TLS is not established has no request.
+- A known caller is never ended for another, and is a stranger again with the first request that shows no open session.
+- If all are known, one more is closed at once.
 
-Source: docs/adr/0031-ingress.md. Not here: who is known (admission.py), how long anybody has for what (server.py).
+Source: docs/adr/0031-ingress.md. Not here: which callers are known (admission.py), deadlines (server.py).
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from starlette.types import Scope
 __all__ = ["ACCEPTED_AT_ONCE", "BACKLOG", "MAX_CONNECTIONS", "MAX_SILENT", "Bounded", "Place", "Places", "place_of"]
 
 MAX_CONNECTIONS: Final = 512
-"""Over TCP, of each door: twice what the gateway has under way, an eighth of the descriptors where there are 4,096;
+"""Connections over TCP of each door: twice what the gateway has under way, an eighth of the descriptors if there are 4,096;
 each costs some 50 KiB.
 """
 MAX_SILENT: Final = 128
-"""Of those, without a request: a client of ours asks as soon as it is connected, or has asked lately."""
+"""Connections among them without a request: a client of ours asks as soon as it is connected, or has asked lately."""
 ACCEPTED_AT_ONCE: Final = 8
-"""In one turn of the event loop. A request is read five turns after its connection came, so that it cannot have become the
-oldest of MAX_SILENT before it is."""
+"""Connections accepted in one turn of the event loop. A request is read five turns after its connection came, so that it cannot
+have become the oldest of MAX_SILENT before it is.
+"""
 BACKLOG: Final = 128
 RECEIVE_BUFFER: Final = 65536
 """Bytes of a connection that the kernel holds for us (SO_RCVBUF, of which it takes twice as much for its own bookkeeping)."""
 _SAY_AGAIN_S: Final = 10.0
 _PLACE: Final = "aileron.place"
-"""Where a request's state has the place of its connection."""
+"""Key of the connection's place in a request's state."""
 _log = logging.getLogger(__name__)
 
 
 class Places:
-    """One for each door."""
+    """The places of one door."""
 
     def __init__(self) -> None:
         self._taken: dict[int, Place] = {}
@@ -57,11 +58,11 @@ class Places:
         self._used_at = time.monotonic()
 
     def is_unused_since(self, moment: float) -> bool:
-        """Nobody is connected, and nobody was since then, in seconds of time.monotonic()."""
+        """Return whether nobody is connected, and nobody was since `moment`, in seconds of time.monotonic()."""
         return not self._taken and self._used_at <= moment
 
     def make_room(self) -> bool:
-        """Whether there is a place for one more; a stranger may have lost theirs for it."""
+        """Return whether there is a place for one more connection. Ends a stranger's if that is needed."""
         if len(self._taken) < MAX_CONNECTIONS:
             return True
         oldest = next(iter(self._waiting if len(self._waiting) > MAX_SILENT else self._strangers), None)
@@ -73,36 +74,36 @@ class Places:
         return True
 
     def at(self, descriptor: int) -> Place | None:
-        """Whose place it is; None where it was lost already."""
+        """Return the place of a connection; None if it was lost already."""
         return self._taken.get(descriptor)
 
     def take(self, place: Place) -> None:
-        """It has come."""
+        """Record that a connection has come."""
         self._taken[place.fileno()] = place
 
     def leave(self, place: Place) -> None:
-        """It has gone."""
+        """Record that a connection has gone."""
         self.is_known(place)
         del self._taken[place.fileno()]
         self._used_at = time.monotonic()
 
     def is_silent(self, place: Place) -> None:
-        """It is a stranger who asks nothing. The oldest goes where there are too many."""
+        """Record that a connection is a stranger's without a request. If there are too many, end the oldest."""
         self._strangers[place] = self._waiting[place] = self._silent[place] = None
         if len(self._silent) > MAX_SILENT:
             next(iter(self._silent)).end()
 
     def is_asking(self, place: Place) -> None:
-        """It is a stranger who has asked."""
+        """Record that a connection is a stranger's with a request."""
         self._silent.pop(place, None)
         self._strangers[place] = self._waiting[place] = None
 
     def is_answered(self, place: Place) -> None:
-        """Its answer has begun."""
+        """Record that the response on a connection has begun."""
         self._waiting.pop(place, None)
 
     def is_known(self, place: Place) -> None:
-        """It is nobody's to end."""
+        """Record that a connection is a known caller's, so that it is not ended for another."""
         for one in (self._strangers, self._waiting, self._silent):
             one.pop(place, None)
 
@@ -125,7 +126,7 @@ class Place(socket.socket):
         places.is_silent(self)
 
     def is_served(self, transport: asyncio.WriteTransport, task: asyncio.Task[None]) -> None:
-        """By this task, over this transport; neither goes on when it has to end, whatever it waits for."""
+        """Record the transport and the task that serve this connection; `end` stops both, whatever they wait for."""
 
         def end() -> None:
             transport.abort()
@@ -134,27 +135,27 @@ class Place(socket.socket):
         self._ends = end
 
     def asks(self) -> None:
-        """A request has come, and nobody knows whose."""
+        """Record that a request has come, of a caller that is not known yet."""
         if self._has_place:
             self._is_known = False
             self._places.is_asking(self)
 
     def shows_session(self) -> None:
-        """The request that is served shows an open session."""
+        """Record that the current request shows an open session."""
         self._is_known = True
         self._places.is_known(self)
 
     def is_answered(self) -> None:
-        """Something was sent."""
+        """Record that something was sent."""
         self._places.is_answered(self)
 
     def is_idle(self) -> None:
-        """There is no request."""
+        """Record that there is no request."""
         if self._has_place and not self._is_known:
             self._places.is_silent(self)
 
     def end(self) -> None:
-        """Now, and without a word; its place is free at once."""
+        """End the connection now, without a word; its place is free at once."""
         self._leave()
         if self._ends is not None:
             self._ends()
@@ -162,7 +163,7 @@ class Place(socket.socket):
             transport.abort()
 
     def close(self) -> None:
-        """As any socket."""
+        """Close the socket, and free its place."""
         self._leave()
         super().close()
 
@@ -175,19 +176,20 @@ class Place(socket.socket):
             self._places.leave(self)
 
     def state(self) -> dict[str, Any]:
-        """What the state of each of its requests has."""
+        """Return the entries for the state of each of its requests."""
         return {_PLACE: self}
 
 
 def place_of(scope: Scope) -> Place | None:
-    """The place of the connection that a request came on; None for one at a socket of the home."""
+    """Return the place of the connection that a request came on; None for one at a socket of the home."""
     found: Place | None = scope["state"].get(_PLACE)
     return found
 
 
 def _transport_at(descriptor: int) -> asyncio.WriteTransport | None:
-    """What asyncio reads a connection with before TLS is there, for which it has no name. Nor may it be ended below asyncio:
-    shutdown(2) would end listeners as well (aileron_sandbox/filters.py).
+    """Return the transport with which asyncio reads a connection before TLS is established; asyncio does not export it.
+
+    The connection cannot be ended below asyncio either: shutdown(2) would end listeners as well (aileron_sandbox/filters.py).
     """
     transport: asyncio.WriteTransport | None = asyncio.get_running_loop()._transports.get(descriptor)  # type: ignore[attr-defined]
     if transport is None or transport.get_extra_info("socket").fileno() != descriptor:  # one that had the number before
@@ -196,7 +198,7 @@ def _transport_at(descriptor: int) -> asyncio.WriteTransport | None:
 
 
 class Bounded(socket.socket):
-    """A listener over TCP, taken over, that accepts only what there is a place for."""
+    """A listener over TCP, taken over, that accepts only connections that there is a place for."""
 
     def __init__(self, listener: socket.socket, places: Places) -> None:
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
@@ -208,11 +210,11 @@ class Bounded(socket.socket):
         self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
 
     def listen(self, backlog: int = 0) -> None:
-        """With a backlog of our own: the one that asyncio gives is how many it accepts at once."""
+        """Listen with a backlog of our own: asyncio passes the number of connections that it accepts at once."""
         super().listen(BACKLOG)
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next, where there is room. BlockingIOError."""
+        """Accept the next connection, if there is room. BlockingIOError."""
         accepted, address = super().accept()
         if not self._places.make_room():
             accepted.close()

@@ -1,12 +1,12 @@
-"""The process, once nobody can look into it: takes what to serve, confines itself, and serves until told to stop.
+"""The process, once nobody can look into it: it receives its listeners, confines itself, and serves until told to stop.
 
 It ends by itself when nobody connects for long. Nothing is lost then: it does so between two events of its loop, when there is
-no connection; what comes after that waits in the backlog of a listener that the daemon has too, and looks at.
+no connection; what comes after that waits in the backlog of a listener that the daemon has too, and watches.
 
 Everything that is needed later is imported before, and the certificate's key is read before: afterwards this process can open
 no file, begin no connection, and signal nobody.
 
-Source: docs/adr/0031-ingress.md. Not here: how it came to be nobody's to look into (hidden/process.py), what it gives up
+Source: docs/adr/0031-ingress.md. Not here: how the process is hidden (hidden/process.py), what it gives up
 (confine.py).
 """
 
@@ -41,14 +41,15 @@ __all__ = ["serve_control"]
 
 TIDY_S: Final = 10.0
 UNUSED_S: Final = 600.0
-"""Nobody is connected for so long: it ends, which gives back 25 MB. The next connection waits half a second for another. The page
-that is open and an agent that works connect more often."""
+"""Seconds without a connection after which the process ends, which gives back 25 MB. The next connection waits half a second for
+another process. An open page and a working agent connect more often.
+"""
 _MAX_LISTENERS: Final = 8
 
 
 def serve_control(descriptor: int) -> int:
-    """Do what is told over the control socket. 0 when the daemon said stop; it ends with 0 before that where
-    nobody uses it. MessageError where it is no daemon that tells.
+    """Obey the orders on the control socket. Return 0 when the daemon sent Stop; without connections for long the process ends
+    with 0 before that. MessageError if the sender is not a daemon.
     """
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
@@ -82,7 +83,7 @@ def _tls(start: Start) -> ssl.SSLContext:
 
 
 class _Ingress:
-    """Everything, until told to stop."""
+    """The tasks of the process, which run until the daemon sends Stop."""
 
     def __init__(self, control: socket.socket, start: Start, doors: list[_Door]) -> None:
         self._control = control
@@ -114,11 +115,11 @@ class _Ingress:
         self._stopped.set()
 
     async def _tidy(self) -> None:
-        """What hundreds of connections needed is given back after them, and all of it when there is none for long."""
+        """Give back the memory that hundreds of connections needed, and end the process when there is no connection for long."""
         while not self._stopped.is_set():
             with anyio.move_on_after(TIDY_S):
                 await self._stopped.wait()
-            gc.collect()  # what broke off is in cycles, and nothing is made afterwards for which they would be found
+            gc.collect()  # broken-off requests are in cycles, and too little is made afterwards to collect them
             kernel.return_free_memory()
             if all(places.is_unused_since(time.monotonic() - UNUSED_S) for places in self._places):
-                os._exit(0)  # at once: what is accepted from here on would be lost
+                os._exit(0)  # at once: a connection accepted from here on would be lost

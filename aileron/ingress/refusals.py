@@ -1,4 +1,4 @@
-"""What the server itself refuses, before any application: in the form of every answer of the daemon, and the last on its
+"""Refusals by the server itself, before any application: each has the form of every response of the daemon, and ends its
 connection.
 
 Source: docs/reference/failures.md; RFC 9111 section 5.2.2.5 (no-store); WHATWG Fetch (nosniff). Not here: why (admission.py,
@@ -23,7 +23,7 @@ _BUSY: Final = AileronError(
 
 
 async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, bytes]) -> None:
-    """Answer with this failure, and `more` fields."""
+    """Answer with this failure, and `more` header fields."""
     body = msgspec.json.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
     fields = [
         (b"content-type", b"application/json"),
@@ -38,5 +38,5 @@ async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, 
 
 
 async def refuse_stranger(send: Send) -> None:
-    """429: there is no time for them."""
+    """Answer 429: the daemon has no time for this stranger."""
     await refuse(send, _BUSY, _BUSY.failure_class.http_status, (b"retry-after", b"1"))

@@ -1,4 +1,4 @@
-"""The first line of a request, held to RFC 9110: a method as it is spelled, and a version that is spoken.
+"""The first line of a request, held to RFC 9110: a method as it is spelled, and a supported version.
 
 Runs under every server of ours, before any application. Hypercorn hands on a method in upper case, as ASGI says, and any
 version that looks like one: `post` would be taken for POST and HTTP/9.9 for HTTP/1.1. A proxy in front of us may read them
@@ -9,7 +9,7 @@ Rules
 - HTTP/1.0 and HTTP/1.1 are spoken; any other version is answered 505 (section 15.6.6).
 - A server that does not say how a method was spelled serves nothing: KeyError.
 
-Source: RFC 9110, RFC 5789; docs/reference/http-api.md. Not here: which methods a route or the gateway has.
+Source: RFC 9110, RFC 5789; docs/reference/http-api.md. Not here: the methods of a route or of the gateway.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["AsSpelled", "KnownRequests"]
 
 _SPELLED: Final = "aileron.method"
-"""Where a request's state has its method, byte for byte."""
+"""Key of the method, byte for byte, in a request's state."""
 _METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"})
-"""RFC 9110 section 9.3 and RFC 5789. Whoever serves a path takes fewer, and says so."""
+"""Methods of RFC 9110 section 9.3 and RFC 5789. An application that serves a path takes fewer, and says so."""
 _VERSIONS: Final = ("1.0", "1.1")
 
 
 class AsSpelled(H11Protocol):
-    """Hypercorn's, which keeps how a method was spelled, and makes a request of each: of one that asks for a WebSocket, too,
-    which Hypercorn refuses in a way that leaves the connection open for as long as its client likes.
+    """Hypercorn's protocol, which keeps the spelling of a method, and makes a plain request even of one for a WebSocket:
+    Hypercorn refuses that in a way that leaves the connection open for as long as its client likes.
     """
 
     async def _create_stream(self, request: h11.Request) -> None:
@@ -66,16 +66,16 @@ class AsSpelled(H11Protocol):
 
 
 class KnownRequests:
-    """Refuses a request whose first line is none that we know; passes on every other as it is."""
+    """Application that refuses a request with an unknown first line, and passes on every other as it is."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle an ASGI event."""
         if scope["type"] == "http" and (refusal := _refusal(scope)) is not None:
             problem, status = refusal
-            # The body is not waited for: the connection ends with the answer, and who sends this is no client of ours.
+            # The body is not waited for: the connection ends with the answer, and the sender is no client of ours.
             await refuse(send, AileronError(FailureClass.INVALID_REQUEST, problem).failure, status)
             return
         await self._app(scope, receive, send)

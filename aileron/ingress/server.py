@@ -3,12 +3,12 @@
 Runs in ingress, for what is reached over TCP, and in the daemon, for the sockets of the home.
 
 Rules
-- HTTP/1.1 and nothing else. Hypercorn would speak HTTP/2 to whoever begins with it, and never end such a connection while it is
-  silent; no client of ours does.
-- One request at a time: what a client sends before it has the answer is thrown away (one_at_a_time.py). RFC 9112 section 9.3.2
+- HTTP/1.1 and nothing else. Hypercorn would speak HTTP/2 to a client that begins with it, and never end such a connection while
+  it is silent; no client of ours does.
+- One request at a time: what a client sends before it has the response is thrown away (one_at_a_time.py). RFC 9112 section 9.3.2
   has it send that again. So no work outlives the connection that asked for it.
-- READ_AHEAD bytes are read before anybody wants them.
-- Each door over TCP has so many places (places.py), which those lose first who show no open session.
+- READ_AHEAD bytes are read before the application needs them.
+- Each door over TCP has a limited number of places (places.py); connections without an open session lose theirs first.
 - A connection has IDLE_S for the head of a request.
 
 Source: docs/reference/configuration.md; docs/adr/0031-ingress.md; RFC 9112; RFC 8446 through OpenSSL. Not here: applications
@@ -51,19 +51,20 @@ __all__ = [
 MAX_BODY_BYTES: Final = 1 << 20
 """1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
 BODY_S: Final = 10.0
-"""For a body to arrive: on this machine, a megabyte takes milliseconds."""
+"""Seconds for a body to arrive: on this machine, a megabyte takes milliseconds."""
 GRACE_S: Final = 5.0
 IDLE_S: Final = 2.0
-"""A connection without a request; one that its client closed costs a descriptor for as long."""
+"""Seconds that a connection has without a request; one that its client closed costs a descriptor for as long."""
 HANDSHAKE_S: Final = 10.0
-"""For TLS to be there; over the worst of networks it takes three."""
+"""Seconds for the TLS handshake; over the worst of networks it takes three."""
 SHUTDOWN_S: Final = 1.0
-"""For a client's word that a TLS connection ends; many say none."""
+"""Seconds to wait for a client's close_notify at the end of a TLS connection; many send none."""
 MAX_HEAD_BYTES: Final = 65536
-"""Of a request before its body: coding agents put kilobytes of JSON into a field, and the providers take that."""
+"""Bytes of a request before its body: coding agents put kilobytes of JSON into a field, and the providers take that."""
 READ_AHEAD: Final = 8192
-"""Bytes of a connection that are read at once, and twice as many before anybody wants them: 512 connections that send as fast
-as they can are 12 MiB."""
+"""Bytes of a connection that are read at once, and twice as many before the application needs them: 512 connections that send as
+fast as they can are 12 MiB.
+"""
 _PROCESS: Final = "aileron.process"
 _PEER: Final = "aileron.peer"
 
@@ -77,7 +78,7 @@ async def serve(
     tells_peers: bool = False,
     places: Places | None = None,
 ) -> None:
-    """Serve `app` on the listening sockets, which are taken over, until `stopped` returns; then GRACE_S for answers under way.
+    """Serve `app` on the listening sockets, which are taken over, until `stopped` returns; then GRACE_S for responses under way.
 
     `places`: where connections over TCP are counted. `tells_peers`: they are sockets of the home, and a request says which very
     process made its connection (`peer_of`).
@@ -146,15 +147,15 @@ def _config() -> Config:
 
 
 def process_of(scope: Scope) -> int | None:
-    """The process that made the connection which a request came on, at a socket of the home; None over TCP."""
+    """Return the process that made the connection which a request came on, at a socket of the home; None over TCP."""
     found: int | None = scope.get("state", {}).get(_PROCESS)
     return found
 
 
 def peer_of(scope: Scope) -> PeerProcess | None:
-    """The very process that made the connection which a request came on, where the server tells that; None where it had gone.
+    """Return the very process that made a request's connection, if the server records it; None if it had already ended.
 
-    OSError where that could not be told.
+    OSError if that could not be determined.
     """
     found: PeerProcess | OSError | None = scope.get("state", {}).get(_PEER)
     if isinstance(found, OSError):
@@ -170,8 +171,9 @@ def _peer_or_why(connection: socket.socket) -> PeerProcess | OSError | None:
 
 
 async def drained(receive: Receive) -> None:
-    """Take the body of a request that is refused whatever it says: a client that still writes when its connection is closed hears
-    of a broken pipe, and not of the refusal. As far as a body may go, and as long.
+    """Take the body of a request that is refused in any case, up to MAX_BODY_BYTES and BODY_S.
+
+    A client that still writes when its connection is closed sees a broken pipe, and not the refusal.
     """
     size = 0
     with anyio.move_on_after(BODY_S):
@@ -187,7 +189,7 @@ hypercorn.asyncio.tcp_server.MAX_RECV = READ_AHEAD  # there is no setting for it
 
 
 class _Connection(TCPServer):
-    """One connection, which tells its place what it does."""
+    """A connection that tells its place what it does."""
 
     def __init__(self, place: Place | None, *given: Any) -> None:
         super().__init__(*given)
@@ -195,7 +197,7 @@ class _Connection(TCPServer):
 
     async def _read_data(self) -> None:
         await super()._read_data()
-        await self.idle_task.stop()  # nothing more can come: it has not to wait for what does not
+        await self.idle_task.stop()  # nothing more can come, so there is nothing to wait for
 
     async def protocol_send(self, event: Event) -> None:
         if self._place is not None:
@@ -211,5 +213,5 @@ class _Connection(TCPServer):
     async def _close(self) -> None:
         try:
             await super()._close()
-        except OSError:  # the client did not say that TLS ends, or nobody is there
+        except OSError:  # the client sent no close_notify, or it is gone
             self.writer.transport.abort()
