@@ -1,17 +1,18 @@
-"""What a launch of an agent is: what its module is asked, and what it answers. Values, no I/O.
+"""The values of a launch: the request to an agent's module, and its answer. No I/O.
 
-An agent's module is one function from what is to be registered, the user's environment, arguments and files to arguments and
-variables; whoever starts the agent (start.py) and whoever only shows what would be set print or use the same answer.
+An agent's module is a function from the server to be registered and the user's environment, arguments and files to arguments and
+variables. The start of the agent (start.py) and the command that only shows what would be set use the same answer.
 
 Rules
-- Arguments hold no secret: every user of a machine reads every process's arguments, proc_pid_cmdline(5). The token is a variable.
-- What the user said stays: their arguments come last, an address or a server of theirs is left alone, and that is noted.
-- No file of the user's is written. Some are read, to know what the user said there.
+- Arguments hold no secret: every user of a machine can read every process's arguments, proc_pid_cmdline(5). The token is a
+  variable.
+- The user's settings stay: their arguments come last, an address or a server of theirs is left alone, and that is noted.
+- No file of the user's is written. Some are read, to know the user's settings.
 
 >>> AileronServer(("/usr/bin/aileron-mcp",), "/home/you/.aileron").environment("<session token>")
 {'AILERON_HOME': '/home/you/.aileron', 'AILERON_SESSION_TOKEN': '<session token>'}
 
-Source: docs/adr/0021-launching-agents.md. Not here: what each agent understands (its module), sessions (the daemon).
+Source: docs/adr/0021-launching-agents.md. Not here: the options of each agent (its module), sessions (the daemon).
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ __all__ = [
 ]
 
 NAME = "aileron"
-"""What the server is called in every agent: tools are `mcp__aileron__…`, `aileron__…` or `aileron_…`."""
+"""Name of our server in every agent: tools are `mcp__aileron__…`, `aileron__…` or `aileron_…`."""
 CALL_S = 300
-"""Seconds an agent waits for one call. Ours answer after 25 at most, or wait up to a minute where that is asked for; two agents
-give up after 60 unless told."""
+"""Seconds that an agent waits for one call. Our tools answer after 25 s at most, or wait up to a minute if requested; two agents
+give up after 60 s by default."""
 HOME_VARIABLE = "AILERON_HOME"
 TOKEN_VARIABLE = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
 _INJECT = "/inject/"
@@ -62,34 +63,36 @@ _NOT_THROUGH = "requests to that model do not go through Aileron's gateway"
 
 
 class AileronServer(msgspec.Struct, frozen=True):
-    """The program an agent starts to see actions (`command`, its first word absolute), and the home it is for."""
+    """The program that an agent starts to get its actions (`command`, its first word absolute), and the home it is for."""
 
     command: tuple[str, ...]
     home: str
 
     def environment(self, token: str) -> dict[str, str]:
-        """What the program needs; a token begins with `ail_`, or is a placeholder that is shown."""
+        """Return the variables that the program needs. A real token begins with `ail_`; a placeholder is only for display."""
         return {HOME_VARIABLE: self.home, TOKEN_VARIABLE: token}
 
 
 class Gateway(msgspec.Struct, frozen=True):
-    """Where models' APIs are reached: `url` without a path. `kept` are the providers whose key the vault has."""
+    """The address by which models' APIs are reached: `url` without a path. `kept` are the providers whose key the vault has."""
 
     url: str
     kept: frozenset[str] = frozenset()
 
     def injecting(self, path: str) -> Gateway:
-        """The same for a session with `path` in its addresses, which is a secret of that session's."""
+        """Return the gateway for a session with `path` in its addresses, which is a secret of that session."""
         return msgspec.structs.replace(self, url=self.url + path)
 
     def is_injected(self, address: str) -> bool:
-        """Whether an address is this gateway's, of some session with a name in its addresses."""
+        """Return whether an address is this gateway's with the path of some session in it."""
         return address.startswith(self.url.partition(_INJECT)[0] + _INJECT)
 
 
 @dataclasses.dataclass(frozen=True)
 class LaunchRequest:
-    """One launch. `token` is the session's, or what is shown in its place; `files` are those of `Agent.reads` that are there."""
+    """The request for one launch. `token` is the session's, or a placeholder to show; `files` are those of `Agent.reads` that
+    exist.
+    """
 
     server: AileronServer
     token: str = dataclasses.field(repr=False)
@@ -99,11 +102,11 @@ class LaunchRequest:
     files: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def has_kept_key(self, provider: str) -> bool:
-        """Whether the provider's key is in the vault, and the session's token is shown in its place."""
+        """Return whether the vault has the provider's key, so that the agent uses the session's token in its place."""
         return self.gateway is not None and provider in self.gateway.kept
 
     def says(self, variable: str) -> bool:
-        """Whether the user has set a variable, to an address that is not the gateway's own (a launch inside a launch)."""
+        """Return whether the user has set a variable to an address that is not the gateway's own (as in a launch in a launch)."""
         value = self.environment.get(variable, "")
         ours = () if self.gateway is None else (self.gateway.url, f"{self.gateway.url}/v1")
         is_ours = value.rstrip("/") in ours or (self.gateway is not None and self.gateway.is_injected(value))
@@ -112,9 +115,9 @@ class LaunchRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What the agent is started with: arguments, and how its environment differs from the user's. `notes` are for the user.
+    """The setup that the agent is started with: arguments, and changes to the user's environment. `notes` are for the user.
 
-    `from_vault` are the providers to which it gets with the vault's key: a key of its own is of no use for them.
+    `from_vault` are the providers that it reaches with the vault's key: it needs no key of its own for them.
     """
 
     arguments: tuple[str, ...]
@@ -125,16 +128,16 @@ class Setup:
 
 
 class Snippet(msgspec.Struct, frozen=True):
-    """What a user pastes to have the server registered always: into `path` (as a user would write it), in the file's format."""
+    """A text that a user pastes to register the server permanently: into `path` (as a user would write it), in its format."""
 
     path: str
     text: str
 
 
 class Executes(msgspec.Struct, frozen=True):
-    """Files of an agent's settings that make it, or a shell, run something the next time, outside of a cell too.
+    """Files of an agent's settings that make it, or a shell, run code the next time, outside of a cell too.
 
-    `pattern` is an absolute path with globs in it, where `**` stands for everything below a folder. `how` says what runs.
+    `pattern` is an absolute path with globs, where `**` stands for everything below a folder. `how` says what runs.
     """
 
     pattern: str
@@ -142,9 +145,10 @@ class Executes(msgspec.Struct, frozen=True):
 
 
 class KeyFile(msgspec.Struct, frozen=True):
-    """A file with credentials of several providers. `providers` reads from its text whose: None where it is not understood.
+    """A file with credentials of several providers. `providers` returns their names from its text, or None if it cannot read it.
 
-    A name that is none of the gateway's is one that only the file has a credential for. `Agent.reads` names the file too.
+    Names that the gateway does not know are those of providers that only the file has a credential for. `Agent.reads` includes
+    the file.
     """
 
     path: Path
@@ -152,9 +156,10 @@ class KeyFile(msgspec.Struct, frozen=True):
 
 
 class OwnQuestions(msgspec.Struct, frozen=True):
-    """An agent asks before each command, in a cell too, and refuses it where it cannot ask: with one of the options `unasked`.
+    """The questions that an agent itself asks before commands, in a cell too. With an option of `unasked` it cannot ask, and
+    refuses commands.
 
-    `note` says so, unless one of `settled` was given as well.
+    `note` tells the user so, unless an option of `settled` was given as well.
     """
 
     unasked: tuple[str, ...]
@@ -163,15 +168,15 @@ class OwnQuestions(msgspec.Struct, frozen=True):
 
 
 class CellNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent needs of the person's home and environment in a cell. What is not named here is not there.
+    """An agent's needs of the person's home and environment in a cell, where nothing else of them exists.
 
-    `directories` and `files` are its settings and state, writable, and made if they are missing. A file on its own cannot be
-    replaced by a rename in a cell (EBUSY), so one is named only where the agent was seen to write it in place then. `fixed` stays
+    `directories` and `files` are its settings and state, writable, and made if they are missing. A single file cannot be
+    replaced by a rename in a cell (EBUSY), so a file is named only if the agent is known to write it in place then. `fixed` stays
     read-only inside of them; `readable` is read-only and may be missing. `keys` are, by provider, its variables and files with a
-    credential that are not shown where the gateway has the key; `key_files` are shown only where they hold another. `names`
-    are variables that are its own, `prefixes` those of others, which are passed as far as they hold no credential
-    (cell_environment.py). `arguments` and `variables` turn off what cannot work in a cell, a sandbox inside of it
-    above all, and `notes` say so. `hosts` are where it goes without the gateway, to be named in messages.
+    credential, which are not shown if the gateway has the key; `key_files` are shown only if they hold another key. `names` are
+    whole names of its variables, and `prefixes` are those of further ones, which are passed if they hold no credential
+    (cell_environment.py). `arguments` and `variables` turn off features that cannot work in a cell, above all a sandbox of its
+    own, and `notes` say so. `hosts` are those it contacts without the gateway, to be named in messages.
     """
 
     directories: tuple[Path, ...]
@@ -191,7 +196,7 @@ class CellNeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True):
-    """One agent. `program` is looked for in PATH; `install` is the command that brings it."""
+    """An agent that can be launched. `program` is looked for in PATH; `install` is the command that installs it."""
 
     name: str
     title: str
@@ -204,7 +209,9 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[dict[str, str], tuple[str, ...]]:
-    """`variable` set to the gateway, `path` behind it; nothing and a note where the user set it; nothing without a gateway."""
+    """Return `variable` set to the gateway's address and `path`, and notes. If the user set the variable, return only a note; if
+    there is no gateway, neither.
+    """
     if asked.gateway is None:
         return {}, ()
     if asked.says(variable):
@@ -213,17 +220,17 @@ def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[di
 
 
 def not_through(why: str) -> str:
-    """The note about a model that is reached as the user said, and not through the gateway."""
+    """Return the note about a model that is reached by the user's own settings, not through the gateway."""
     return f"{why}: {_NOT_THROUGH}"
 
 
 def is_not_through(note: str) -> bool:
-    """Whether a note is one of these."""
+    """Return whether a note comes from `not_through`."""
     return note.endswith(_NOT_THROUGH)
 
 
 def providers_of_json(text: str) -> frozenset[str] | None:
-    """For `KeyFile.providers`, of an object with the providers' names for its keys."""
+    """Return the keys of a JSON object, which are providers' names; None if it is not one. Used as `KeyFile.providers`."""
     try:
         found = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
@@ -232,18 +239,18 @@ def providers_of_json(text: str) -> frozenset[str] | None:
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
-    """The user's home directory as agents see it."""
+    """Return the user's home directory as agents see it."""
     return Path(environment.get("HOME") or Path.home())
 
 
 def xdg_directory(environment: Mapping[str, str], variable: str, default: str) -> Path:
-    """What a variable of the XDG base directories says, or `default` below the home."""
+    """Return the directory that a variable of the XDG base directories names, or `default` below the home."""
     said = environment.get(variable, "")
     return Path(said) if said.startswith("/") else home_of(environment) / default
 
 
 def without_proxy(asked: LaunchRequest) -> dict[str, str]:
-    """The gateway is on this machine: where a proxy is set for plain HTTP, it is not asked for it."""
+    """Return variables that exempt loopback from a proxy for plain HTTP, if one is set: the gateway is on this machine."""
     if asked.gateway is None or not any(asked.environment.get(name) for name in _PROXIES):
         return {}
     said = next((value for name in _NO_PROXY if (value := asked.environment.get(name, ""))), "")

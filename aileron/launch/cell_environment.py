@@ -1,15 +1,15 @@
-"""Which variables an agent in a cell gets, and which are made for it. Pure.
+"""The variables that an agent in a cell gets from the person's environment, and those made for it. Pure.
 
-A variable is passed if it is in a list; everything else is not there, because variables hold credentials, and ways to agents that
-sign (SSH_AUTH_SOCK) and to the desktop. A person adds names with `--allow-env`, which no list of ours overrules but for Aileron's
-own variables and those that lead out of the cell.
+A variable is passed if it is in a list. All others are left out, because variables hold credentials, and ways to agents that sign
+(SSH_AUTH_SOCK) and to the desktop. A person adds names with `--allow-env`. Our lists overrule that only for Aileron's own
+variables and for those that lead out of the cell.
 
-An agent's own prefix is no list: of what begins with it, nothing is passed whose name says that it holds a credential or a
-command, but for the agent's own key. Of no variable a value is passed that holds a credential or loads code. What is held back
-for that is said.
+An agent's own prefix is no list: a variable with that prefix is not passed if its name says that it holds a credential or a
+command, except for the agent's own key. A value that holds a credential or loads code is passed only in a variable that was
+allowed by name, or in the agent's own key. A note names the variables of lists and prefixes that are held back.
 
 Source: environ(7), the XDG base directory specification, curl(1) and the manuals of pip, npm, cargo, git and Go on proxies. Not
-here: what the agent's module sets (agent.py), which of an agent's keys the gateway has.
+here: the variables that the agent's module sets (agent.py), the agent's keys that the gateway has.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 __all__ = ["NEVER", "PROXY_PORT", "RUN_HOME", "Passed", "certificate_files", "is_refused", "made", "passed"]
 
 RUN_HOME: Final = "/run/aileron"
-"""AILERON_HOME in a cell: nothing of the home is there but sockets."""
+"""AILERON_HOME in a cell: only sockets of the home are there."""
 PROXY_PORT: Final = 3128
-"""Where the cell's way out listens, on its loopback: the port that proxies of this kind have by custom."""
+"""Port of the cell's loopback on which its way out, the tunnel, listens: the usual port of such proxies."""
 
 _PASSED: Final = frozenset(
     {
@@ -43,7 +43,7 @@ _PASSED: Final = frozenset(
         "PYTHONUNBUFFERED", "PYTHONWARNINGS", "RBENV_ROOT", "NODENV_ROOT", "GOENV_ROOT", "SDKMAN_DIR", "ASDF_DIR",
         "ASDF_DATA_DIR", "MISE_DATA_DIR", "OPAMROOT", "DOTNET_ROOT", "CC", "CXX", "CPP", "LD", "AR", "CFLAGS", "CXXFLAGS",
         "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "PKG_CONFIG_PATH", "LD_LIBRARY_PATH", "CMAKE_PREFIX_PATH", "CMAKE_GENERATOR",
-        # whom to believe
+        # certificates to trust
         "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT",
         "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO",
         # who commits
@@ -54,7 +54,7 @@ _HOLDS_CREDENTIAL: Final = (
     r"TOKEN(?!S)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|BEARER|(?:KEY|DSN|JWT|CREDS|PASS|PWD|WEBHOOK)S?(?:_|$)"
     r"|(?:^|_)PAT(?:_|$)|HEADERS?(?:_|$)|(?:^|_)O?AUTH(?:ORIZATION)?(?:_|$)|TOKENS"
 )
-"""Names; `TOKENS` are mostly a number of them, which is passed as every number is that a name calls one."""
+"""Pattern of names that hold credentials. `TOKENS` is mostly a count: like other counts it is passed if the value is a number."""
 _RUNS: Final = (
     r"(?:COMMAND|CMD|HELPER|HOOKS?|PRELOAD|ASKPASS|STARTUP|PROGRAM|EXEC|SHELL_PREFIX|WRAPPER|EVAL|OPTIONS|OPTS?)$"
     r"|(?:^|_)ENV(?:_|$)|(?:^|_)FUNC_|RC$"
@@ -68,7 +68,8 @@ _IS_CREDENTIAL: Final = (
     r"|\b(?:sk|pk|rk)[-_](?:\w+-)*\w{16}|\bgh[opsur]_\w{16}|\bgithub_pat_\w{16}|\bglpat-\w{16}|\bxox[a-z]-\w{8}|\bA[KS]IA[0-9A-Z]{16}"
     r"|\bAIza[\w-]{30}|\bnpm_\w{30}|\bpypi-\w{16}|\bhf_\w{16}|\bail_\w{16}|\beyJ[\w-]+\.eyJ"
 )
-"""Values: a name or a password in an address, what follows such a word, and what services begin their tokens with."""
+"""Pattern of values with credentials: a name or password in an address, text after a word such as "token", and the prefixes that
+services give their tokens."""
 _LOADS: Final = {
     "NODE_OPTIONS": r"(?:^|[\s\"'])(?:-r|--require|--import|--(?:experimental-)?loader|--env-file)\b",
     "MAVEN_OPTS": r"-(?:javaagent|agentlib|agentpath)\b|-XX:\S*On",
@@ -76,7 +77,7 @@ _LOADS: Final = {
     "GOFLAGS": r"-(?:toolexec|exec|overlay)\b",
     "MAKEFLAGS": r"--eval\b|-E\b",
 }
-"""Values of listed variables that make each program run something, which is mostly not in the cell."""
+"""Patterns of values of listed variables that make each program run code, which is mostly not in the cell."""
 _CERTIFICATES: Final = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO",
@@ -87,17 +88,18 @@ NEVER: Final = frozenset(
         "XAUTHORITY", "TMUX", "STY", "DOCKER_HOST", "CONTAINER_HOST", "LD_PRELOAD", "LD_AUDIT",
     }
 )  # fmt: skip
-"""What leads to processes outside, of which nothing is there, or into every program of the cell: not by --allow-env either."""
+"""Variables that lead to processes outside, which a cell cannot reach, or into every program of the cell. Not even --allow-env
+passes them."""
 _OURS: Final = "AILERON_"
 
 
 def is_refused(name: str) -> bool:
-    """Whether no option passes this variable."""
+    """Return whether no option can pass this variable."""
     return name in NEVER or name.startswith(_OURS)
 
 
 class Passed(NamedTuple):
-    """The variables of the person's that an agent gets, and the names of its own that it does not get."""
+    """The person's variables that an agent gets, and the names of listed or prefixed ones that are held back."""
 
     variables: dict[str, str]
     held_back: tuple[str, ...]
@@ -112,10 +114,10 @@ def passed(
     kept_keys: Collection[str],
     allowed: Collection[str],
 ) -> Passed:
-    """Select the variables that the agent gets: the lists, its own `names` and `prefixes`, and what was `allowed`.
+    """Select the variables that the agent gets: those of the lists, of its own `names` and `prefixes`, and the `allowed` ones.
 
-    `own_keys` are the variables that it logs in with. Those of `kept_keys` have a value that the gateway has: they are not passed
-    unless they were allowed by name.
+    `own_keys` are the variables that it logs in with. The gateway has the keys of `kept_keys`: these are not passed unless they
+    were allowed by name.
 
     >>> given = {"LANG": "C", "X_MODE": "1", "X_TOKEN": "t", "X_KEY": "k", "OTHER": "1"}
     >>> passed(given, names=(), prefixes=("X_",), own_keys=("X_KEY",), kept_keys=(), allowed=())
@@ -140,7 +142,7 @@ def passed(
 
 
 def _is_harmless_name(name: str, value: str) -> bool:
-    """Return whether a variable of an agent's, by its name, holds no credential and runs nothing; a switch never does."""
+    """Return whether a variable of an agent's, by its name, holds no credential and runs no code; a switch never does."""
     is_number = re.fullmatch(_NUMBER, value) is not None
     if re.fullmatch(_SWITCH, value, re.IGNORECASE) or (is_number and re.search(_COUNTS, name, re.IGNORECASE)):
         return True
@@ -153,14 +155,14 @@ def _is_harmless_value(name: str, value: str) -> bool:
 
 
 def certificate_files(environment: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    """Where certificates are that are passed by name, and so have to be there; and whether a directory is meant."""
+    """Yield the paths of certificates that variables name, so that they must be shown, and whether a directory is meant."""
     for name in _CERTIFICATES:
         if (path := environment.get(name, "")).startswith("/"):
             yield path, name == "SSL_CERT_DIR"
 
 
 def made(*, home: str, path: Iterable[str], folder: str) -> dict[str, str]:
-    """What is set in every cell. No proxy for plain HTTP: what is not encrypted goes nowhere."""
+    """Return the variables that are set in every cell. There is no proxy for plain HTTP: unencrypted requests cannot leave."""
     proxy = f"http://127.0.0.1:{PROXY_PORT}"
     loopback = "localhost,127.0.0.1,::1"
     return {

@@ -1,13 +1,13 @@
-"""Our server, asked as an agent asks it: started by the very command that would be registered, and spoken to in its protocol.
+"""A check of our server as an agent would use it: started by the very command that would be registered, over its protocol.
 
-Runs in `aileron doctor AGENT`. The four requests every agent begins with, by hand and in order: what stands here is what is sent,
-and nothing is imported that the agent does not need. Each answer has a deadline and a bound; the process is gone at the end.
+Runs in `aileron doctor AGENT`. It sends the four messages that every agent begins with, spelled out here in order, and imports
+nothing that the agent does not need. Each response has a deadline and a bound; the process is gone at the end.
 
 Rules
-- The server is ours and trusted, but what it says may be cut short by anything: every refusal is an AileronError with a reason.
-- Only reading: the one tool that is called changes nothing.
+- The server is ours and trusted, but its output may be truncated for any reason: every failure is an AileronError with a reason.
+- The check only reads: the one tool that it calls changes nothing.
 
-Source: the MCP specification 2025-11-25, lifecycle and stdio transport. Not here: agents' own programs.
+Source: the MCP specification 2025-11-25, lifecycle and stdio transport. Not here: the agents' own programs.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["READ_ONLY", "Connection", "connected"]
 
 READ_ONLY: Final = "list_pending"
-"""The tool that is called: it is always there."""
+"""Name of the tool that is called: it always exists."""
 _PROTOCOL: Final = "2025-11-25"
 _ANSWER_S: Final = 40.0
-"""The first may have to wait for a daemon that is started: 30 seconds at most (client.py)."""
+"""Seconds to wait for a response: the first may have to wait for the daemon's start, 30 seconds at most (client.py)."""
 _END_S: Final = 5.0
 _MAX_LINE: Final = 16 << 20
-"""As the server bounds a message."""
+"""16 MiB for a message, the server's own bound."""
 _MAX_PAGES: Final = 100
 _SAID_BYTES: Final = 4096
-"""Of what the server wrote to standard error: its last words."""
+"""Bytes that are read from the end of the server's standard error."""
 
 
 class Connection:
-    """One conversation. Every method raises AileronError(internal_error) when the server does not answer as it has to."""
+    """A conversation with the server. Methods raise AileronError(internal_error) if it does not respond as it must."""
 
     def __init__(self, process: subprocess.Popen[bytes], said: Any) -> None:
         self._process = process
@@ -50,7 +50,7 @@ class Connection:
         self._unread = b""
 
     def initialize(self) -> str:
-        """The handshake; the server's name and version."""
+        """Make the handshake, and return the server's name, version and protocol."""
         client = {"name": "aileron-doctor", "version": "1"}
         answer = self._ask("initialize", {"protocolVersion": _PROTOCOL, "capabilities": {}, "clientInfo": client})
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -58,7 +58,7 @@ class Connection:
         return f"{server.get('name')} {server.get('version')}, protocol {answer.get('protocolVersion')}"
 
     def tools(self) -> list[str]:
-        """The names of what is offered, all pages of them."""
+        """Return the names of all tools that are offered, from all pages."""
         names: list[str] = []
         asked: dict[str, Any] = {}
         for _ in range(_MAX_PAGES):
@@ -70,7 +70,7 @@ class Connection:
         raise _failed(f"tools/list has more than {_MAX_PAGES} pages")
 
     def call(self, tool: str) -> str:
-        """Call a tool without arguments; the first text of its result."""
+        """Call a tool without arguments, and return the first text of its result."""
         answer = self._ask("tools/call", {"name": tool, "arguments": {}})
         text = next((str(part["text"]) for part in answer.get("content") or [] if "text" in part), "")
         if answer.get("isError"):
@@ -84,7 +84,7 @@ class Connection:
         while True:
             message = self._receive(method, until)
             if message.get("id") != self._id or "method" in message:
-                continue  # a notification, or a request of the server's, which need not be answered to read
+                continue  # a notification, or a request of the server's, which need not be answered to go on reading
             if "error" in message:
                 error = message["error"] or {}
                 raise _failed(f"{method}: {error.get('message')}")
@@ -118,7 +118,7 @@ class Connection:
         return message if isinstance(message, dict) else {}
 
     def _ended(self, method: str) -> AileronError:
-        """It went away; with the last line that it said."""
+        """Return the error for a server that ended, with the last line of its standard error."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         self._said.seek(0, os.SEEK_END)
@@ -129,7 +129,7 @@ class Connection:
 
 @contextlib.contextmanager
 def connected(server: AileronServer, environment: Mapping[str, str]) -> Iterator[Connection]:
-    """A connection to the server, started for it and ended with it. AileronError(internal_error) if it does not start."""
+    """Start the server, yield a connection to it, and kill it at the end. AileronError(internal_error) if it does not start."""
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
@@ -141,7 +141,7 @@ def connected(server: AileronServer, environment: Mapping[str, str]) -> Iterator
             try:
                 yield Connection(process, said)
             finally:
-                process.kill()  # it has nothing to put away
+                process.kill()  # it has nothing to save
 
 
 def _failed(why: str) -> AileronError:

@@ -1,20 +1,20 @@
-"""Claude Code: a server by `--mcp-config`, which adds to those it has; the gateway by ANTHROPIC_BASE_URL.
+"""Claude Code: the server by `--mcp-config`, which adds to those it has; the gateway by ANTHROPIC_BASE_URL.
 
-Pure. `--allowedTools mcp__aileron` lets it call actions without a question of its own: whether a person is asked is the action's
-to say, and Aileron asks. Nothing else is allowed by it. Both options take several values, so they are given as `--name=value`:
+Pure. `--allowedTools mcp__aileron` lets it call actions without a question of its own: the action decides whether a person is
+asked, and Aileron asks. The option allows nothing else. Both options take several values, so they are given as `--name=value`:
 the words after them stay the user's.
 
-`alwaysLoad`: without it a server that is not there in the first moment, as where it has to start the daemon, is not waited for,
-and the model is not offered its tools in the first turn.
+`alwaysLoad`: without it Claude Code does not wait for a server that is not ready at once, for example because it has to start the
+daemon, and does not offer the model its tools in the first turn.
 
-The vault's key: ANTHROPIC_AUTH_TOKEN is the session's token. As ANTHROPIC_API_KEY it would be asked about at a terminal each
-time.
+With the vault's key, ANTHROPIC_AUTH_TOKEN is the session's token. In ANTHROPIC_API_KEY it would cause a question at a terminal
+each time.
 
-Its own questions before commands stay in a cell: whether the cell is enough is for the user to say, by an option of its own, and
-settings of theirs may have said it. A note names the option.
+Its own questions before commands stay in a cell: only the user can decide that the cell is enough, by an option of Claude Code,
+or already by their settings. A note names the option.
 
-In a cell: its folder, and ~/.claude.json, which it replaces by a rename and writes in place where that fails (EBUSY, seen with
-2.1.329). Its lock for that file is in the cell's home, where a claude outside does not see it.
+In a cell it gets its folder, and ~/.claude.json, which it replaces by a rename, and writes in place if that fails (EBUSY, seen
+with 2.1.329). Its lock for that file is in the cell's home, where a claude outside does not see it.
 
 Source: docs/reference/agents.md. Not here: settings of the user's, whose `env` still has the last word.
 """
@@ -58,7 +58,7 @@ def _reads(_: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def _setup(asked: LaunchRequest) -> Setup:
-    # Named, not spelled out: it puts the values in when it starts the server.
+    # Only the variables' names: it inserts the values when it starts the server.
     server = _entry(asked.server, {name: f"${{{name}}}" for name in (HOME_VARIABLE, TOKEN_VARIABLE)})
     arguments = (f"--mcp-config={json.dumps(server)}", f"--allowedTools=mcp__{NAME}", *asked.arguments)
     variables, notes = base_url_of(asked, _BASE_URL)
@@ -96,7 +96,7 @@ def _cell(environment: Mapping[str, str]) -> CellNeeds:
                 (directory / ".credentials.json",),
             )
         },
-        # What it refuses as root without a word that it is in a sandbox; and its program is read-only here.
+        # As root it refuses some options unless it is told that it is in a sandbox; and its program is read-only here.
         variables={"IS_SANDBOX": "1", "DISABLE_AUTOUPDATER": "1"},
         executes=(
             Executes(str(directory / "settings*.json"), "hooks, status line, key helpers and variables"),

@@ -1,21 +1,21 @@
-"""Codex CLI: everything by `-c key=value`, which is laid over the user's configuration; the user's own `-c` come later and win.
+"""Codex CLI: all settings by `-c key=value`, which overrides the user's configuration; the user's own `-c` come later and win.
 
-Pure. The keys and why:
+Pure. The keys and their reasons:
 
-- `required`: it waits one second for a server and then begins without its tools; so it waits.
-- `default_tools_approval_mode = "approve"`: without a terminal it refuses every tool that is not read-only. Whether a person is
-  asked is the action's to say, and Aileron asks. It is the mode of this one server.
+- `required`: by default it waits one second for a server and then begins without its tools; with this it waits.
+- `default_tools_approval_mode = "approve"`: without a terminal it refuses every tool that is not read-only. The action decides
+  whether a person is asked, and Aileron asks. The mode applies to this one server.
 - `env_vars`: it starts servers with an environment of seven variables; the token is named here and its value is not an argument.
-- `features.mcp_tool_list_changed`: else an action that is added while it runs is not seen. As a feature's key: the option
-  `--enable` fails where a version does not know the name.
+- `features.mcp_tool_list_changed`: without it an action that is added while it runs is not seen. It is given as a feature's key,
+  because the option `--enable` fails if a version does not know the name.
 
-The gateway is `openai_base_url` where the key is codex's own. Where the vault has it, a provider of our own name, which takes the
-session's token from the environment: codex's own provider reads a key from there only without a terminal. Whoever is signed in
-with an account talks to another address with another protocol: that is left alone.
+The gateway is `openai_base_url` if the key is codex's own. If the vault has the key, it is a provider of our own name, which
+takes the session's token from the environment: codex's own provider reads a key from there only without a terminal. A codex that
+is signed in with an account uses another address and another protocol: that is left alone.
 
 In a cell its own sandbox is off: it makes one with bubblewrap, for which a cell has no user namespaces, and every command would
-fail with `Creating new namespace failed` (seen with 0.169.0). Of what turns it off, `sandbox_mode` leaves its questions as they
-are; `--dangerously-bypass-approvals-and-sandbox` would not.
+fail with `Creating new namespace failed` (seen with 0.169.0). `sandbox_mode` turns it off and keeps its questions;
+`--dangerously-bypass-approvals-and-sandbox` would turn them off, too.
 
 Source: docs/reference/agents.md. Not here: profiles, which the user chooses.
 """
@@ -94,7 +94,7 @@ def _gateway(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _parsed(text: str | None) -> dict[str, Any]:
-    """TOML or JSON of an object; nothing for what is neither: codex says itself what is wrong with its files."""
+    """Parse TOML or a JSON object; return an empty dict for anything else: codex itself reports errors in its files."""
     if text is None:
         return {}
     try:
@@ -108,14 +108,14 @@ def _snippet(server: AileronServer) -> Snippet:
     import tomlkit
 
     document = tomlkit.document()
-    # Beyond the home: what a container gives it, see docs/how-to/use-aileron-in-a-container.md.
+    # Besides the home: variables that a container sets, see docs/how-to/use-aileron-in-a-container.md.
     more = {"env_vars": [TOKEN_VARIABLE, "AILERON_URL", "AILERON_CA_FILE"]}
     document["mcp_servers"] = {NAME: {**_server(server), **more}}
     return Snippet("~/.codex/config.toml", tomlkit.dumps(document).rstrip("\n"))
 
 
 def _toml(value: Any) -> str:
-    import tomlkit  # 30 ms, and its strings are right in every letter
+    import tomlkit  # 30 ms, but it quotes every string correctly
 
     if isinstance(value, dict):
         table = tomlkit.inline_table()

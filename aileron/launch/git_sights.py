@@ -1,5 +1,5 @@
-"""Show git what it needs in a cell: who commits and what is ignored, but nothing that logs in or runs a program; and where a
-repository is, if not in the project.
+"""The settings that git needs in a cell, such as the committer's name and ignore patterns, but none that log in or run a program;
+and the place of a repository outside of the project.
 
 Runs in the command that starts the cell. It asks git itself for the person's settings, because no other reader of that syntax
 agrees with it in all cases, and reads two small files of a repository.
@@ -38,35 +38,35 @@ _HARMLESS: Final = frozenset(
         "tag.sort", "rerere.enabled", "log.date", "blame.date",
     }
 )  # fmt: skip
-"""Of these none names a program, a file, an address or a credential."""
+"""Settings that are shown: none names a program, a file, an address or a credential."""
 _WHERE: Final = "/usr/bin:/usr/local/bin:/bin:/run/current-system/sw/bin"
-"""Where git is looked for: not in PATH, in which a project can be that an agent has written to. It runs outside of the cell."""
+"""Directories in which git is looked for: PATH may name a project that an agent wrote to, and git runs outside of the cell."""
 _ANSWER_S: Final = 5.0
-"""git reads two files: 3 ms."""
+"""Seconds to wait for git, which reads two files in 3 ms."""
 _MAX_FILE: Final = 4096
-"""Of a file that names a directory: PATH_MAX, limits.h."""
+"""Most bytes that are read of a file that names a directory: PATH_MAX, limits.h."""
 _MAX_PATTERNS: Final = 1 << 16
-"""64 KiB, as of any file that is made in a cell (aileron_sandbox/cell/policy.py): a person's patterns are a page."""
+"""64 KiB, the bound of any file that is made in a cell (aileron_sandbox/cell/policy.py): a person's patterns are a page."""
 _MAX_INCLUDED: Final = 8
-"""Files for one place, each of which is 3 ms: a person has one, for their work."""
+"""Most files included for one place, each of which takes 3 ms: a person has one, for their work."""
 _GITDIR: Final = re.compile(r"includeif\.gitdir(/i)?:(.*)\.path", re.DOTALL)
 _MAX_UP: Final = 64
 _DRIVER: Final = re.compile(rb"(?<=\s)(?:filter|diff|merge)=\S*")
-"""An attribute that names a command of a configuration which is not in the cell."""
+"""Pattern of attributes that name a command of a configuration that is not in the cell."""
 _WORKTREE: Final = re.compile(r"^\s*worktree\s*=(.*)$", re.MULTILINE)
 
 
 class PersonSettings(NamedTuple):
-    """Settings of git by their names: the values, and the files that say them."""
+    """Settings of git by their names: their values, and the files that set them."""
 
     values: Mapping[str, str] = {}
     files: Mapping[str, str] = {}
 
 
 def person_settings(environment: Mapping[str, str], folder: str = "") -> PersonSettings:
-    """The person's own, with what they include, also for repositories like that in `folder`; none where there is no git.
+    """Return the person's settings, with their includes, also those for repositories at `folder`; none if there is no git.
 
-    git is not run in the folder, whose settings are an agent's: of the conditions, those for a place are matched here.
+    git is not run in the folder, whose settings an agent controls. Of the conditions, only those on the place are evaluated.
     """
     git = shutil.which("git", path=_WHERE)
     if git is None or not _has_settings(environment):
@@ -80,7 +80,7 @@ def person_settings(environment: Mapping[str, str], folder: str = "") -> PersonS
 
 
 def _has_settings(environment: Mapping[str, str]) -> bool:
-    """Return whether there is a file that git would read, git-config(1): to be told that there is none takes 3 ms."""
+    """Return whether there is a file that git would read, git-config(1): it would take 3 ms to ask git itself."""
     if said := environment.get("GIT_CONFIG_GLOBAL"):
         return os.path.exists(said)
     home, configuration = environment.get("HOME", ""), environment.get("XDG_CONFIG_HOME", "")
@@ -106,7 +106,7 @@ def _asked(words: list[str], environment: Mapping[str, str]) -> PersonSettings:
 
 
 def _included_for(folder: str, settings: PersonSettings, home: str) -> Iterator[str]:
-    """Files that are included if the repository lies at some place, git-config(1) on conditional includes."""
+    """Yield the files that the settings include for a repository in `folder`, git-config(1) on conditional includes."""
     for name, value in settings.values.items():
         condition = _GITDIR.fullmatch(name)
         if condition is None:
@@ -122,7 +122,7 @@ def _included_for(folder: str, settings: PersonSettings, home: str) -> Iterator[
 
 
 def _at_home(path: str, home: str, above: str) -> str:
-    """A path as git understands it: `~/` is the home, `./` of a pattern the folder of the file that says it."""
+    """Return a path as git understands it: `~/` is the home, and `./` the folder of the file that has the setting."""
     if path.startswith("~/"):
         return home + path[1:]
     return f"{above}/{path[2:]}" if path.startswith("./") else path
@@ -140,7 +140,7 @@ class PatternFile(NamedTuple):
     key: str
     path: str
     said_in: str
-    """The configuration that names it; empty where it lies where git looks by itself."""
+    """Path of the configuration that names it; empty if it lies at git's default path."""
 
     def content(self) -> bytes | None:
         """Return the content that a cell shows, without commands; None if there is no such file, or it is longer than 64 KiB."""
@@ -162,7 +162,7 @@ def pattern_files(settings: PersonSettings, home: str, configuration: str) -> It
 
 
 def cleaned_settings(settings: Mapping[str, str], files: Mapping[str, str] | None = None) -> bytes:
-    r"""A configuration with what is harmless of it, and `files` by their keys, in git's own syntax.
+    r"""Return a configuration with the harmless settings, and `files` by their keys, in git's own syntax.
 
     >>> cleaned_settings({"user.name": 'Mira "M" \\', "credential.helper": "store"})
     b'[user]\n\tname = "Mira \\"M\\" \\\\"\n'
@@ -181,9 +181,10 @@ def _quoted(value: str) -> str:
 
 
 class Outside(NamedTuple):
-    """What of a folder's repository lies outside of it.
+    """The part of a folder's repository that lies outside of the folder.
 
-    `leads_back`: it says so itself. Else only a file in the folder says that it belongs to it, which an agent may have written.
+    `leads_back` is True if the repository itself names the folder. Otherwise only a file in the folder says that they belong
+    together, and an agent may have written that file.
     """
 
     path: str
@@ -192,7 +193,7 @@ class Outside(NamedTuple):
 
 
 def outside_of_project(folder: str) -> Outside | None:
-    """Where the folder is a worktree or a submodule, or below the top of a repository."""
+    """Return what lies outside if the folder is a worktree or a submodule, or below the top of a repository; else None."""
     above = folder
     for _ in range(_MAX_UP):
         found = f"{above}/.git"
@@ -210,20 +211,20 @@ def outside_of_project(folder: str) -> Outside | None:
 
 
 def _named_in(file: str, relative_to: str) -> str:
-    """The directory that a `.git` file names, resolved; empty if it names none."""
+    """Return the resolved directory that a `.git` file names; empty if it names none."""
     text = _read(file)
     named = text.removeprefix("gitdir:").strip() if text.startswith("gitdir:") else ""
     return os.path.realpath(os.path.join(relative_to, named)) if named else ""
 
 
 def _common_directory(directory: str) -> str:
-    """Of a worktree, the repository that it belongs to."""
+    """Return the repository that a worktree's directory belongs to; any other directory is returned as it is."""
     common = _read(f"{directory}/commondir").strip() if directory else ""
     return os.path.realpath(os.path.join(directory, common)) if common else directory
 
 
 def _leads_back(directory: str, folder: str) -> bool:
-    """Whether a repository names this folder: that of a worktree in its `gitdir`, that of a submodule in its configuration."""
+    """Return whether a repository names this folder: a worktree's in its `gitdir`, a submodule's in its configuration."""
     worktree = _WORKTREE.search(_read(f"{directory}/config"))
     named = (_read(f"{directory}/gitdir").strip().removesuffix("/.git"), worktree[1].strip() if worktree else "")
     return any(one and os.path.realpath(os.path.join(directory, one)) == os.path.realpath(folder) for one in named)

@@ -1,11 +1,11 @@
-"""goose: a server by `--with-extension`, which adds to its own; the gateway by OPENAI_HOST and ANTHROPIC_HOST.
+"""goose: the server by `--with-extension`, which adds to its own; the gateway by OPENAI_HOST and ANTHROPIC_HOST.
 
-Pure. The option belongs to `run` and `session` (what `goose` alone means), so it is put behind that word; the other subcommands
-know no such thing, and are started as they are. Two extensions of one name end it, so where its configuration has one of ours
-that one serves: it is started with the same environment. Its own way to split the option knows both quotes, but not one inside
-the other, and takes `=` for a variable: a path with these in it is refused.
+Pure. The option belongs to `run` and `session` (the default of `goose` alone), so it is put behind that word; the other
+subcommands do not have it, and are started unchanged. Two extensions of the same name make goose fail, so if its configuration
+has one of our name, that one is used: it is started with the same environment. goose splits the option's value by itself: it
+knows both quotes, but not one inside the other, and takes `=` for a variable. A path with these in it is refused.
 
-Its configuration is YAML. Read here are the beginnings of its lines, as goose writes them; nothing is written.
+Its configuration is YAML. Only the beginnings of its lines are read here, as goose writes them; no file is written.
 
 Source: docs/reference/agents.md. Not here: GOOSE_MODE, which stays the user's.
 """
@@ -45,12 +45,12 @@ _HOSTS = {
     "openai": ("OPENAI_HOST", "OPENAI_API_KEY", ("OPENAI_BASE_URL",)),
     "anthropic": ("ANTHROPIC_HOST", "ANTHROPIC_API_KEY", ()),
 }
-"""The variable of each provider, the one of its key, and others that say the same."""
+"""Variables by provider: the one of its address, the one of its key, and others that set the address."""
 _OWN = re.compile(rf"^ +{NAME}:\s*$(?P<rest>(?:\n(?! {{0,2}}\S).*)*)", re.MULTILINE)
-"""An extension of our name and the lines that belong to it: deeper than two spaces, as goose writes them."""
+"""Pattern of an extension of our name with its lines, which are indented by more than two spaces, as goose writes them."""
 _SECRET = re.compile(r"([A-Za-z_]\w*):(?:\s|$)", re.ASCII)
 _NO_SECRET = re.compile(r"\s|#|---\s*$|$")
-"""What follows a name, a comment, and where a document begins."""
+"""Pattern of lines that begin no secret: a value below its name, a comment, the start of a document, an empty line."""
 _IS_OFF = re.compile(r"^\s+enabled:\s*false\s*$", re.MULTILINE)
 
 
@@ -122,7 +122,9 @@ def _host(asked: LaunchRequest, provider: str, configured: str) -> tuple[dict[st
 
 
 def _providers_of_secrets(text: str) -> frozenset[str] | None:
-    """Whose keys are in secrets.yaml: names of variables, as goose writes them, each with its value on its line or below it."""
+    """Return the providers whose keys are in secrets.yaml; None if it cannot be read. goose writes names of variables, each with
+    its value on its line or below it.
+    """
     if text.strip() in ("", "{}"):
         return frozenset()
     names = set()
@@ -144,7 +146,7 @@ def _snippet(server: AileronServer) -> Snippet:
         "    type: stdio",
         f"    name: {NAME}",
         "    description: Actions through Aileron",
-        # JSON is YAML, but for letters beyond the BMP, which stand for themselves here.
+        # JSON is YAML, except for escaped characters beyond the BMP, which are not escaped here.
         f"    cmd: {json.dumps(program, ensure_ascii=False)}",
         f"    args: {json.dumps(arguments, ensure_ascii=False)}",
         f"    envs: {json.dumps({HOME_VARIABLE: server.home}, ensure_ascii=False)}",

@@ -1,14 +1,15 @@
-"""One agent in a cell, in the foreground of our terminal, from before it starts until everything in it is gone.
+"""The run of an agent in a cell, in the foreground of our terminal, from before it starts until everything in it is gone.
 
-Runs in the command, outside, which is the process of the session: what comes through the doors is known by it. In order: what is
-missing of the agent's own files is made; which names there are is read; the cell is prepared, and meanwhile the session opened;
-the doors are opened; the agent starts; at its end the cell is closed, and what it changed is told.
+Runs in the command, outside. This process is the session's: the daemon recognizes requests through the doors by it. In order: the
+agent's missing files are made; the names in its writable places are read; the cell is prepared, and meanwhile the session
+opened; the doors are opened; the agent starts; at its end the cell is closed, and its changes are reported.
 
 Rules
-- The session's token goes into no cell: it is the preamble of one door, which is said outside.
-- Nothing is executed before all doors are open, and nothing is looked at before the cell is closed.
+- The session's token goes into no cell: it is the preamble of one door, which is sent outside.
+- No program is executed before all doors are open, and changes are not examined before the cell is closed.
 
-Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what it sees (sights.py), the session (aileron/cli), who answers (daemon).
+Source: docs/adr/0062-the-agent-in-a-cell.md. Not here: what the agent sees (sights.py), the session (aileron/cli), the daemon's
+end of the doors.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
 __all__ = ["CellLaunch", "LaunchSession", "make_missing", "run_in_cell"]
 
 _TICK_S: Final = 0.02
-"""Twice the longest step of the clock that file systems stamp by (CONFIG_HZ=100)."""
+"""Seconds: twice the longest step of the clock by which file systems stamp files (CONFIG_HZ=100)."""
 
 
 class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
-    """What is started. `open_session` is called once, and may raise: then there is no agent."""
+    """The description of a launch in a cell. `open_session` is called once, and may raise: then no agent is started."""
 
     sights: Sights
     is_overlay: bool
@@ -54,7 +55,7 @@ class CellLaunch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchSession(msgspec.Struct, frozen=True):
-    """The open session of a launch. Its token is a secret, and not in its repr."""
+    """The open session of a launch. Its token is a secret, and not in the repr."""
 
     id: str
     token: str
@@ -64,13 +65,14 @@ class LaunchSession(msgspec.Struct, frozen=True):
 
 
 def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> int:
-    """The agent's exit code, or 128 and the signal that ended it. OSError if it cannot be executed; JailUnavailable.
+    """Run the agent, and return its exit code, or 128 plus the signal that ended it. OSError if it cannot be executed;
+    JailUnavailable.
 
-    `stub` is the process that will be the cell; whoever started it closes it.
+    `stub` is the process that will be the cell; the caller closes it.
     """
     sights = launch.sights
     if make_missing(sights.missing):
-        time.sleep(_TICK_S)  # or what was made here would be among what the agent changed (aileron/cell/changes.py)
+        time.sleep(_TICK_S)  # or the files made here would count as the agent's changes (aileron/cell/changes.py)
     with contextlib.ExitStack() as undo:
         published = [undo.enter_context(one) for one in _published(launch.publish)]
         starts = starts_of([Root(path, only) for path, only in sights.roots], launch.home.cells)
@@ -79,7 +81,7 @@ def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> 
         if launch.is_overlay:
             from aileron.cell.overlay import prepare_overlay
 
-            session = launch.open_session()  # what an overlay keeps lies in the session's folder
+            session = launch.open_session()  # an overlay keeps its files in the session's folder
             overlay = prepare_overlay(launch.home.cells / session.id, sights.project)
             policy = msgspec.structs.replace(policy, overlay=overlay)
         streams = streams_of_ours()
@@ -101,7 +103,7 @@ def run_in_cell(launch: CellLaunch, stub: Stub, note: Callable[[str], None]) -> 
 
 
 def _published(ports: tuple[Publish, ...]) -> Iterator[Published]:
-    """Each is taken before the agent starts: who asked for a port that another program has is told at once."""
+    """Yield the published ports. Each is taken before the agent starts, so that a port in use is an error at once."""
     if ports:
         from aileron.cell.publish import Published
 
@@ -109,7 +111,9 @@ def _published(ports: tuple[Publish, ...]) -> Iterator[Published]:
 
 
 def _without_sockets(policy: CellPolicy, sockets: list[str]) -> CellPolicy:
-    """They are covered: whoever could connect to one would speak to a program outside. The kernel has no rule for their paths."""
+    """Return the policy with these sockets masked: an agent could reach outside programs by them, and no kernel rule forbids it.
+    JailUnavailable if there are too many.
+    """
     if len(policy.masked) + len(sockets) > MAX_MASKED:
         raise JailUnavailable(
             f"{len(sockets)} sockets lie in what the agent can write, and each has to be covered",
@@ -119,9 +123,10 @@ def _without_sockets(policy: CellPolicy, sockets: list[str]) -> CellPolicy:
 
 
 def make_missing(missing: tuple[Missing, ...]) -> bool:
-    """What the agent would make itself outside of a cell, for nobody else. Whether a file was made. OSError.
+    """Make the missing files and directories that the agent would make itself outside of a cell, readable by this user alone.
+    Return whether a file was made. OSError.
 
-    Paths were resolved before, so a link on the way is one that somebody put there since: it is not followed.
+    Paths were resolved before, so a link on the way was put there since: it is not followed.
     """
     has_made = False
     for one in missing:
@@ -138,7 +143,7 @@ def make_missing(missing: tuple[Missing, ...]) -> bool:
 
 @contextlib.contextmanager
 def _made_directory(path: str) -> Iterator[int]:
-    """Its descriptor; what is missing of it is made, each below the one before."""
+    """Make a directory with its missing parents, each opened below the one before, and yield its descriptor."""
     there, names = path, list[str]()
     while not os.path.lexists(there):
         there, name = os.path.split(there)
@@ -153,7 +158,7 @@ def _made_directory(path: str) -> Iterator[int]:
 
 
 def _doors(home: Home, session: LaunchSession) -> list[Door]:
-    """Where what comes out of the cell leads, by the names of its listeners."""
+    """Return the doors of the cell: for each listener by name, the socket that its connections lead to."""
     from aileron.cell.relays import Door, unix_target
 
     cell = unix_target(str(home.cell_socket))
@@ -166,6 +171,8 @@ def _doors(home: Home, session: LaunchSession) -> list[Door]:
 
 
 def _preamble(token: str) -> bytes:
-    """With what our own relay begins (aileron/mcp/relay.py): a notification that says whose session this is."""
+    """Return the first bytes of a connection, as our own relay sends them (aileron/mcp/relay.py): a notification with the token
+    of the session.
+    """
     message = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": token}}
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"

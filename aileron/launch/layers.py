@@ -1,6 +1,6 @@
-"""What confines an agent in its cell: found out by making that and closing it again, with nothing executed in it.
+"""The layers that confine an agent in its cell: found out by making the cell and closing it again, without executing a program.
 
-Runs in commands, for `--explain`. Not here: the cell in which an agent runs (in_cell.py), whether this machine can make any
+Runs in commands, for `--explain`. Not here: the cell in which an agent runs (in_cell.py), whether this machine can make one
 (aileron_sandbox.cell.support).
 """
 
@@ -17,11 +17,13 @@ __all__ = ["layers_of"]
 
 _STREAMS: Streams = ("pipe", "pipe", "pipe")
 _PROGRAM = "/usr/bin/env"
-"""It is named and never executed."""
+"""Path that is given as the program, and never executed."""
 
 
 def layers_of(sights: Sights) -> tuple[str, ...]:
-    """Of an agent's cell, as it would be if what is missing of the agent's files were there. JailUnavailable."""
+    """Return the layers of an agent's cell. Binds whose source is missing, such as files to be made, are left out.
+    JailUnavailable.
+    """
     there = tuple(bind for bind in sights.policy.binds if os.path.exists(bind.source))
     policy = msgspec.structs.replace(sights.policy, binds=there)
     with Cell.start(policy, [_PROGRAM], {}, _STREAMS) as cell:

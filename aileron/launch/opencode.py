@@ -1,9 +1,9 @@
-"""opencode: a server by OPENCODE_CONFIG_CONTENT, which is laid over its files; the gateway by the two variables of its libraries.
+"""opencode: the server by OPENCODE_CONFIG_CONTENT, which overrides its files; the gateway by two variables of its libraries.
 
-Pure. What the user has in OPENCODE_CONFIG_CONTENT stays, a server of our name included. ANTHROPIC_BASE_URL and OPENAI_BASE_URL
-are with `/v1` here: its libraries add only what comes after. They count for less than an address in its files, which so stays the
-user's; and an address in the configuration would make a provider appear for which there is no key. Where the vault has the key,
-that is what should happen, so then it is there, with the session's token.
+Pure. The user's settings in OPENCODE_CONFIG_CONTENT stay, including a server of our name. ANTHROPIC_BASE_URL and OPENAI_BASE_URL
+end in `/v1` here: its libraries add only the rest of the path. An address in its files overrides them, so the user's address
+stays. An address in the configuration would make a provider appear for which there is no key. If the vault has the key, the
+provider should appear, so then the address is put there, with the session's token.
 
 Source: docs/reference/agents.md. Not here: `permission`, which stays the user's; it lets tools be called unless told otherwise.
 """
@@ -85,7 +85,7 @@ def _of_the_user(text: str) -> dict[str, Any]:
 
 
 def _table(within: dict[str, Any], key: str) -> dict[str, Any]:
-    """The object at `key`, made if need be. AileronError where something else is there."""
+    """Return the object at `key`, made if missing. AileronError if the value there is not an object."""
     found = within.setdefault(key, {})
     if not isinstance(found, dict):
         raise _refused(f"has a value that is not an object at {key!r}")

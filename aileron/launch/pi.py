@@ -1,13 +1,13 @@
-"""pi: a server and the gateway by an extension (`-e pi_extension.js`), which lives as long as the session and writes nothing.
+"""pi: the server and the gateway by an extension (`-e pi_extension.js`), which lives as long as the session and writes no file.
 
 Pure. No option and no variable of pi names a server or an address; its files do, and so does an extension that is given on the
-command line. The extension reads one variable, AILERON_PI, with what is to be registered; the token is in its own variable. A
-server of our name in the user's `mcp.json` counts for more than the extension's, and is started with the same environment. An
-address in `models.json` counts for less, so it is looked for here, and left alone.
+command line. The extension reads one variable, AILERON_PI, with the server and addresses to register; the token is in its own
+variable. A server of our name in the user's `mcp.json` overrides the extension's, and is started with the same environment. An
+address in `models.json` would be overridden by it, so it is looked for here, and left alone.
 
-Tools are declared (`exposure: direct`): as scripts only (`codemode`), what an agent does would be seen later and by fewer.
+Tools are declared (`exposure: direct`): as scripts only (`codemode`), an agent's calls would be seen later and by fewer.
 
-JITI_FS_CACHE=false: what loads extensions would keep a copy of ours under a name in /tmp that anybody can foresee, and run it.
+JITI_FS_CACHE=false: otherwise the loader of extensions would keep a copy of ours in /tmp under a predictable name, and run it.
 
 Source: docs/reference/agents.md. Not here: projects' own files, which pi trusts or not.
 """
@@ -44,7 +44,7 @@ _EXTENSION = Path(__file__).with_name("pi_extension.js")
 _VARIABLE = "AILERON_PI"
 _WITHOUT_SESSION = {"install", "remove", "uninstall", "update", "list", "config", "auth", "mcp"}
 _PATHS = {"anthropic": "", "openai": "/v1"}
-"""Behind the gateway's address: one of its libraries adds `/v1` itself."""
+"""Path behind the gateway's address, by provider: one of pi's libraries adds `/v1` itself."""
 
 
 def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -86,12 +86,12 @@ def _providers(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _with_address(text: str) -> set[str]:
-    """The providers to which the user gave an address."""
+    """Return the providers to which the user gave an address in models.json."""
     try:
         found = json.loads(text) if text.strip() else {}
         providers = found.get("providers", {})
         return {name for name, provider in providers.items() if "baseUrl" in provider}
-    except (ValueError, AttributeError, TypeError):  # comments in it: then any that it names might have one
+    except (ValueError, AttributeError, TypeError):  # comments in it: then any provider that it names might have one
         return {name for name in _PATHS if re.search(rf'"{name}"\s*:', text)}
 
 

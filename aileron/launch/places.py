@@ -1,8 +1,8 @@
-"""Places of a person's home and machine that a cell does not show in passing, and words about paths. Pure.
+"""Places of a person's home and machine that a cell shows only if a person names them, and predicates on paths. Pure.
 
-Each is a place where credentials, keys, browsing or the way to another process lie. What a person names by itself they get, with
-a loud note (sights.py); where a wider place is shown, these are masked in it. The list is closed and cannot be complete: what is
-safe is that a home is empty but for what is named.
+Each is a place of credentials, keys, browsing data, or of ways to other processes. A place that a person names itself is shown,
+with a loud note (sights.py); if a wider place is shown, these are masked in it. The list is closed and cannot be complete: safety
+comes from a home that is empty except for what is named.
 
 Source: the manuals of the programs that are named. Not here: Aileron's own home, which no option shows.
 """
@@ -49,13 +49,13 @@ _LIKE_CREDENTIALS: Final = (
     r"|.*(secret|credential|password|passwd|passphrase|private[-_]?key|api[-_]?key|keyring|wallet|cookies|_history).*"
     r"|(.*[._-])?tokens?([._-].*)?"
 )
-"""Names that people give to what holds a credential, wherever it lies; compiled where one is asked about, 1 ms."""
+"""Names that people give to files with credentials, wherever they lie. Compiled at the first use, 1 ms."""
 
 
 def is_like_credentials(path: str) -> bool:
     """Return whether a path is a place of credentials in anyone's home, is below one, or is named like one.
 
-    Use it only to recommend: it is wrong for a harmless `secrets.py`, and then a person has to think of the option themselves.
+    Use it only to recommend an option: it is wrong for a harmless `secrets.py`, and then the person must find the option alone.
 
     >>> is_like_credentials("/home/you/backup/.ssh/config"), is_like_credentials("/home/you/lib/python3")
     (True, False)
@@ -67,12 +67,12 @@ def is_like_credentials(path: str) -> bool:
 
 
 def secret_places(home: str) -> tuple[str, ...]:
-    """All of them, as paths."""
+    """Return all places of credentials as paths, for a person with this home."""
     return (*(f"{home}/{name}" for name in SECRET_IN_HOME), *SECRET_ON_MACHINE)
 
 
 def is_within(path: str, place: str) -> bool:
-    """Whether a path is that place, or lies below it. Both are normal.
+    """Return whether a path is that place, or lies below it. Both must be normalized.
 
     >>> is_within("/usr/bin", "/usr"), is_within("/usrx", "/usr"), is_within("/usr", "/")
     (True, False, True)

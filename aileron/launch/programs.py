@@ -1,6 +1,6 @@
-"""Where programs are: the agent, by PATH or by name, and `aileron-mcp` of this very installation.
+"""The paths of programs: the agent's, by PATH or by name, and `aileron-mcp` of this very installation.
 
-Looks at the file system, starts nothing. Runs in commands. Not here: what they are started with (the agents' modules).
+Looks at the file system, starts no program. Runs in commands. Not here: arguments and environment (the agents' modules).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from aileron.model.failure import AileronError, FailureClass
 __all__ = ["installation", "program_of", "read_files", "server_of"]
 
 _MAX_READ = 1 << 20
-"""1 MiB of a configuration that a person writes."""
+"""1 MiB: most that is read of a configuration that a person writes."""
 _OURS = ("aileron", "aileron_sandbox", "aileron_connector")
-"""What is imported by our programs, wherever it is: an author's is in a source tree."""
+"""The packages that our programs import, wherever they lie: a developer's are in a source tree."""
 _RELAY = "import sys; from aileron.mcp.relay import main; sys.exit(main())"
 
 
 def program_of(agent: Agent, given: str | None, environment: Mapping[str, str]) -> str:
-    """The absolute path of the agent's program: `given`, or the first in PATH. AileronError(not_found)."""
+    """Return the absolute path of the agent's program: `given`, or the first in PATH. AileronError(not_found)."""
     found = shutil.which(given or agent.program, path=environment.get("PATH", os.defpath))
     if found is not None:
         return os.path.abspath(found)
@@ -39,23 +39,23 @@ def program_of(agent: Agent, given: str | None, environment: Mapping[str, str]) 
 
 
 def server_of(home: Path) -> AileronServer:
-    """How an agent starts our server for this home, wherever it is and whatever its PATH is by then."""
+    """Return the command by which an agent starts our server for this home, with absolute paths, independent of its PATH."""
     script = Path(sysconfig.get_path("scripts")) / "aileron-mcp"
     if os.access(script, os.X_OK):
         return AileronServer((str(script),), str(home))
-    # Without its script, as in a source tree. -P: the folder the agent works in is not where its code is looked for.
+    # Without the script, as in a source tree. -P: its code is not looked for in the folder that the agent works in.
     return AileronServer((os.path.abspath(sys.executable), "-P", "-c", _RELAY), str(home))
 
 
 def installation() -> tuple[str, ...]:
-    """Where this Aileron is, resolved: its environment, the Python below it, its packages."""
+    """Return the resolved directories of this installation of Aileron: its environment, the Python below it, its packages."""
     packages = (found.origin for name in _OURS if (found := importlib.util.find_spec(name)) is not None)
     places = (sys.prefix, sys.base_prefix, *(os.path.dirname(origin) for origin in packages if origin))
     return tuple(dict.fromkeys(map(os.path.realpath, places)))
 
 
 def read_files(agent: Agent, environment: Mapping[str, str]) -> dict[Path, str]:
-    """The user's files that the agent's module wants to see, as far as they are there and are text."""
+    """Return the user's files that the agent's module wants to read. Missing files and those that are not text are left out."""
     found: dict[Path, str] = {}
     for path in agent.reads(environment):
         content = read_regular(str(path), _MAX_READ)

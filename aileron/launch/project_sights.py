@@ -1,11 +1,11 @@
 """Links and virtual environments of a project that lead out of it: an environment does not work without its Python.
 
-Runs in the command that starts the cell. Everything in the project is hostile, and what it names is never shown for that reason
-alone: sights.py shows what belongs to a toolchain of the table, and names the rest.
+Runs in the command that starts the cell. Everything in the project is hostile, and a place is never shown only because the
+project names it: sights.py shows places that belong to a toolchain of the table, and names the others in notes.
 
 Rules
-- Links are found by a bounded walk: of a package manager's folders only what leads out of them by custom.
-- What cannot be read, or lies beyond the bounds, is passed over: then a person sees what they saw before this was looked for.
+- Links are found by a bounded walk. In a package manager's folders only those are examined that lead out by custom.
+- Places that cannot be read, or lie beyond the bounds, are skipped: then only a note is missing.
 
 Source: PEP 405 on pyvenv.cfg, npm-link(1). Not here: which links may be followed (ways.py), what is shown (sights.py).
 """
@@ -25,18 +25,18 @@ from aileron.launch.ways import way_of
 __all__ = ["Lead", "leads_of"]
 
 _MAX_ENTRIES: Final = 5000
-"""Names that are looked at: 5 ms. An environment lies near the top, and what is near the top comes first."""
+"""Most names that are examined: 5 ms. An environment lies near the top, and names near the top come first."""
 _MAX_IN_FOLDER: Final = 2000
 _MAX_DEPTH: Final = 6
-"""Folders in one another: those of a repository of many packages are three."""
+"""Most folders inside of one another: a repository of many packages has three."""
 _MAX_LEADS: Final = 64
 _PYTHONS: Final = ("python3", "python")
 _DATA: Final = frozenset({".git", ".hg", ".svn", ".jj", ".sl", "__pycache__", "site-packages", "target"})
-"""Folders with many files, in which no environment lies."""
+"""Names of folders with many files, in which no environment lies."""
 
 
 class Lead(NamedTuple):
-    """A link or a configuration of the project, what it leads to, resolved, and the links outside of the project on the way."""
+    """A link or a configuration of the project, its resolved target, and the links outside of the project on the way."""
 
     path: str
     target: str

@@ -1,19 +1,21 @@
-"""What one agent sees in its cell, and what it is started with: from its needs, the project, the environment and the options.
+"""The sights of one agent: what it sees in its cell and is started with, from its needs, the project, environment and options.
 
 Runs in the command that starts the cell, outside of it. It looks at the file system, to resolve every path, and changes nothing:
-what has to be made first is in `missing`. `aileron launch --explain` prints the same answer.
+`missing` lists the files to be made first. `aileron launch --explain` prints the same result.
 
 Rules
-- What is not named is not there. Of the home, that is all but the agent's own files, programs, and what the person allowed.
-- What is wide comes first, and what is deeper stands in front of it: so programs of ours, and of the agent's, stay read-only in a
-  project that they lie in, and an agent cannot change what a person runs later by its name.
-- Aileron's home is shown by no option. A place of credentials is shown only by its own name, and that is said; where a wider
-  place is shown, it is masked.
-- What an agent in an earlier cell could write chooses nothing that this one shows: no link there is followed out of it (ways.py).
-- Whatever is refused says what to type instead.
+- A place that is not named does not exist in the cell. Of the home, only the agent's own files, programs, and what the person
+  allowed are shown.
+- Wide places come first, and deeper ones cover them: so programs of ours, and of the agent's, stay read-only in a project that
+  they lie in, and an agent cannot change what a person runs later by its name.
+- No option shows Aileron's home. A place of credentials is shown only if a person names it, with a note; if a wider place is
+  shown, it is masked.
+- Files that an agent in an earlier cell could write cannot choose what this cell shows: no link there is followed out of its
+  folder (ways.py).
+- Every refusal says what to type instead.
 
-Source: docs/adr/0062-the-agent-in-a-cell.md, docs/reference/cli.md. Not here: how it is made (aileron_sandbox.cell), who answers
-(aileron.cell).
+Source: docs/adr/0062-the-agent-in-a-cell.md, docs/reference/cli.md. Not here: how the cell is made (aileron_sandbox.cell), the
+programs that answer it (aileron.cell).
 """
 
 from __future__ import annotations
@@ -60,26 +62,26 @@ __all__ = [
 ]
 
 _MAX_BINDS: Final = 200
-"""Places that are shown: a person with every toolchain has sixty. CellPolicy takes 256."""
+"""Most places that are shown: a person with every toolchain has sixty. CellPolicy takes 256."""
 _MAX_LINKS: Final = 64
-"""Links in an agent's settings that lead out of them, as those of a person who keeps them in a repository do."""
+"""Most links of an agent's settings that are examined for leading out of them, as when a person keeps them in a repository."""
 _NO_SETTINGS: Final = git_sights.PersonSettings()
 _MAX_SAID: Final = 8
-"""Notes on links of a project, at most: a screen has 24 lines, and a person reads the first."""
+"""Most notes on links of a project: a screen has 24 lines, and a person reads the first."""
 _UNFIT_ROOTS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/var", "/tmp", "/home", "/root")  # noqa: S108
-"""A project is none of these: they hold what is everybody's."""
+"""Directories that cannot be a project, because everybody's files lie in them."""
 _UNFIT: Final = ("/proc", "/sys", "/dev", "/run", "/boot", "/nix", "/gnu", "/snap")
-"""Nor does it lie below these."""
+"""Directories that a project cannot be or lie in."""
 _OF_THE_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", *_UNFIT)
-"""Settings of an agent lie in none of these; in the others people have homes."""
+"""Directories in which an agent's settings cannot lie; in the others people have homes."""
 _MAX_NAMED: Final = 5
-"""Providers in a note."""
+"""Most names in a note."""
 EMPTY_STATE: Final = b"{}\n"
-"""Of a file that an agent keeps its state in, as JSON, before it has any."""
+"""Content of an agent's file of state, which is JSON, before it has any."""
 
 
 class CellRefused(Exception):
-    """A cell cannot be made as it was asked for: what, and what to type instead."""
+    """A cell cannot be made as requested. `what` says why, and `fix` what to type instead."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -88,7 +90,7 @@ class CellRefused(Exception):
 
 
 class CellLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a cell may use; the defaults are the policy's."""
+    """The limits of a cell; the defaults are the policy's."""
 
     memory_bytes: int = MEMORY_BYTES
     processes: int = PROCESSES
@@ -98,7 +100,7 @@ class CellLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person chose, by options and settings. Paths are absolute. With `overlay`, changes of the project are kept aside."""
+    """A person's choices, from options and settings. Paths are absolute. With `overlay`, the project's changes are kept apart."""
 
     read_only: bool = False
     allow_read: tuple[str, ...] = ()
@@ -109,10 +111,10 @@ class CellOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Where things are. All are resolved: the person's home, Aileron's, what of Aileron is installed, the ports of loopback.
+    """The paths and ports of this machine. All paths are resolved: the person's home, Aileron's home and installation.
 
-    `gateway_port` is where agents find the daemon on loopback, in a cell too. `earlier_projects` is what agents in earlier cells
-    could write.
+    `gateway_port` is the port by which agents reach the daemon on loopback, in a cell too. `earlier_projects` are the folders
+    that agents in earlier cells could write.
     """
 
     home: str
@@ -121,39 +123,39 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     gateway_port: int
     git_settings: git_sights.PersonSettings = _NO_SETTINGS
     system: Callable[[], SystemSights] = system_sights
-    """Asked last: it may be found out meanwhile."""
+    """The function that returns the system's sights. It is called last, as another process may be finding them out meanwhile."""
     earlier_projects: tuple[str, ...] = ()
 
     @functools.cached_property
     def secrets_of_home(self) -> tuple[str, ...]:
-        """Places of credentials in the home, resolved, as they are when first asked."""
+        """Places of credentials in the home, resolved, as of the first access."""
         return tuple(resolved_below(self.home, SECRET_IN_HOME))
 
     @functools.cached_property
     def secret_places(self) -> tuple[str, ...]:
-        """Places of credentials, each with what links lead to, as they are when first asked."""
+        """Places of credentials, each as its path and its resolved path, as of the first access."""
         resolved = (*self.secrets_of_home, *map(os.path.realpath, SECRET_ON_MACHINE))
         return tuple(dict.fromkeys(itertools.chain(*zip(secret_places(self.home), resolved, strict=True))))
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """What has to be made before the cell is: a directory (mode 0700), or a file with `{}` in it (mode 0600)."""
+    """A path that must be made before the cell: a directory (mode 0700), or a file that contains `{}` (mode 0600)."""
 
     path: str
     is_directory: bool
 
 
 class Sights(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell: how it is made, what is executed in it, and what is to be said about it.
+    """The description of one cell: its policy, the program executed in it, and notes for the person.
 
-    `executes` are files that it can write and that run something outside, later. `project` is the folder as it is outside.
+    `executes` are files that the cell can write and that run code outside, later. `project` is the folder's path outside.
     """
 
     policy: CellPolicy
     program: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
-    """Variables, which can hold credentials: not in the repr."""
+    """Variables of the agent. They can hold credentials, so the repr leaves them out."""
     project: str
     missing: tuple[Missing, ...] = ()
     executes: tuple[Executes, ...] = ()
@@ -164,19 +166,20 @@ class Sights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """What is shown read-only, by its path in the cell."""
+        """Paths in the cell that are shown read-only."""
         return tuple(bind.target for bind in self.policy.binds if not bind.writable)
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """What it can change that is still there when it has ended."""
+        """Paths in the cell whose changes outlive it."""
         return tuple(bind.target for bind in self.policy.binds if bind.writable)
 
     @property
     def roots(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """What is looked at when it is over, by its path outside, the project first; with globs that limit what is of interest.
+        """Paths outside that are examined for changes when the cell is over, the project first, each with globs that limit the
+        examination.
 
-        Of the agent's own files those that execute something later, of everything else all.
+        Of the agent's own files only those that run code later are examined; everywhere else all files are.
         """
         found: dict[str, tuple[str, ...]] = {}
         for bind in self.policy.binds:
@@ -187,14 +190,14 @@ class Sights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def server_in_cell(server: AileronServer) -> AileronServer:
-    """Our server as an agent in a cell starts it: the same program, for the home that is there."""
+    """Return our server as an agent in a cell starts it: the same program, for the home inside of the cell."""
     return msgspec.structs.replace(server, home=cell_environment.RUN_HOME)
 
 
 def sights(
     agent: Agent, program: str, asked: LaunchRequest, setup: Setup, folder: str, options: CellOptions, machine: Machine
 ) -> Sights:
-    """The cell of one launch. `asked` and `setup` are those for the cell, with the placeholder as their token. CellRefused."""
+    """Return the sights of one launch. `asked` and `setup` are made for the cell, with the placeholder as token. CellRefused."""
     project = os.path.realpath(folder)
     needs = agent.cell(asked.environment)
     others = [one for one in AGENTS.values() if one is not agent]
@@ -277,7 +280,7 @@ def sights(
 
 
 class _Shown:
-    """What is collected, with the rules for each kind of place."""
+    """The collection of places to show, with the rules for each kind of place."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -288,44 +291,44 @@ class _Shown:
         self._fixed: dict[str, Bind] = {}
         self._links: dict[str, str] = {}
         self.led_out: list[project_sights.Lead] = []
-        """Links of the agent's settings that lead out of them."""
+        """Links of the agent's settings that lead out of them, and are not followed."""
         self.notes: list[str] = []
 
     def read(self, source: str, *, target: str = "") -> None:
-        """Read-only, unless it may not be shown in passing: then it is not there."""
+        """Show a place read-only. A place that is missing, the system's, or shown only if a person names it is left out."""
         if os.path.exists(source) and not self.is_kept_back(source) and not _is_system(target or source):
             self._places.setdefault(target or source, Bind(source, target or source))
 
     def fixed(self, source: str, *, target: str = "") -> None:
-        """Read-only, also in what can be written."""
+        """Show a place read-only even inside of a writable one."""
         if os.path.exists(source) and not _is_system(source) and not is_within(self.machine.home, source):
             self._fixed[target or source] = Bind(source, target or source)
 
     def fixed_within(self, path: str) -> list[str]:
-        """What of this place cannot be written, whatever is said of the place."""
+        """Return the places inside of `path` that stay read-only even if `path` is writable."""
         return [place for place in self._fixed if is_within(place, path)]
 
     def put(self, source: str, target: str, *, writable: bool) -> None:
-        """As it is said."""
+        """Show a place as given, without further conditions."""
         self._places[target] = Bind(source, target, writable)
 
     def settings(self, source: str, target: str) -> None:
-        """The agent's own, writable; programs in it are not."""
+        """Show the agent's own settings, writable except for programs in them."""
         self._settings.add(target)
         self.put(source, target, writable=True)
 
     def name(self, path: str, *, writable: bool) -> None:
-        """What a person named: it is shown even if it is a place of credentials."""
+        """Show a place that a person named, even if it is a place of credentials."""
         self._named.add(path)
         self.put(path, path, writable=writable)
 
     def lead(self, lead: project_sights.Lead, places: Iterable[str]) -> None:
-        """Read-only, where one of the project's leads, with the links of the person's on the way."""
+        """Show `places` read-only, to which a lead of the project leads, with the person's links on the way."""
         for place in places:
             self.read(place)
         if self.has(lead.target):
             for link in lead.links:
-                with contextlib.suppress(OSError):  # it is gone meanwhile
+                with contextlib.suppress(OSError):  # the link may be gone meanwhile
                     self._links.setdefault(link, "" if self.is_kept_back(link) else os.readlink(link))
 
     def links(self, files: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -341,22 +344,22 @@ class _Shown:
                 yield link, said
 
     def is_named(self, path: str) -> bool:
-        """Whether a person named this very path."""
+        """Return whether a person named exactly this path."""
         return path in self._named
 
     def has(self, path: str) -> bool:
-        """Whether it is shown, by this path."""
+        """Return whether a path lies in a place that is shown, masked or not."""
         return any(is_within(path, place) for place in (*self._places, *self._fixed))
 
     def is_readable(self, path: str) -> bool:
-        """Return whether the cell can read a path: it is of the system, or shown and not masked in that."""
+        """Return whether the cell can read a path: it belongs to the system, or is shown and not masked."""
         masked = (*self._secret, self.machine.aileron_home)
         hidden = [secret for secret in masked if is_within(path, secret) and secret not in self._named]
         shown = [place for place in (*self._places, *self._fixed) if is_within(path, place)]
         return _is_system(path) or any(all(is_within(place, secret) for secret in hidden) for place in shown)
 
     def binds(self) -> tuple[Bind, ...]:
-        """The wide ones first, without those that change nothing. CellRefused if they are too many."""
+        """Return the binds, wide ones first, without those that have no effect. CellRefused if there are too many."""
         found: list[Bind] = []
         for bind in sorted([*self._places.values(), *self._fixed.values()], key=lambda one: one.target.count("/")):
             above = next((one for one in reversed(found) if is_within(bind.target, one.target)), None)
@@ -370,7 +373,9 @@ class _Shown:
         return tuple(found)
 
     def _is_shown_by(self, bind: Bind, above: Bind) -> bool:
-        """Whether the wider one shows the same in the same way, or in a way that is meant: what PATH names in a project."""
+        """Return whether the wider bind makes the other needless: it shows the same, equally writable, or the difference is not
+        meant, as for a directory of PATH in a writable project.
+        """
         below = bind.target[len(above.target.rstrip("/")) :]
         if bind.source != above.source.rstrip("/") + below:
             return False
@@ -382,7 +387,7 @@ class _Shown:
         return not is_meant
 
     def masked(self, machine: Machine) -> Iterator[str]:
-        """Places of credentials inside of what is shown, that were not named."""
+        """Yield the places of credentials inside of shown places, unless a person named them."""
         for place in (*self._secret, machine.aileron_home):
             if place in self._named or not os.path.lexists(place):
                 continue
@@ -421,13 +426,13 @@ def _check_project(project: str, machine: Machine, agent: Agent, settings: _Sett
     for one, places in settings:
         whose = "the agent's own settings" if one is agent else f"the settings of {one.title}"
         for place in places:
-            # Each link on the way counts: who can replace it chooses where the settings are, for the next launch.
+            # Each link on the way counts: an agent that can replace it chooses where the settings are, for the next launch.
             if any(is_within(step, project) for step in way_of(place)):
                 raise CellRefused(f"{project} contains {whose} ({place})", fix)
 
 
 _SettingsOf = tuple[tuple[Agent, list[str]], ...]
-"""Where the settings of each agent lie, of the one that is started first."""
+"""The paths of each agent's settings, those of the agent to be started first."""
 
 
 def _settings_of(needs: CellNeeds) -> list[str]:
@@ -435,7 +440,7 @@ def _settings_of(needs: CellNeeds) -> list[str]:
 
 
 def _check_setting(place: str, machine: Machine) -> None:
-    """Return if the agent's settings lie where a cell can show them, and no agent could have said where. CellRefused."""
+    """Raise CellRefused unless the agent's settings lie where a cell can show them, and no agent could have chosen the place."""
     source = os.path.realpath(place)
     fix = f"make {place} a folder or a file of its own, or set the agent's variable for another place"
     if is_within(machine.home, source) or is_within(source, machine.aileron_home):
@@ -461,7 +466,7 @@ def _check_setting(place: str, machine: Machine) -> None:
 
 
 def _written_by_agents(project: str, settings: _SettingsOf, options: CellOptions, machine: Machine) -> tuple[str, ...]:
-    """Where an agent in a cell may have left something: what this cell lets it write, and what others let one write before."""
+    """Return the folders in which an agent may have left files: those that this cell or earlier ones let agents write."""
     places = (
         project,
         *(place for _, of_one in settings for place in of_one),
@@ -472,7 +477,7 @@ def _written_by_agents(project: str, settings: _SettingsOf, options: CellOptions
 
 
 def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]:
-    """The agent's program and those of PATH, with what they need; the PATH of the cell."""
+    """Show the agent's program and those of PATH, with what they need. Return the directories of the cell's PATH."""
     kept: list[str] = []
     for said in toolchains.path_directories(where.environment):
         directory = os.path.realpath(said)
@@ -499,14 +504,16 @@ def _programs(shown: _Shown, program: str, where: toolchains.Where) -> list[str]
 
 
 def _brought_by(lead: project_sights.Lead, shown: _Shown, where: toolchains.Where) -> tuple[str, ...]:
-    """Return what to show of a place that a project leads to: a toolchain, or the Python of an environment that was allowed."""
+    """Return the places to show for a lead of the project: parts of a toolchain, or the Python of a readable environment."""
     if shown.is_readable(lead.target) and os.path.isfile(f"{lead.target}/pyvenv.cfg"):
         return toolchains.installation_of(f"{lead.target}/bin", where)
     return toolchains.toolchain_of(lead.target, where)
 
 
 def _certificates(shown: _Shown, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]) -> None:
-    """What variables name: a file, or a directory where that is meant and it is not in the home. In the home, no link counts."""
+    """Show the certificates that variables name: a file, or a directory outside of the home if the variable means one. In the
+    home, no link is followed.
+    """
     for named, is_directory in cell_environment.certificate_files(environment):
         said = os.path.normpath(named)
         *links, real = way_of(_target(said, environment, machine))
@@ -525,7 +532,7 @@ def _certificates(shown: _Shown, environment: Mapping[str, str], machine: Machin
 def _settings(
     shown: _Shown, needs: CellNeeds, environment: Mapping[str, str], machine: Machine, written: tuple[str, ...]
 ) -> tuple[Missing, ...]:
-    """The agent's own files, where it looks for them, whatever links there are on the way; what of them is not there yet."""
+    """Show the agent's own files at the paths where it looks for them, even if these are links. Return those that are missing."""
     missing: list[Missing] = []
     for is_directory, places in ((True, needs.directories), (False, needs.files)):
         for place in places:
@@ -551,14 +558,14 @@ def _settings(
 
 
 def _target(path: str, environment: Mapping[str, str], machine: Machine) -> str:
-    """Where a place of the home is in the cell: below the resolved home, in which nothing else is a link."""
+    """Return the path in the cell of a place: below the resolved home, without resolving further, or fully resolved elsewhere."""
     normal = os.path.normpath(path)
     said = os.path.normpath(home_of(environment))
     return machine.home + normal[len(said) :] if is_within(normal, said) else os.path.realpath(normal)
 
 
 def _links_out_of(source: str, place: Path) -> Iterator[project_sights.Lead]:
-    """Links in a directory of settings that lead elsewhere, as where a person keeps their settings in a repository.
+    """Yield the links in a directory of settings that lead out of it, as when a person keeps their settings in a repository.
 
     They are not followed: an agent can make one, and would choose what the next cell shows.
     """
@@ -574,7 +581,7 @@ def _links_out_of(source: str, place: Path) -> Iterator[project_sights.Lead]:
 
 
 def _said_of_links(leads: Iterable[project_sights.Lead], shown: _Shown, where: toolchains.Where) -> Iterator[str]:
-    """Notes about links that lead to what is not shown, of the settings and of the project, each place once."""
+    """Yield notes about links of the settings and of the project that lead to places not shown, each place once."""
     machine = shown.machine
     for lead in shown.led_out:
         if not shown.is_readable(lead.target):
@@ -591,7 +598,7 @@ def _said_of_links(leads: Iterable[project_sights.Lead], shown: _Shown, where: t
 
 
 def _remedy(path: str, machine: Machine) -> str:
-    """Return the end of a note: how a place is shown. None for credentials: an agent may have led there."""
+    """Return the end of a note: the option that shows a place. Never one for credentials: an agent may have made the link."""
     closed = [place for place in (*machine.secret_places, machine.aileron_home) if not is_within(machine.home, place)]
     if is_like_credentials(path) or any(is_within(path, place) or is_within(place, path) for place in closed):
         return ", and may hold credentials"
@@ -605,7 +612,7 @@ def _is_machines(path: str) -> bool:
 
 
 def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
-    """What the person named."""
+    """Show the places that the person named. CellRefused for those that cannot be shown."""
     for writable, name, paths in (
         (False, "--allow-read", options.allow_read),
         (True, "--allow-write", options.allow_write),
@@ -631,7 +638,7 @@ def _allowed(shown: _Shown, options: CellOptions, machine: Machine) -> None:
 
 
 def _hidden_keys(needs: CellNeeds, asked: LaunchRequest, setup: Setup) -> _Keys:
-    """What of the agent's own credentials is not shown, because the gateway adds the key."""
+    """Return the agent's own credentials that are not shown because the gateway adds the key, and notes."""
     variables: list[str] = []
     files: list[str] = []
     notes: list[str] = []
@@ -654,7 +661,7 @@ def _hidden_keys(needs: CellNeeds, asked: LaunchRequest, setup: Setup) -> _Keys:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Names in a sentence: a few, as the agent can write more."""
+    """Return names for a sentence: only a few, as the agent can write any number of them."""
     found = sorted(names)
     more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
     return ", ".join(found[:_MAX_NAMED]) + more
@@ -677,7 +684,9 @@ def _git(shown: _Shown, project: str) -> None:
 
 
 def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes], ...]:
-    """The person's settings that are harmless, and what their git ignores everywhere: an agent would commit it else."""
+    """Return files with the person's harmless settings and their global ignore patterns and attributes: without the patterns an
+    agent would commit ignored files.
+    """
     machine, files, named = shown.machine, dict[str, bytes](), dict[str, str]()
     configuration = xdg_directory(where.environment, "XDG_CONFIG_HOME", ".config")
     for file in git_sights.pattern_files(machine.git_settings, str(home_of(where.environment)), str(configuration)):
@@ -700,7 +709,7 @@ def _git_files(shown: _Shown, where: toolchains.Where) -> tuple[tuple[str, bytes
 
 
 def _is_chosen_by_agent(file: git_sights.PatternFile, where: toolchains.Where) -> bool:
-    """Return whether an agent could have chosen the file: by a link, or in a configuration that it could write."""
+    """Return whether an agent could have chosen the file: by a link, or by a configuration that it could write."""
     said = os.path.realpath(file.said_in) if file.said_in else ""
     return where.leads_away(file.path) or (bool(said) and (where.leads_away(file.said_in) or where.is_written(said)))
 

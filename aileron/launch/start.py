@@ -1,23 +1,23 @@
-"""One agent, in the foreground of our terminal: started, waited for, stopped and continued together with us, and its exit code.
+"""The run of an agent in the foreground of our terminal: it is started, stopped and continued together with us, and waited for.
 
-Runs in the command, which does nothing else meanwhile. The agent is in our process group, so that the terminal is its as it is
-ours: what is typed reaches it, and Ctrl-C too.
+Runs in the command, which does nothing else meanwhile. The agent is in our process group, so the terminal belongs to both of us:
+typed text reaches the agent, and so does Ctrl-C.
 
 Rules
 - SIGINT and SIGQUIT are the agent's: the terminal sends them to both of us, and we go on waiting.
-- SIGTERM and SIGHUP are handed on. Then we wait: the agent may want to put something away.
-- Ctrl-Z: the agent stops; we see that it has, and stop ourselves, so that the shell knows. `fg` continues both; an agent that was
-  not continued with us is continued by us, and only then: continued twice, some draw their screen twice. We do not stop by the
-  same key, or we might see the agent stopped after both of us were continued, and stop again.
-- A signal that comes before there is an agent is kept, and handed on when there is one.
-- A terminal whose settings an agent changed and, killed, could not change back is as before: a shell would do that for a program
-  that a signal ended, and not for us, who end by ourselves.
+- SIGTERM and SIGHUP are forwarded. Then we wait: the agent may want to save something.
+- Ctrl-Z: the agent stops; we see that it has, and stop ourselves, so that the shell knows. `fg` continues both. We continue the
+  agent only if it was not continued with us: continued twice, some agents draw their screen twice. We do not stop by the same
+  key: otherwise we might see the agent stopped after both of us were continued, and stop again.
+- A signal that comes before there is an agent is kept, and forwarded when there is one.
+- If a signal ended the agent before it could restore the terminal's settings, we restore them: a shell does this for a program
+  that a signal ended, but not for us, as we exit normally.
 - A signal that was ignored when we began stays ignored, for the agent as well (nohup(1)).
-- What the agent starts and leaves becomes our child and not the first process's: two forks do not lead out of its session. We
-  wait for those as well, and what goes on when we end is the first process's then.
+- Orphans of the agent's become our children, not the first process's: two forks do not lead out of the agent's session. We reap
+  them as well; those that still run when we end go to the first process.
 
 Source: credentials(7) on process groups and sessions, waitpid(2), PR_SET_CHILD_SUBREAPER(2const). Not here: the session
-(cli/commands/launch.py), who asks whose child a process is (daemon/http/families.py).
+(cli/commands/launch.py), the look-up of a process's ancestors (daemon/http/families.py).
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 def child_environment(
     environment: Mapping[str, str], variables: Mapping[str, str], unset: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The user's environment with `variables` on top, without `unset` and without any other variable of ours.
+    """Return the user's environment with `variables` on top, without `unset` and without any other variable of ours.
 
-    A passphrase for the vault is one of those, and an address or a token of another session.
+    Variables of ours can hold a passphrase for the vault, or an address or a token of another session.
     """
     kept = {name: value for name, value in environment.items() if not name.startswith(_OURS) and name not in unset}
     return {**kept, **variables}
 
 
 def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Start it and wait for its end. Its exit code, or 128 and the signal that ended it. OSError: it did not start."""
+    """Start the agent, wait, and return its exit code, or 128 plus the signal that ended it. OSError if it does not start."""
     terminal = _Terminal()
     _adopt_orphans()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, a wait would be for every orphan, waitpid(2)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would make waits last until all orphans end: waitpid(2)
     with _Signals() as signals:
-        # The handlers are functions, so execve(2) resets them: the agent begins with what we began with.
+        # The handlers are functions, so execve(2) resets them: the agent begins with the signals that we began with.
         process = subprocess.Popen([program, *arguments], env=dict(environment))
         with _opened(process.pid) as child:
             signals.hand_on_to(child)
@@ -70,7 +70,7 @@ def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) 
 
 @contextlib.contextmanager
 def _opened(pid: int) -> Iterator[int]:
-    """A descriptor of our child: unlike its number it never means another process, pidfd_open(2)."""
+    """Open a descriptor of our child: unlike its number, it never refers to another process, pidfd_open(2)."""
     descriptor = os.pidfd_open(pid)
     try:
         yield descriptor
@@ -79,12 +79,12 @@ def _opened(pid: int) -> Iterator[int]:
 
 
 def _adopt_orphans() -> None:
-    """From now on what descends from us and loses its parent is our child. Every Linux since 3.4 does that."""
+    """Make this process the new parent of all descendants that lose theirs. Works on every Linux since 3.4."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
 
 def _wait(pid: int, child: int) -> int:
-    """Until it has ended: its exit code, or minus the number of a signal. Orphans that end meanwhile are gone."""
+    """Wait until the agent has ended. Return its exit code, or minus the signal's number. Reap orphans that end meanwhile."""
     while True:
         changed, status = os.waitpid(-1, os.WUNTRACED)
         if changed != pid:
@@ -102,23 +102,23 @@ def _send(child: int, number: int) -> None:
 
 
 class _Terminal:
-    """The settings of our terminal as they are now; none where there is none."""
+    """The settings of our terminal at the time of creation; none without a terminal."""
 
     def __init__(self) -> None:
         self._descriptor = next((descriptor for descriptor in range(3) if os.isatty(descriptor)), None)
         self._settings = None if self._descriptor is None else termios.tcgetattr(self._descriptor)
 
     def restore(self) -> None:
-        """As they were, if the terminal is ours to set: from the background it would stop us (SIGTTOU)."""
+        """Restore the settings if we are in the foreground: from the background, setting them would stop us (SIGTTOU)."""
         if self._descriptor is None or self._settings is None:
             return
-        with contextlib.suppress(OSError, termios.error):  # hung up, or somebody else's by now
+        with contextlib.suppress(OSError, termios.error):  # hung up, or no longer our terminal
             if os.tcgetpgrp(self._descriptor) == os.getpgrp():
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
 
 
 class _Signals:
-    """What the rules above say, for as long as the block lasts."""
+    """The signal handlers of the rules above, in force inside of the block."""
 
     def __init__(self) -> None:
         self._child: int | None = None
@@ -137,7 +137,7 @@ class _Signals:
             signal.signal(number, before)
 
     def hand_on_to(self, child: int | None) -> None:
-        """From now on to this process; with None, to nobody any more."""
+        """Forward signals, also those kept so far, to this process from now on; with None, keep them."""
         self._child = child
         while self._early and child is not None:
             _send(child, self._early.pop())
@@ -149,4 +149,4 @@ class _Signals:
             _send(self._child, number)
 
     def _wait_on(self, number: int, frame: FrameType | None) -> None:
-        """The terminal has told the agent."""
+        """Ignore the signal: the terminal has sent it to the agent, too."""

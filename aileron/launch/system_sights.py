@@ -1,16 +1,17 @@
-"""What of the machine itself a cell shows: system directories, read-only, without what is not everybody's to read.
+"""The parts of the machine that a cell shows: system directories, read-only, without files that not everybody may read.
 
-Runs in the command that starts the cell. It looks at the file system and starts nothing: what takes long of it, the process that
-will be the cell does meanwhile.
+Runs in the command that starts the cell. It looks at the file system and starts no program; the process that will be the cell
+does the slow part meanwhile.
 
 Rules
-- A file of /etc, /opt or /usr/local/etc that others cannot read, and that we can (as root, or by a group), is masked. As root
+- A file of /etc, /opt or /usr/local/etc that others cannot read, and that we can (as root, or by a group), is masked. For root
   nothing else would keep an agent from /etc/shadow: in the cell it has no capability, but it owns the file.
-- A directory that was not looked at, because there was too much before it, is masked as a whole.
-- Names are resolved outside of the cell only, so /etc/resolv.conf names nobody; /etc/hosts has loopback alone, and the cell's own
-  name for it, because it can name what is in a private network; machine-id says which machine this is.
+- A directory that was not examined, because there were too many entries before it, is masked as a whole.
+- Names are resolved outside of the cell only, so the cell's /etc/resolv.conf names no server. Its /etc/hosts has only loopback
+  and the cell's own name, because the machine's may name hosts of a private network. Its machine-id is empty, because the
+  machine's would identify it.
 
-Source: file-hierarchy(7), hier(7), machine-id(5). Not here: the person's home (sights.py), how it is looked for
+Source: file-hierarchy(7), hier(7), machine-id(5). Not here: the person's home (sights.py), the search for unreadable files
 (aileron_sandbox/cell/closed.py).
 """
 
@@ -30,18 +31,18 @@ SYSTEM: Final = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store", "/snap",
     "/var/lib/ca-certificates",
 )  # fmt: skip
-"""With the last, openSUSE's /etc/ssl/certs leads somewhere."""
+"""Directories of the system that a cell shows. openSUSE's /etc/ssl/certs leads to the last."""
 LOOKED_AT: Final = ("/etc", "/usr/local/etc", "/opt")
-"""Where an administrator puts files of their own. In the rest of /usr is what packages bring."""
+"""Directories in which an administrator puts files of their own. The rest of /usr comes from packages."""
 _HOSTS: Final = b"127.0.0.1 localhost cell\n::1 localhost ip6-localhost ip6-loopback\n"
-"""`cell` is the cell's own name (aileron_sandbox/cell/init.py): programs look up what machine they are on, Java among them. It
-is at an address at which `--publish` finds who listens there."""
+"""Content of /etc/hosts. `cell` is the cell's own name (aileron_sandbox/cell/init.py): programs such as Java look up their own
+host. Its address is one at which `--publish` reaches a program that listens there."""
 _RESOLV: Final = b"# Nothing resolves names in a cell. Programs reach hosts through HTTPS_PROXY.\n"
 _NSSWITCH: Final = b"passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\nnetworks: files\n"
 
 
 class SystemSights(NamedTuple):
-    """Directories by (source, target), links of the root, what is masked in them, and what is to be said."""
+    """Directories as (source, target), links of the root, masked paths in them, and notes for the person."""
 
     directories: tuple[tuple[str, str], ...]
     links: tuple[tuple[str, str], ...]
@@ -50,7 +51,7 @@ class SystemSights(NamedTuple):
 
 
 def system_sights(closed: Closed | None = None, system: tuple[str, ...] = SYSTEM) -> SystemSights:
-    """Of this machine, for this process's user; `closed` is what of LOOKED_AT is, and looked for where it is not given."""
+    """Return the sights of this machine for this process's user. `closed` are the closed files in LOOKED_AT; searched if None."""
     directories: list[tuple[str, str]] = []
     links: list[tuple[str, str]] = []
     for path in system:
@@ -68,12 +69,12 @@ def system_sights(closed: Closed | None = None, system: tuple[str, ...] = SYSTEM
 
 
 def _remedy(unseen: str) -> str:
-    """Return how it is shown, but for /etc: the keys and passwords of a machine lie there."""
+    """Return the option that shows a directory; empty below /etc, because the machine's keys and passwords lie there."""
     return "" if is_within(unseen, "/etc") else f": --allow-read {unseen}"
 
 
 def made_files() -> tuple[tuple[str, bytes], ...]:
-    """Files that stand in front of the machine's own, links or not."""
+    """Return files that cover the machine's own, even if those are links, as (path, content)."""
     return (
         ("/etc/hosts", _HOSTS),
         ("/etc/resolv.conf", _RESOLV),

@@ -1,10 +1,11 @@
-"""Where programs in a person's home are installed, and which of it is shown so that they run: never what they log in with.
+"""The installations of programs in a person's home, and the parts of them that are shown so that they run: never credentials.
 
-Runs in the command that starts the cell. It looks at directories and links and starts nothing.
+Runs in the command that starts the cell. It looks at directories and links and starts no program.
 
-A directory of PATH is shown, and what its links lead to. Where that lies in a toolchain of the table, the table says what of the
-toolchain is shown: cargo's programs and not its credentials, nvm's versions. Elsewhere it is the tree that a program needs around
-it: the outermost `node_modules`, a virtual environment and its Python, the prefix whose `bin` it lies in, else the file.
+A directory of PATH is shown, and the targets of its links. If a target lies in a toolchain of the table, the table says which
+parts of the toolchain are shown: cargo's programs and not its credentials, nvm's versions. Otherwise the tree that the program
+needs is shown: the outermost `node_modules`, a virtual environment and its Python, the prefix whose `bin` it lies in, else the
+file.
 
 Source: the manuals of the tools. Not here: programs of the system (system_sights.py), whether a path may be shown (sights.py).
 """
@@ -37,31 +38,33 @@ __all__ = [
 
 
 class Where(msgspec.Struct, frozen=True, dict=True):
-    """Whose programs: the home, resolved, the environment, and the folders, resolved, in which an agent may have `written`."""
+    """The person's resolved home and environment, and the resolved folders that an agent may have `written` to."""
 
     home: str
     environment: Mapping[str, str]
     written: tuple[str, ...] = ()
 
     def leads_away(self, path: str) -> bool:
-        """Whether an agent could have chosen what a path means."""
+        """Return whether an agent could have chosen the target of a path."""
         return leads_away(path, self.written)
 
     def is_written(self, path: str) -> bool:
-        """Whether an agent could have made this."""
+        """Return whether an agent could have made this path."""
         return any(is_within(path, place) for place in self.written)
 
     @functools.cached_property
     def toolchains(self) -> Mapping[str, str]:
-        """Name of each toolchain → where it is, resolved: as it is when first asked. Those that an agent could have moved are
-        not in it.
+        """The resolved directory of each toolchain by its name, as of the first access. Toolchains that an agent could have moved
+        are left out.
         """
         found = {chain.name: resolved_unless_led_away(_said_of(chain, self), self.written) for chain in TOOLCHAINS}
         return {name: place for name, place in found.items() if place is not None}
 
 
 class Toolchain(NamedTuple):
-    """A directory below the home, or where `variable` says; `shows` are parts of it, or all; `brings` are others it needs."""
+    """A toolchain's directory, `name` below the home or as `variable` says. `shows` are the parts of it that are shown, by
+    default all; `brings` are other toolchains or files that it needs.
+    """
 
     name: str
     shows: tuple[str, ...] = ("",)
@@ -113,39 +116,39 @@ TOOLCHAINS: Final = (
     Toolchain("anaconda3"),
 )
 _BROUGHT: Final = {"uv": ".local/share/uv/python", "mise": ".local/share/mise", "asdf": ".asdf"}
-"""Programs that install others elsewhere than beside themselves, and run those."""
+"""Programs that install other programs in a toolchain's directory and run them from there, with that toolchain's name."""
 _DATA_HOME: Final = ".local/share/"
 """Default of XDG_DATA_HOME, below the home."""
 _DIRECTORY_VARIABLES: Final = ("JAVA_HOME", "GOROOT", "VIRTUAL_ENV", "CONDA_PREFIX", "ANDROID_HOME", "ANDROID_SDK_ROOT")
-"""Each names an installation, wherever it is."""
+"""Variables that each name an installation, wherever it is."""
 _MAX_PROGRAMS: Final = 2000
-"""Entries of one directory of PATH that are looked at: a person's has tens."""
+"""Most entries of one directory of PATH that are examined: a person's has tens."""
 _MAX_UP: Final = 4
-"""Directories above a program that are looked at for what it belongs to."""
+"""Most directories above a program that are examined to find its virtual environment."""
 _PREFIX_HAS: Final = ("lib", "lib64", "libexec", "share", "include")
 _MAX_CONFIG: Final = 1 << 16
-"""64 KiB of pyvenv.cfg, which has ten lines."""
+"""64 KiB: most that is read of a pyvenv.cfg, which has ten lines."""
 
 
 def path_directories(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The directories of PATH that are there, as they are said, each once, in their order."""
+    """Return the directories of PATH that exist, unresolved, each once, in their order."""
     said = environment.get("PATH", os.defpath).split(os.pathsep)
     return tuple(dict.fromkeys(path for path in said if path.startswith("/") and os.path.isdir(path)))
 
 
 def toolchain_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Installations that variables name, and that are there."""
+    """Return the installations that variables name and that exist."""
     said = (environment.get(name, "") for name in _DIRECTORY_VARIABLES)
     return tuple(path for path in said if path.startswith("/") and os.path.isdir(path))
 
 
 def installation_of(said: str, where: Where) -> tuple[str, ...]:
-    """What is shown so that a program, or all programs of a directory, can run. It can be in a place that is shown anyway."""
+    """Return the places to show so that a program, or all programs of a directory, can run. Some may be shown anyway."""
     path = os.path.realpath(said)
     if where.leads_away(said):
         return tuple(dict.fromkeys(toolchain_of(path, where)))
     if not os.path.isdir(path):
-        # of what an agent could have made, the program itself: the folder is shown anyway, or is none of this cell's
+        # For a path that an agent could have made, only the program itself: its folder is shown anyway, or not this cell's.
         of_file = [path, *toolchain_of(path, where)] if where.is_written(path) else _around(path, where)
         return tuple(dict.fromkeys(of_file))
     found = [path]
@@ -158,13 +161,13 @@ def installation_of(said: str, where: Where) -> tuple[str, ...]:
 
 
 def brought_by(directory: str, where: Where) -> tuple[str, ...]:
-    """Return where the programs of a directory of PATH have installed what they run."""
+    """Return the places where programs of a directory of PATH have installed other programs that they run."""
     names = [name for program, name in _BROUGHT.items() if os.path.exists(f"{directory}/{program}")]
     return tuple(part for chain in TOOLCHAINS if chain.name in names for part in _parts_of(chain, where))
 
 
 def python_of(file: str) -> str | None:
-    """The folder of the Python that a pyvenv.cfg names, as it is said; None where it names none that is there."""
+    """Return the folder of the Python that a pyvenv.cfg names, unresolved; None if it names none that exists."""
     content = read_regular(file, _MAX_CONFIG) or b""
     for line in content.decode("utf-8", "replace").splitlines():
         key, _, value = line.partition("=")
@@ -174,7 +177,7 @@ def python_of(file: str) -> str | None:
 
 
 def _around(path: str, where: Where) -> Iterator[str]:
-    """One program: what of its toolchain, or which tree around it."""
+    """Yield the places to show for one program: the parts of its toolchain, or the tree around it."""
     if part := toolchain_of(path, where):
         yield from part
         if any(is_within(path, one) for one in part):
@@ -184,7 +187,7 @@ def _around(path: str, where: Where) -> Iterator[str]:
 
 
 def toolchain_of(path: str, where: Where) -> tuple[str, ...]:
-    """What is shown of the toolchain in which a path lies; nothing where it lies in none."""
+    """Return the shown parts of the toolchain in which a path lies; an empty tuple if it lies in none."""
     for chain in TOOLCHAINS:
         place = where.toolchains.get(chain.name)
         if place is not None and is_within(path, place):
@@ -219,7 +222,7 @@ def _parts_of(chain: Toolchain, where: Where) -> Iterator[str]:
 
 
 def _linked_from(directory: str) -> Iterator[tuple[str, str]]:
-    """The links of a directory that lead out of it, each with what it leads to, resolved."""
+    """Yield the links of a directory that lead out of it, each with its resolved target."""
     try:
         with os.scandir(directory) as entries:
             links = [entry.path for entry in itertools.islice(entries, _MAX_PROGRAMS) if entry.is_symlink()]
@@ -232,7 +235,7 @@ def _linked_from(directory: str) -> Iterator[tuple[str, str]]:
 
 
 def tree_of(path: str, home: str) -> str:
-    """What a program needs around it, by where it lies."""
+    """Return the tree that a program needs around it, judged by its path and the directories above it."""
     parts = path.split("/")
     if "node_modules" in parts[1:-1]:
         return "/".join(parts[: parts.index("node_modules") + 1])
@@ -252,7 +255,7 @@ def tree_of(path: str, home: str) -> str:
 
 
 def _below_environment(directory: str, where: Where) -> Iterator[str]:
-    """Of the `bin` of a virtual environment: the environment, and the Python that it is made from."""
+    """Yield, for the `bin` of a virtual environment, the environment and the Python that it is made from."""
     environment = os.path.dirname(directory)
     file = f"{environment}/pyvenv.cfg"
     if read_regular(file, _MAX_CONFIG) is None:

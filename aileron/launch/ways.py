@@ -1,12 +1,12 @@
-"""Which links there are on the way to a path, and whether an agent could have laid one of them. Reads links, changes nothing.
+"""The symbolic links on the way to a path, and whether an agent could have made one of them. Reads links, changes nothing.
 
-Runs in the command that starts the cell. An agent in a cell can put a link to anywhere in the place of what it can write. The
-next launch would follow it, outside, and show what it leads to. So what a launch shows by itself comes by no link that an agent
-could have laid, unless it stays in the folder that the agent has anyway.
+Runs in the command that starts the cell. An agent in a cell can replace anything that it can write by a link to anywhere. The
+next launch would follow it, outside, and show its target. So a launch shows by itself no place that it reaches by a link that an
+agent could have made, unless the link stays in the folder that the agent can write anyway.
 
-Files are opened here so that what an agent left in their place does not hold the command: a FIFO has no end.
+Files are opened here in such a way that a FIFO that an agent left in their place does not block the command.
 
-Source: path_resolution(7), fifo(7). Not here: which folders agents write (sights.py), what is done about it.
+Source: path_resolution(7), fifo(7). Not here: the folders that agents can write (sights.py), the consequences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_LINKS: Final = 40
 
 
 def way_of(path: str) -> tuple[str, ...]:
-    """The links that are followed from an absolute path, each by its resolved folder and its name; last, where they lead."""
+    """Return the links followed from an absolute path, each as its resolved folder and name; last, the resolved path."""
     links: list[str] = []
     at = "/"
     rest = path.split("/")[::-1]
@@ -52,12 +52,12 @@ def way_of(path: str) -> tuple[str, ...]:
 
 
 def leads_away(path: str, written: Iterable[str]) -> bool:
-    """Whether a link in one of these folders, which are resolved, leads out of it on the way to what the path means."""
+    """Return whether a link in one of the folders `written` leads out of it on the way of a path. The folders are resolved."""
     return resolved_unless_led_away(path, written) is None
 
 
 def resolved_unless_led_away(path: str, written: Iterable[str]) -> str | None:
-    """Return what the path means; None where a link in one of these folders, which are resolved, leads out of it on the way."""
+    """Return the resolved path; None if a link in one of the folders `written` leads out of it. The folders are resolved."""
     *links, real = way_of(path)
     is_led_away = bool(links) and any(
         not is_within(real, place) and any(is_within(link, place) for link in links) for place in written
@@ -66,7 +66,7 @@ def resolved_unless_led_away(path: str, written: Iterable[str]) -> str | None:
 
 
 def resolved_below(directory: str, names: Iterable[str]) -> Iterator[str]:
-    """Resolve each name below a directory, which is resolved. Folders on the way are looked at once for all of them."""
+    """Yield each name below a resolved directory as a resolved path. Each folder on the way is resolved once for all names."""
     folders: dict[str, str] = {}
     for name in names:
         folder, last = os.path.split(f"{directory.rstrip('/')}/{name}")
@@ -77,7 +77,7 @@ def resolved_below(directory: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def read_regular(path: str, limit_bytes: int) -> bytes | None:
-    """The first bytes of a regular file; None where there is none, or something else in its place."""
+    """Return the first bytes of a regular file; None if there is none, or the path is not a regular file or not readable."""
     try:
         # O_NONBLOCK: a FIFO in the place of a file must not hold us
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
