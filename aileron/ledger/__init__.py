@@ -1,8 +1,8 @@
-"""The ledger: what happened and what is so now, on disk before anyone acts on it. The only package that speaks SQL.
+"""The ledger: events and current states, on disk before anyone acts on them. The only package that speaks SQL.
 
-sqlite.py the database: Ledger, Transaction, Snapshot · schema.py its tables · states.py what is so now · writer.py the one
-writing thread and its groups · chain.py what a row is and how rows are tied together (pure) · rows.py runs, approvals, filters
-as values (pure) · recorded.py an event read as its type (pure)
+sqlite.py the database: Ledger, Transaction, Snapshot · schema.py its tables · states.py current states · writer.py the one
+writing thread and its groups · chain.py a row's form, and how rows are chained (pure) · rows.py runs, approvals, filters as
+values (pure) · recorded.py an event read as its type (pure)
 
 >>> import tempfile
 >>> from pathlib import Path

@@ -1,6 +1,6 @@
-"""The hash chain: what one row of the ledger is, and how it is tied to the row before it.
+"""The hash chain: the form of a row of the ledger, and its link to the row before it.
 
-A row's *record* is the canonical JSON (RFC 8785) of everything the row says, its number and time included. Its hash is
+A row's *record* is the canonical JSON (RFC 8785) of all facts of the row, its number and time included. Its hash is
 sha256(previous hash ‖ record), so that no row can be altered, taken out, put in or moved without every later hash changing.
 The first row is the genesis row; its previous hash is 32 zero bytes.
 
@@ -9,9 +9,9 @@ none of them.
 
 Rules
 - `seq` counts from 1 without gaps. `at_us` is the wall clock when the row was made: order is `seq`, never `at_us`.
-- The event that begins a run says which idempotency key it took (`claim`): keys lie beside the chain and are bound to it.
+- The event that begins a run names the idempotency key it took (`claim`): keys are stored beside the chain and bound to it.
 - The columns that queries filter on repeat facts of the record and nothing else (`columns_of`), so a verifier can compare
-  them; what is not in the record is not evidence.
+  them; a value that is not in the record is not evidence.
 
 Source: docs/reference/audit-events.md. Not here: which types of row exist (audit/events.py).
 
@@ -44,13 +44,13 @@ __all__ = [
 ]
 
 NO_HASH: Final = bytes(32)
-"""The genesis row's previous hash."""
+"""Previous hash of the genesis row."""
 FILTERED: Final = ("type", "run", "session", "action", "connector", "class")
 """Facts that have a column of their own, in column order."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The newest row. Kept outside of the ledger, it proves that nothing up to it was cut or rewritten."""
+    """The newest row. Kept outside the ledger, it proves that no row up to it was cut or rewritten."""
 
     seq: int
     hash: bytes
@@ -60,7 +60,7 @@ class Head(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """The inverse of `str`. ValueError otherwise."""
+        """Parse the form that `str` gives. ValueError for any other text."""
         seq, _, digest = text.partition(":")
         if not seq.isascii() or not seq.isdigit() or len(digest) != 64:
             raise ValueError(f"{text!r} is not SEQ:HASH, a row number and 64 hex digits")
@@ -68,7 +68,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class StoredRow(msgspec.Struct, frozen=True):
-    """A row as it lies in the file, unverified: any field may be anything."""
+    """A row as it is stored, unverified: any field may be anything."""
 
     seq: int
     at_us: Any
@@ -79,7 +79,7 @@ class StoredRow(msgspec.Struct, frozen=True):
 
 
 class StoredClaim(msgspec.Struct, frozen=True):
-    """An idempotency key as it lies in the file, unverified, beside the session and the time of the run it names."""
+    """An idempotency key as it is stored, unverified, beside the session and the time of the run it names."""
 
     session: Any
     key: Any
@@ -91,20 +91,20 @@ class StoredClaim(msgspec.Struct, frozen=True):
 
 
 def claim_digest(session: str, key: str, digest: str) -> str:
-    """What the record of a run says of the idempotency key it was asked for with: not the key, but no other fits."""
+    """Return the digest by which a run's record names its idempotency key: not the key, but no other fits."""
     return sha256_digest(canonical_json([session, key, digest]))
 
 
 def make_record(seq: int, at_us: int, facts: dict[str, Any]) -> bytes:
-    """The bytes that are hashed. ValueError if a fact has no canonical JSON form."""
+    """Return the bytes that are hashed. ValueError if a fact has no canonical JSON form."""
     return canonical_json({**facts, "seq": seq, "at_us": at_us})
 
 
 def link(previous: bytes, record: bytes) -> bytes:
-    """The hash of a row, 32 bytes."""
+    """Return the hash of a row, 32 bytes."""
     return sha256(previous + record)
 
 
 def columns_of(facts: dict[str, Any]) -> tuple[Any, ...]:
-    """The facts that queries filter on, in the order of `FILTERED`; absent is None."""
+    """Return the facts that queries filter on, in the order of `FILTERED`; None for an absent one."""
     return tuple(map(facts.get, FILTERED))

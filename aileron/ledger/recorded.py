@@ -1,8 +1,8 @@
-"""One event, read as the type it was written with.
+"""An event, read as the type it was written with.
 
-Pure. Trusts no record: an old one may lack what its type has by now, a newer version may write a word that this one has not, and
-whoever can write the file writes anything. Such an event is read all the same, and says what is wrong with it: who only looks
-something up gets what is there, and who decides by it refuses it (`checked`).
+Pure. Trusts no record: an old one may lack facts that its type has by now, a newer version may write a word that this version
+does not know, and whoever can write the file writes anything. Such an event is read nevertheless, and says what is wrong
+with it: a caller that only displays gets what is there, and a caller that decides by it refuses it (`checked`).
 
 >>> class Note(msgspec.Struct, tag_field="type", tag="note"):
 ...     word: str
@@ -11,7 +11,7 @@ Recorded(seq=7, at_us=0, event=Note(word='so'), problem=None)
 >>> recorded({"type": "note", "seq": 8, "at_us": 0}, Note).problem
 'Object missing required field `word`'
 
-Not here: which types there are (audit/events.py).
+Not here: the types (audit/events.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ E = TypeVar("E", bound=msgspec.Struct)
 class Recorded(msgspec.Struct, Generic[E], frozen=True):
     """An event with the number and the time (microseconds since the epoch) of its row.
 
-    `problem`: what is not as its type says; a fact that is missing is then None, and one of another type is what it is.
+    `problem`: how it deviates from its type; a missing fact is then None, and one of another type keeps its value.
     """
 
     seq: int
@@ -39,7 +39,7 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True):
     problem: str | None = None
 
     def checked(self) -> E:
-        """The event, where all of it counts. AileronError(hash_mismatch) if it has a problem."""
+        """Return the event, for a caller that depends on all of it. AileronError(hash_mismatch) if it has a problem."""
         if self.problem is not None:
             raise AileronError(
                 FailureClass.HASH_MISMATCH,
@@ -49,7 +49,7 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True):
 
 
 def recorded(facts: dict[str, Any], kind: type[E]) -> Recorded[E]:
-    """The event that these facts tell of; `seq` and `at_us` are among them."""
+    """Return the event with these facts, `seq` and `at_us` among them."""
     try:
         return Recorded(facts["seq"], facts["at_us"], msgspec.convert(facts, kind))
     except msgspec.ValidationError as error:
@@ -57,7 +57,7 @@ def recorded(facts: dict[str, Any], kind: type[E]) -> Recorded[E]:
 
 
 def tag_of(kind: type[msgspec.Struct]) -> str:
-    """The name that events of this type have in their records."""
+    """Return the name of this event type in records."""
     return str(kind.__struct_config__.tag)
 
 

@@ -1,4 +1,4 @@
-"""What the ledger keeps, as frozen values: runs, approvals with what belongs to them, and what to look for among the events.
+"""Rows of the ledger as frozen values: runs, approvals with what belongs to them, and filters for events.
 
 Shared by every backend and its callers. Pure.
 
@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 ACTION_KIND: Final = ConsentKind.ACTION.value
-"""The kind of an approval that a run waits for; every other is a consent."""
+"""Kind of an approval that a run waits for; every other kind is a consent."""
 
 
 class ApprovalState(enum.StrEnum):
-    """Where a question to a person is. All but the first two are final; `redeemed` means its one use is spent."""
+    """The state of a question to a person. All but the first two are final; `redeemed` means its one use is spent."""
 
     PENDING = "pending_approval"
     APPROVED = "approved"
@@ -49,12 +49,12 @@ class ApprovalState(enum.StrEnum):
 
     @property
     def status(self) -> RunStatus:
-        """The word that callers have for it, where no run waits for it: `redeemed` is the ledger's own."""
+        """The status that callers see if no run waits for it: `redeemed` is the ledger's own word."""
         return RunStatus.COMPLETED if self is ApprovalState.REDEEMED else RunStatus(self.value)
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `connector` is that of the step begun last; `outcome` is JSON of model/outcome.py, None until final."""
+    """A run. `connector` is that of the step that started last; `outcome` is JSON of model/outcome.py, None until final."""
 
     id: str
     action: str
@@ -70,10 +70,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to a person, bound to `digest`; `run` is the run that waits for it, if any.
+    """A question to a person, bound to `digest`; `run` is the run that waits for it, if any.
 
-    What is asked about (for an action, the frozen plan) is read separately: it can be large. `name` is that of the action, or
-    of whatever a consent is about. Once it is decided, `digest` is the candidate that was.
+    Its subject (for an action, the frozen plan) is read separately: it can be large. `name` is that of the action, or of
+    the subject of a consent. Once it is decided, `digest` is the decided candidate.
     """
 
     id: str
@@ -88,9 +88,9 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     surface: str | None = None
     name: str | None = None
     asked: str | None = None
-    """The digest of the question, where another candidate was decided; None: it is `digest`."""
+    """Digest of the question, if another candidate was decided; None: it is `digest`."""
     preview: str | None = None
-    """The digest of the preview that was shown with what was decided."""
+    """Digest of the preview that was shown with the decided candidate."""
     key_id: str | None = None
     signed_at: str | None = None
     signature: str | None = None
@@ -99,12 +99,12 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked_digest(self) -> str:
-        """What the question was about when it was put."""
+        """Digest of the question when it was asked."""
         return self.asked or self.digest
 
     @property
     def signed(self) -> Signature | None:
-        """What it was decided with, if it was signed."""
+        """Signature of the decision, or None."""
         if self.key_id is None or self.signed_at is None or self.signature is None:
             return None
         return Signature(
@@ -117,7 +117,7 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One more digest that may be decided: an edit's own, or that of a plan with the `preview` that was shown with it."""
+    """Another digest that can be decided: an edit's own, or that of a plan with the `preview` that was shown with it."""
 
     digest: str
     plan_digest: str
@@ -126,7 +126,7 @@ class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundRow(msgspec.Struct, frozen=True):
-    """One question that the person asked back, from 1; `answer` is None while it waits for one."""
+    """A person's question to the agent, numbered from 1; `answer` is None while it waits for one."""
 
     number: int
     question: str
@@ -134,7 +134,7 @@ class RoundRow(msgspec.Struct, frozen=True):
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events, all conditions together; newest first unless `oldest_first`.
+    """A filter for events, all conditions together; newest first unless `oldest_first`.
 
     `since_us` is inclusive, `until_us` exclusive; `after` and `before` are exclusive row numbers, for paging and tailing.
     """
@@ -154,7 +154,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordRow(msgspec.Struct, frozen=True):
-    """One event as it is chained: the text that is hashed, the hash before it, and its own."""
+    """An event as it is chained: the text that is hashed, the previous hash, and its own."""
 
     seq: int
     record: str
@@ -163,7 +163,7 @@ class RecordRow(msgspec.Struct, frozen=True):
 
 
 class EventRow(msgspec.Struct, frozen=True):
-    """One event: the facts of its record (`seq`, `at_us` and `type` among them), and its hash."""
+    """An event: the facts of its record (`seq`, `at_us` and `type` among them), and its hash."""
 
     seq: int
     facts: dict[str, Any]

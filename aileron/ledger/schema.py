@@ -1,11 +1,11 @@
-"""The tables of the ledger, and what made each schema from the one before. Part of the SQL that is in this package alone.
+"""The tables of the ledger, and the migrations from each schema to the next. SQL is in this package alone.
 
-A file has exactly these objects, as SQLite writes them down: what is missing or more is told by `unexpected_objects`, because a
-trigger could drop rows as they are written, a view show others, a table compare names in another way.
+A file has exactly these objects, as SQLite writes them down: `unexpected_objects` reports any that is missing or extra, because
+a trigger could drop rows as they are written, a view show others, a table compare names in another way.
 
 Rules
-- A schema is never changed, only followed by the next, in place and without writing an event anew.
-- A column that is added says nothing of the rows that were there before, but for what the other tables know.
+- A schema is never changed, only followed by the next, in place and without rewriting an event.
+- A new column is empty in earlier rows, unless the other tables have its value.
 
 Source: https://www.sqlite.org/lang_altertable.html. Not here: reading and writing (states.py, sqlite.py).
 """
@@ -20,7 +20,7 @@ from typing import Any, Final
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA", "SCHEMA_VERSION", "readable", "script_of", "unexpected_objects"]
 
 SCHEMA_VERSION: Final = 4
-APPLICATION_ID: Final = 0x41494C52  # "AILR": what `file` and SQLite's header say the file is
+APPLICATION_ID: Final = 0x41494C52  # "AILR": the application that `file` and SQLite's header name
 
 SCHEMA: Final = """
 CREATE TABLE events (
@@ -69,8 +69,8 @@ INSERT INTO set_back SELECT seq, at_us FROM (
   SELECT seq, at_us, max(at_us) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest FROM events
 ) WHERE at_us < latest;
 """,
-    # Who decided, by what signature and about which of several digests; what was said before; how often a grant was used.
-    # `asked` is the digest of the question where another of its candidates was decided. A run's question is named after its
+    # The signature of a decision and which digest it is about; the conversation before it; the number of uses of a grant.
+    # `asked` is the digest of the question if another of its candidates was decided. A run's question is named after its
     # action, so that the last one of an action that was used is one look into an index.
     3: """
 ALTER TABLE approvals ADD COLUMN name TEXT;
@@ -96,20 +96,20 @@ CREATE TABLE grant_uses (
   id TEXT PRIMARY KEY, used INTEGER NOT NULL, revoked_us INTEGER
 ) STRICT, WITHOUT ROWID;
 """,
-    # How many runs a session asked for, without a look at each.
+    # The number of runs that a session requested, without reading each.
     4: "CREATE INDEX runs_session ON runs (session, created_us);",
 }
-"""What makes a schema from the one before, in place and without writing the events anew."""
+"""Statements that make each schema from the one before, in place and without rewriting the events."""
 _OBJECTS: Final = "SELECT type, name, sql FROM sqlite_master"
 
 
 def script_of(version: int) -> str:
-    """All statements that make an empty ledger of this schema, each ended by a semicolon."""
+    """Return all statements that make an empty ledger of this schema, each ended by a semicolon."""
     return SCHEMA + "".join(MIGRATIONS[newer] for newer in range(2, version + 1))
 
 
 def unexpected_objects(db: sqlite3.Connection, version: int) -> str | None:
-    """What is in the file that its schema does not have, or the other way round; None: nothing."""
+    """Return a sentence about an object that only the file or only its schema has; None if there is none."""
     found = {tuple(map(readable, row)) for row in db.execute(_OBJECTS)}
     expected = _expected_objects(version)
     for kind, name, _ in sorted(found - expected, key=str):
@@ -120,13 +120,13 @@ def unexpected_objects(db: sqlite3.Connection, version: int) -> str | None:
 
 
 def readable(value: object) -> Any:
-    """A field of a file that is read as bytes, as text where it is bytes."""
+    """Return a field of a file that is read as bytes; bytes become text."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 @functools.cache
 def _expected_objects(version: int) -> frozenset[tuple[Any, ...]]:
-    """What a ledger of this schema has, as SQLite writes it down."""
+    """Return the objects that a ledger of this schema has, as SQLite writes them down."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.executescript(script_of(version))
         return frozenset(db.execute(_OBJECTS))

@@ -1,21 +1,21 @@
 """The ledger in SQLite: events, runs, approvals, idempotency keys. The file, its one writer, its readers.
 
-Runs in the daemon; `open_stored` also in a verifier of its own, without a daemon. Trusts the disk to keep what it said it
+Runs in the daemon; `open_stored` also in a verifier of its own, without a daemon. Trusts the disk to keep what it reported as
 flushed, and nothing about a file it finds: owner, mode, application, schema version, triggers and the newest row are checked
 before it is used. One file, mode 0600, write-ahead log, synchronous=FULL: a commit is on disk when it returns.
 
 Rules
 - Events are only ever added. The hash chain is computed in the writer's thread, where the order is made, from the newest
-  row as the file has it, so that a second writer could not fork it.
-- A state changes by compare-and-set inside one transaction: of two racers one wins, the other is told what is now so.
+  row in the file, so that a second writer could not fork it.
+- A state changes by compare-and-set inside one transaction: of two racers one wins, the other gets the current state.
 - Nothing is half written: a function whose part fails is undone alone, a group that fails is undone as a whole, and the
-  next group starts from what the file says. A full disk therefore ends by itself when there is room again. After a failed
+  next group starts from the contents of the file. A full disk therefore ends by itself when there is room again. After a failed
   flush or a damaged page nothing can be known, and every later call is refused until the daemon is started again
-  (PostgreSQL came to the same rule: what a failed fsync left in the page cache cannot be trusted).
+  (PostgreSQL has the same rule: data that a failed fsync left in the page cache cannot be trusted).
 - No sqlite3 exception leaves: callers see AileronError, or GroupFailed inside the writer.
 
 Source: https://www.sqlite.org/wal.html, /lang_savepoint.html, /rescode.html. Not here: what the events mean (audit/), which
-transitions are legal (runs/states.py), how groups are formed (writer.py), the tables (schema.py), reads of what is so now
+transitions are legal (runs/states.py), how groups are formed (writer.py), the tables (schema.py), reads of current states
 (states.py).
 """
 
@@ -75,28 +75,28 @@ if TYPE_CHECKING:
 __all__ = ["Ledger", "Snapshot", "StoredLedger", "Transaction", "events_query", "open_stored"]
 
 MAX_RECORD_BYTES: Final = 4 << 20
-"""One record, 4 MiB: the arguments of a run come in a request of at most 1 MiB, and JSON escapes can multiply it."""
+"""4 MiB a record: the arguments of a run come in a request of at most 1 MiB, and JSON escapes can multiply it."""
 MAX_ROWS: Final = 1000
-"""Events in one answer; who needs more pages by row number."""
+"""Events in one page; a caller that needs more pages by row number."""
 MAX_PAGE_BYTES: Final = 8 << 20
-"""Records in one answer, 8 MiB: a thousand usual ones are 1 MiB, and a thousand of the largest must not be held at once."""
+"""8 MiB of records in one page: a thousand usual ones are 1 MiB, and a thousand of the largest must not be held at once."""
 READERS: Final = 4
-"""Connections for reading, hence threads at once: a slow search must not hold up a status poll, and two cores serve four."""
+"""Connections for reading, hence threads at once: a slow search must not delay a status poll, and two cores serve four."""
 READ_DEADLINE_S: Final = 10.0
-"""A search through a million events takes well under one second."""
+"""Seconds: a search through a million events takes well under one."""
 _SOME: Final = 500
-"""Rows looked at to tell which of several conditions is the rarest: 20 µs, and no more rows are read for nothing later."""
+"""Rows counted to find the rarest of several conditions: it takes 20 µs, and saves reading rows that do not match."""
 BUSY_TIMEOUT_S: Final = 5.0
-"""For another process that holds the file (a backup, a person with the sqlite3 shell); ours never do."""
+"""Seconds to wait for another process that holds the file (a backup, a person with the sqlite3 shell); ours never do."""
 WAL_PAGES: Final = 1000
 """Pages (4 KiB) in the write-ahead log before they are copied into the file: SQLite's default, 4 MiB."""
 
 _RECORD: Final = 2 + len(FILTERED)
-"""Where among the columns of an event its record is."""
+"""Index of the record among the columns of an event."""
 _HEAD: Final = "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"
 _LATEST: Final = "SELECT max(at_us) FROM events"
 _NEVER_US: Final = 2**62
-"""Later than every time there is."""
+"""A time later than every other."""
 _PAIRS: Final = (("class", "action"), ("class", "connector"), ("action", "connector"))
 """Conditions with an index for both together, the rarer first."""
 _IN_TIME: Final = "NOT EXISTS (SELECT 1 FROM set_back WHERE set_back.seq = events.seq)"
@@ -110,7 +110,7 @@ _LAST_BEHIND_UNTIL: Final = "SELECT max(seq) FROM set_back WHERE at_us < ?"
 
 _FATAL: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
 _FATAL_PRIMARY: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""Answers after which nothing the file says can be relied on."""
+"""Errors after which no content of the file can be relied on."""
 _INACCESSIBLE: Final = frozenset(
     {
         sqlite3.SQLITE_IOERR,
@@ -120,9 +120,9 @@ _INACCESSIBLE: Final = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""Answers that say nothing about what is in the file, only that it could not be got at."""
+"""Errors that say nothing about the contents of the file, only that it could not be accessed."""
 _DATABASE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
-"""What the sqlite3 module raises. Its words about a damaged page may quote bytes of it, and then they are no text."""
+"""Errors of the sqlite3 module. Its message about a damaged page may quote bytes of it, which are then not valid text."""
 _ALONE: Final = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
 """Errors of one statement. Any other may have rolled back the whole transaction (lang_transaction.html, section 3)."""
 
@@ -130,16 +130,16 @@ T = TypeVar("T")
 
 
 class Snapshot(States):
-    """Reads. Everything one function reads is of one moment. Made by the ledger only."""
+    """Reads of one moment, even across several calls in one function. Made by the ledger only."""
 
     def head(self) -> Head:
-        """The newest event. Every ledger has one, the genesis row."""
+        """Return the newest event. Every ledger has one, the genesis row."""
         return Head(*self._db.execute(_HEAD).fetchone())
 
     def approved_before(self, action: str, before_run: str, limit: int) -> list[ApprovalRow]:
-        """The questions about other runs of this action that a person approved and that were used, the newest first.
+        """Return the used approvals of other runs of this action, the newest first, at most `limit`.
 
-        Where `before_run` was decided itself, those before that.
+        If `before_run` itself was decided, only those decided until then.
         """
         rows = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals INDEXED BY approvals_used"  # noqa: S608 - constants
@@ -151,24 +151,24 @@ class Snapshot(States):
         return [approval_row(row) for row in rows]
 
     def count_asked(self, session: str, since_us: int = 0) -> int:
-        """How many runs a session asked for, since then."""
+        """Return how many runs a session requested since then."""
         counted = "SELECT count(*) FROM runs INDEXED BY runs_session WHERE session = ? AND created_us >= ?"
         count: int = self._db.execute(counted, (session, since_us)).fetchone()[0]
         return count
 
     def events(self, wanted: EventFilter) -> list[EventRow]:
-        """The events that match, a page of them (`records`)."""
+        """Return the events that match, a page of them (`records`)."""
         return [EventRow(row.seq, msgspec.json.decode(row.record), row.hash) for row in self.records(wanted)]
 
     def events_of(self, kind: type[E], wanted: EventFilter) -> list[Recorded[E]]:
-        """The same of one type, read as that."""
+        """Return the events of one type that match, a page of them, read as that type."""
         of_kind = msgspec.structs.replace(wanted, type=tag_of(kind))
         return [recorded(row.facts, kind) for row in self.events(of_kind)]
 
     def records(self, wanted: EventFilter) -> list[RecordRow]:
-        """The same as they are chained: at most MAX_ROWS, and none after MAX_PAGE_BYTES are reached.
+        """Return the events that match as they are chained: at most MAX_ROWS, and none after MAX_PAGE_BYTES are reached.
 
-        A page may thus be shorter than `limit` before the end; only an empty one is the end.
+        A page can thus be shorter than `limit` before the end; only an empty one is the end.
         """
         sql, values = events_query(wanted, self._rarest(wanted))
         page: list[RecordRow] = []
@@ -181,7 +181,7 @@ class Snapshot(States):
         return page
 
     def _rarest(self, wanted: EventFilter) -> str | None:
-        """Which of several conditions the fewest rows meet, as far as that is told by looking at a few."""
+        """Return the condition that the fewest rows meet, as far as counting a few shows; None if that does not matter."""
         given = {column: value for column, value in _equal(wanted).items() if value is not None}
         if len(given) < 2 or "run" in given or _index_of_two(given):
             return None
@@ -197,11 +197,11 @@ class Snapshot(States):
 
 
 class Transaction(States):
-    """Writes, and reads of states, of one function inside a group. Made by the ledger only.
+    """Writes of one function inside a group, and its reads of states. Made by the ledger only.
 
     Events are chained at once and written when the group ends, all in one statement; the savepoint that undoes a function
-    is set before its first write of another kind. A function that only appends costs no savepoint, and undoing it is
-    forgetting its rows.
+    is set before its first write of another kind. A function that only appends needs no savepoint: to undo it, its rows
+    are dropped.
     """
 
     def __init__(self, connection: sqlite3.Connection, head: Head, latest_us: int, clock: Callable[[], int]) -> None:
@@ -214,17 +214,17 @@ class Transaction(States):
         self._claims: dict[str, str] = {}
         self._has_savepoint = False
         self.now_us = clock()
-        """The moment of this function, the same throughout: microseconds since the epoch."""
+        """Time of this function, the same throughout: microseconds since the epoch."""
 
     def head(self) -> Head:
-        """The newest event, those of this group included."""
+        """Return the newest event, those of this group included."""
         return self._head
 
     def append(self, facts: dict[str, Any]) -> int:
-        """Add one event to the chain; returns its number. `facts` are JSON values with `type` among them.
+        """Add one event to the chain; return its number. `facts` are JSON values with `type` among them.
 
-        The first one about a run that took an idempotency key in the same function says so (`claim`).
-        AileronError(invalid_request) if they have no canonical form or make more than MAX_RECORD_BYTES.
+        If the function took an idempotency key for a run, its first event about that run names the key (`claim`).
+        AileronError(invalid_request) if the facts have no canonical form or make more than MAX_RECORD_BYTES.
         """
         seq = self._head.seq + 1
         if self._claims and (claim := self._claims.pop(str(facts.get("run")), None)) is not None:
@@ -248,7 +248,7 @@ class Transaction(States):
         return seq
 
     def insert_run(self, row: RunRow) -> None:
-        """Add a run; its times are now."""
+        """Add a run, created now."""
         self._write(
             "INSERT INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?)",
             (
@@ -266,9 +266,9 @@ class Transaction(States):
         connector: str | None = None,
         outcome: bytes | None = None,
     ) -> RunRow:
-        """Compare and set a run's status; `connector` and `outcome` are set where given. Returns the run as it now is.
+        """Compare and set a run's status; `connector` and `outcome` are set if given. Return the run as it now is.
 
-        AileronError(not_found), or (already_decided) with `details.status` when it is none of `expected`.
+        AileronError(not_found), or (already_decided) with `details.status` if its status is none of `expected`.
         """
         row = self._write(
             f"UPDATE runs SET status = ?, changed_us = ?, connector = coalesce(?, connector),"  # noqa: S608 - constants
@@ -281,7 +281,7 @@ class Transaction(States):
         raise _not_found("run", run_id) if found is None else already("run", run_id, found[0])
 
     def insert_approval(self, row: ApprovalRow, subject: bytes) -> None:
-        """Add a question to a person; created now. `subject` is exactly what is asked about."""
+        """Add a question to a person, created now. `subject` is exactly what is asked about."""
         values = {
             **msgspec.structs.asdict(row),
             "state": row.state.value,
@@ -302,7 +302,7 @@ class Transaction(States):
         signed: Signature | None,
         expires_us: int,
     ) -> ApprovalRow:
-        """Compare and set a pending approval: decided now, about this candidate, with this signature. Returns it as it now is.
+        """Compare and set a pending approval: decided now, about this candidate, with this signature. Return it as it now is.
 
         AileronError as `move_approval`.
         """
@@ -321,25 +321,25 @@ class Transaction(States):
         raise self._lost_approval(approval_id)
 
     def insert_candidate(self, approval_id: str, candidate: CandidateRow, subject: bytes | None) -> None:
-        """Add a digest that may be decided, made now; `subject` is the frozen plan where it is another one."""
+        """Add a digest that can be decided, made now; `subject` is the frozen plan if the candidate has its own."""
         self._write(
             "INSERT INTO candidates VALUES (?,?,?,?,?,?)",
             (approval_id, candidate.digest, candidate.plan_digest, candidate.preview, self.now_us, subject),
         )
 
     def insert_round(self, approval_id: str, number: int, question: str) -> None:
-        """Add a question that a person asks back."""
+        """Add a person's question to the agent."""
         self._write("INSERT INTO conversation VALUES (?,?,?,NULL)", (approval_id, number, question))
 
     def answer_round(self, approval_id: str, number: int, answer: str) -> None:
-        """Answer the question of that number, which waits."""
+        """Store the answer to the question of that number, which waits."""
         self._write(
             "UPDATE conversation SET answer = ? WHERE approval = ? AND number = ? AND answer IS NULL",
             (answer, approval_id, number),
         )
 
     def use_grant(self, grant_id: str, uses: int) -> int | None:
-        """Count one use of a grant that has so many; returns which it is, from 1. None: none is left, or it was revoked."""
+        """Count one use of a grant that has `uses` in all; return its number, from 1. None: none is left, or it was revoked."""
         row = self._write(
             "INSERT INTO grant_uses VALUES (?, 1, NULL) ON CONFLICT (id) DO UPDATE SET used = used + 1"
             " WHERE used < ? AND revoked_us IS NULL RETURNING used",
@@ -348,7 +348,7 @@ class Transaction(States):
         return row[0] if row is not None else None
 
     def revoke_grant(self, grant_id: str) -> None:
-        """From now on a grant is not used, whatever uses it has left."""
+        """Revoke a grant, whatever uses it has left."""
         self._write(
             "INSERT INTO grant_uses VALUES (?, 0, ?) ON CONFLICT (id)"
             " DO UPDATE SET revoked_us = coalesce(revoked_us, excluded.revoked_us)",
@@ -356,7 +356,7 @@ class Transaction(States):
         )
 
     def newest(self, kind: type[E]) -> Recorded[E] | None:
-        """The newest event of a type, those of this group included."""
+        """Return the newest event of a type, those of this group included."""
         tag = tag_of(kind)
         for row in reversed(self._rows):
             if row[2] == tag:
@@ -364,7 +364,7 @@ class Transaction(States):
         return super().newest(kind)
 
     def all_of(self, kind: type[E], after: int) -> list[Recorded[E]]:
-        """Every event of a type after that row, oldest first, those of this group included."""
+        """Return every event of a type after that row, oldest first, those of this group included."""
         tag = tag_of(kind)
         here = [msgspec.json.decode(row[_RECORD]) for row in self._rows if row[2] == tag and row[0] > after]
         return [*super().all_of(kind, after), *(recorded(facts, kind) for facts in here)]
@@ -378,9 +378,9 @@ class Transaction(States):
         reason: str | None = None,
         surface: str | None = None,
     ) -> ApprovalRow:
-        """Compare and set an approval's state; `decided_us` is the first time it moved. Returns it as it now is.
+        """Compare and set an approval's state; `decided_us` is the first time it moved. Return it as it now is.
 
-        AileronError(not_found), or (already_decided) with `details.status` when it is none of `expected`.
+        AileronError(not_found), or (already_decided) with `details.status` if its state is none of `expected`.
         """
         row = self._write(
             f"UPDATE approvals SET state = ?, decided_us = coalesce(decided_us, ?), reason = coalesce(?, reason),"  # noqa: S608
@@ -396,7 +396,7 @@ class Transaction(States):
         return _not_found("approval", approval_id) if found is None else self.already(found)
 
     def claim(self, session: str, key: str, digest: str, run_id: str) -> str | None:
-        """Take an idempotency key for `run_id`, or return the run that has it. Forgets keys older than they are kept.
+        """Take an idempotency key for `run_id`, or return the run that has it. Deletes keys older than IDEMPOTENCY_KEPT_US.
 
         AileronError(idempotency_conflict) if the key was used with another `digest`.
         """
@@ -442,7 +442,7 @@ class Transaction(States):
 
 
 class Ledger:
-    """An open ledger. One per daemon. `close` it, or use it in a `with`."""
+    """An open ledger, one per daemon. The owner must `close` it, or use it in a `with`."""
 
     def __init__(self, path: Path, store: _Store, clock: Callable[[], int]) -> None:
         self.path: Final = path
@@ -455,7 +455,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, home: Path, version: str, *, clock: Callable[[], int] | None = None) -> Self:
-        """Open the ledger at `path`, making it if there is none; the genesis row then names `home` and `version`.
+        """Open the ledger at `path`; create it if there is none, with a genesis row that names `home` and `version`.
 
         `clock` gives microseconds since the epoch. AileronError says what is wrong with a file that is refused.
         """
@@ -472,11 +472,11 @@ class Ledger:
             raise
 
     async def commit(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in the writer's thread, apart from what others do; returns its result when it is on disk.
+        """Run `work` in the writer's thread, apart from other callers' work; return its result when it is on disk.
 
-        Raises what `work` raised (nothing of it is then written); AileronError(busy) when too many wait;
-        AileronError(internal_error) when the disk is full or fails: nothing is written, and the caller must not go on.
-        A cancelled caller's work is committed all the same.
+        Raises what `work` raised (nothing of it is then written); AileronError(busy) if too many wait;
+        AileronError(internal_error) if the disk is full or fails: nothing is written, and the caller must not go on.
+        A cancelled caller's work is committed nevertheless.
         """
         try:
             return await self._writer.commit(work)
@@ -486,16 +486,16 @@ class Ledger:
                 self._news = None
 
     def commit_later(self, work: Callable[[Transaction], object]) -> None:
-        """Run `work` before the next commit of anybody, and on disk with it; after 20 ms in any case. Nothing may depend on it.
+        """Run `work` before the next commit of any caller, on disk with it; after 20 ms in any case. Nothing may depend on it.
 
-        AileronError(busy), (internal_error) as `commit`; where it could not be written, the next caller is told.
+        AileronError(busy), (internal_error) as `commit`; if it could not be written, the next caller gets the error.
         """
         self._writer.commit_later(work)
 
     def news(self) -> anyio.Event:
-        """Set when something is written after this call: take it, read, then wait for it, and nothing is missed.
+        """Return an event that is set when something is written after this call: take it, read, then wait for it.
 
-        It says that something was, never what, and may be set for nothing.
+        In that order no write is missed. The event never says what was written, and may be set without a write.
         """
         if self._news is None:
             import anyio
@@ -504,7 +504,7 @@ class Ledger:
         return self._news
 
     def commit_now(self, work: Callable[[Transaction], T]) -> T:
-        """The same for a caller without an event loop. Blocks."""
+        """Run `work` and return its result when it is on disk, for a caller without an event loop. Blocks."""
         return self._writer.commit_now(work)
 
     async def read(self, look: Callable[[Snapshot], T]) -> T:
@@ -512,11 +512,11 @@ class Ledger:
         return await self._readers.read(look)
 
     def read_now(self, look: Callable[[Snapshot], T]) -> T:
-        """The same for a caller without an event loop. Blocks."""
+        """Run `look` with one consistent view, for a caller without an event loop. Blocks."""
         return self._readers.read_now(look)
 
     def close(self) -> None:
-        """Finish what waits, then close. Later calls are refused. Blocks for the last flush. Idempotent."""
+        """Finish all waiting work, then close. Later calls are refused. Blocks for the last flush. Idempotent."""
         self._readers.close()  # first: the last connection to close empties the write-ahead log, and must be able to write
         self._writer.close()
 
@@ -598,7 +598,7 @@ class _Readers:
         self._lock = threading.Lock()  # guards _idle and _closed, so that no connection is left behind by `close`
         self._idle: list[_Reader] = []
         self._closed = False
-        import anyio  # not for who reads a stored ledger: `aileron audit verify`
+        import anyio  # not needed to read a stored ledger: `aileron audit verify`
 
         self._threads = anyio.CapacityLimiter(READERS)
 
@@ -644,7 +644,7 @@ class _Readers:
 
 
 class _Reader:
-    """One read-only connection with a deadline."""
+    """A read-only connection with a deadline."""
 
     def __init__(self, path: Path) -> None:
         self._db = _connect(path, query="mode=ro")
@@ -667,7 +667,7 @@ class _Reader:
 
 
 class StoredLedger:
-    """A ledger file as it lies there, nothing verified, for a verifier. Made by `open_stored`."""
+    """A ledger file as it is stored, nothing verified, for a verifier. Made by `open_stored`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, version: int, is_immutable: bool) -> None:
         self._db = connection
@@ -676,11 +676,11 @@ class StoredLedger:
         self._is_immutable = is_immutable
 
     def is_stale(self) -> bool:
-        """Somebody began to write after this was opened as a file that nobody writes: what was read may be torn."""
+        """Return whether a process began to write after the file was opened as one without a writer: reads may be torn."""
         return self._is_immutable and _has_log(self._path)
 
     def rows(self) -> Iterator[StoredRow]:
-        """Every event in order of its number, whatever its fields hold."""
+        """Yield every event in order of its number, whatever its fields hold."""
         with _translated(self._path):
             for seq, at_us, *columns, record, previous, digest in self._db.execute(
                 "SELECT seq, at_us, type, run, session, action, connector, class, record, previous, hash"
@@ -691,32 +691,32 @@ class StoredLedger:
                 )
 
     def outcome(self, run_id: str) -> bytes | None:
-        """The stored outcome of a run."""
+        """Return the stored outcome of a run."""
         return self._one("SELECT outcome FROM runs WHERE id = ?", run_id)
 
     def subject(self, approval_id: str) -> bytes | None:
-        """What an approval is about, as stored."""
+        """Return the stored subject of an approval."""
         return self._one("SELECT subject FROM approvals WHERE id = ?", approval_id)
 
     def run(self, run_id: str) -> dict[str, Any] | None:
-        """The row of a run by its columns, without the outcome."""
+        """Return the row of a run by its columns, without the outcome."""
         return self._row(RUN_COLUMNS.removesuffix(", outcome"), "runs", run_id)
 
     def approval(self, approval_id: str) -> dict[str, Any] | None:
-        """The row of an approval by its columns, those that its schema has, without the subject."""
+        """Return the row of an approval by its columns, those that its schema has, without the subject."""
         columns = APPROVAL_COLUMNS if self._version >= 3 else APPROVAL_COLUMNS.partition(", name")[0]
         return self._row(columns, "approvals", approval_id)
 
     def candidates(self, approval_id: str) -> list[dict[str, Any]]:
-        """What may be decided beside the question itself, in the order it was made, with the subject of each."""
+        """Return the digests that can be decided beside the question's own, in the order they were added, with their subjects."""
         return self._belonging("digest, plan_digest, preview, made_us, subject", "candidates", "rowid", approval_id)
 
     def conversation(self, approval_id: str) -> list[dict[str, Any]]:
-        """What was asked back about it and answered, in order."""
+        """Return the questions to the agent about an approval, and the answers, in order."""
         return self._belonging("number, question, answer", "conversation", "number", approval_id)
 
     def grant_uses(self) -> Iterator[tuple[Any, Any, Any]]:
-        """Every grant that was used or revoked: its name, how often, and when it was revoked."""
+        """Yield every grant that was used or revoked: its name, the number of uses, and when it was revoked."""
         if self._version < 3:
             return
         with _translated(self._path):
@@ -724,19 +724,19 @@ class StoredLedger:
                 yield readable(row[0]), row[1], row[2]
 
     def hash_of(self, seq: int) -> bytes | None:
-        """The hash that a row says it has."""
+        """Return the hash that is stored for a row."""
         with _translated(self._path):
             row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else _bytes(row[0])
 
     def counts(self) -> dict[str, int]:
-        """How many rows the tables of states have."""
+        """Return how many rows each table of states has."""
         tables = ("runs", "approvals") if self._version < 3 else ("runs", "approvals", "candidates", "conversation")
         with _translated(self._path):
             return {name: self._db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}  # noqa: S608
 
     def claims(self) -> Iterator[StoredClaim]:
-        """Every idempotency key."""
+        """Yield every idempotency key."""
         with _translated(self._path):
             for row in self._db.execute(
                 "SELECT i.session, i.key, i.digest, i.run, i.claimed_us, r.session, r.created_us"
@@ -745,14 +745,14 @@ class StoredLedger:
                 yield StoredClaim(*map(readable, row))
 
     def set_back(self) -> Iterator[tuple[Any, Any]] | None:
-        """Number and time of the rows made while the clock was behind, in order; None where the schema is older than that."""
+        """Return number and time of the rows made while the clock was behind, in order; None if the schema is older."""
         if self._version < 2:
             return None
         with _translated(self._path):
             return self._db.execute("SELECT seq, at_us FROM set_back ORDER BY seq")
 
     def damage(self) -> str | None:
-        """What is wrong with the file as a database: pages, and indexes against their tables."""
+        """Return what is wrong with the file as a database: pages, and indexes against their tables."""
         with _translated(self._path):
             first = readable(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
             return None if first == "ok" else str(first)
@@ -784,12 +784,12 @@ class StoredLedger:
 def open_stored(path: Path) -> Iterator[StoredLedger]:
     """Open a ledger file for verification: reads only, one consistent view, no daemon needed, beside one if it runs.
 
-    AileronError(not_found) without a file; otherwise `details.cause` is `inaccessible` or `locked` where it could not be got
-    at, and anything else where it is not a ledger as it should be.
+    AileronError(not_found) without a file; otherwise `details.cause` is `inaccessible` or `locked` if it could not be
+    accessed, and another word if it is not a valid ledger.
     """
     if not path.is_file():
         raise AileronError(FailureClass.NOT_FOUND, f"{path}: no such file")
-    # Without a write-ahead log nobody writes, and `immutable` then reads a file on any medium, leaving nothing beside it.
+    # Without a write-ahead log no process writes, and `immutable` then reads a file on any medium, leaving nothing beside it.
     is_immutable = not _has_log(path)
     with _translated(path):
         connection = _connect(path, query="immutable=1" if is_immutable else "mode=ro")
@@ -804,10 +804,10 @@ def open_stored(path: Path) -> Iterator[StoredLedger]:
 
 
 def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, list[Any]]:
-    """The statement and values for a filter.
+    """Return the statement and values for a filter.
 
-    One index is named, and all other conditions are looked up in the rows it gives: so that a plan never depends on
-    statistics. It is the one for two of the conditions together, where there is one, else that of `rarest`. Bounds in time
+    One index is named, and all other conditions are looked up in the rows it gives: so a plan never depends on
+    statistics. It is the index for two of the conditions together, if there is one, otherwise that of `rarest`. Bounds in time
     become bounds in row numbers, by way of the index on time, without the rows made while the clock was behind: of the others,
     the first in time is the first in number.
     """
@@ -841,7 +841,7 @@ def _index_of_two(equal: Collection[str]) -> str | None:
 
 
 def _equal(wanted: EventFilter) -> dict[str, str | None]:
-    """The conditions that have an index of their own, by column."""
+    """Return the conditions that have an index of their own, by column."""
     return {
         "run": wanted.run,
         "class": wanted.failure_class,
@@ -871,10 +871,10 @@ def _connect(path: Path, *, query: str = "mode=rw") -> sqlite3.Connection:
 
 
 def _check_file(path: Path) -> None:
-    """Ours, regular, private; made if it is missing. An existing file is only looked at.
+    """Check that the file is regular, private and this user's; create it if it is missing. An existing file is not opened.
 
-    It is never opened here: closing any descriptor of a file drops all POSIX locks this process holds on it, those of SQLite
-    with them (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    Closing any descriptor of a file drops all POSIX locks this process holds on it, those of SQLite included
+    (https://www.sqlite.org/howtocorrupt.html, section 2.2).
     """
     try:
         with contextlib.suppress(FileExistsError):
@@ -900,7 +900,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path, home: Path, version: str, clock: Callable[[], int]) -> None:
-    """Make the schema and the genesis row, or check those that are there."""
+    """Create the schema and the genesis row, or check those that exist."""
     if not _is_empty(db):
         _check_format(db, path)  # before anything is written, the journal mode included
     if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
@@ -946,7 +946,7 @@ def _migrate(db: sqlite3.Connection, version: int) -> None:
 
 
 def _check_format(db: sqlite3.Connection, path: Path) -> int:
-    """A ledger of aileron, of a schema it knows; returns which."""
+    """Check that this is a ledger of Aileron with a known schema; return the schema's version."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
@@ -962,7 +962,7 @@ def _check_format(db: sqlite3.Connection, path: Path) -> int:
 
 
 def _check_head(db: sqlite3.Connection, path: Path) -> None:
-    """The newest row follows from the one before it: the chain is not continued from a row that was altered."""
+    """Check that the newest row follows from the one before it: the chain is not continued from a row that was altered."""
     rows = db.execute("SELECT seq, at_us, record, previous, hash FROM events ORDER BY seq DESC LIMIT 2").fetchall()
     if not rows:
         raise _damaged(path, "the genesis row is missing")
@@ -981,7 +981,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _failure_of(error: Exception, path: Path) -> Failure:
-    """What a caller is told, and in `details.cause` what a program may act on: the machine's state, never ours."""
+    """Return the failure for a caller; `details.cause` is for programs: the state of the machine or the file."""
     if isinstance(error, UnicodeDecodeError):
         return _damaged(path, "it holds bytes that are no text").failure
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
@@ -1046,7 +1046,7 @@ def _has_log(path: Path) -> bool:
 
 
 def _bytes(value: object) -> bytes:
-    """A field of a file nobody vouches for: anything but bytes is no bytes."""
+    """Return a field of an untrusted file; anything but bytes becomes empty bytes."""
     return value if isinstance(value, bytes) else b""
 
 

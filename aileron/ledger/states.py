@@ -1,4 +1,4 @@
-"""What is so now, read in SQL: runs, approvals, idempotency keys, uses of grants. Part of the SQL that is in this package alone.
+"""Reads of current states in SQL: runs, approvals, idempotency keys, uses of grants. SQL is in this package alone.
 
 Used by the writer inside a transaction and by readers in a view of one moment (sqlite.py). Trusts a file that was checked when
 it was opened.
@@ -41,18 +41,18 @@ OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial in
 
 
 class States:
-    """Reads of what is so now: runs, approvals with what belongs to them, idempotency keys, uses of grants."""
+    """Reads of current states: runs, approvals with what belongs to them, idempotency keys, uses of grants."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
     def run(self, run_id: str) -> RunRow | None:
-        """One run, its outcome with it."""
+        """Return a run with its outcome, or None."""
         row = self._db.execute(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608 - constants
         return run_row(row) if row else None
 
     def runs_in(self, status: RunStatus) -> list[RunRow]:
-        """The runs of a status that is not final."""
+        """Return the runs of a status that is not final. ValueError for a final one."""
         if status.is_final:
             raise ValueError(f"runs are not listed by the final status {status}")
         rows = self._db.execute(
@@ -63,7 +63,7 @@ class States:
         return [run_row(row) for row in rows]
 
     def approval(self, approval_id: str) -> ApprovalRow | None:
-        """One approval, without what it is about."""
+        """Return an approval without its subject, or None."""
         row = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = ?",  # noqa: S608 - constants
             (approval_id,),
@@ -71,14 +71,14 @@ class States:
         return approval_row(row) if row else None
 
     def subject(self, approval_id: str, most: int = 2**31) -> bytes | None:
-        """What an approval is about, as it was stored; None for one of over `most` bytes too, which is not read then."""
+        """Return the stored subject of an approval; None also for a subject of more than `most` bytes, which is not read."""
         row = self._db.execute(
             "SELECT subject FROM approvals WHERE id = ? AND length(subject) <= ?", (approval_id, most)
         ).fetchone()
         return row[0] if row else None
 
     def open_approvals(self, *, due_us: int | None = None) -> list[ApprovalRow]:
-        """Pending and approved ones, the first to expire first; with `due_us`, only those whose time is over by then."""
+        """Return pending and approved questions, the first to expire first; with `due_us`, only those expired by then."""
         rows = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE state IN {OPEN} AND expires_us <= ? ORDER BY expires_us, id",  # noqa: S608 - constants
             (2**62 if due_us is None else due_us,),
@@ -86,24 +86,24 @@ class States:
         return [approval_row(row) for row in rows]
 
     def first_expiry(self) -> int | None:
-        """When the first open approval expires; None where none is open."""
+        """Return when the first open approval expires; None if none is open."""
         found = self._db.execute(f"SELECT min(expires_us) FROM approvals WHERE state IN {OPEN}")  # noqa: S608
         moment: int | None = found.fetchone()[0]
         return moment
 
     def count_open_approvals(self, *, consents: bool = False) -> int:
-        """How many questions wait or are answered and not yet used; only consents, where that is said."""
+        """Return the number of questions that wait, or were approved and not yet used; with `consents`, of consents only."""
         kinds = f" AND kind <> '{ACTION_KIND}'" if consents else ""
         count: int = self._db.execute(f"SELECT count(*) FROM approvals WHERE state IN {OPEN}{kinds}").fetchone()[0]  # noqa: S608
         return count
 
     def open_runs(self) -> list[str]:
-        """The runs whose questions wait, or are answered and not yet used."""
+        """Return the runs whose questions wait, or were approved and not yet used."""
         rows = self._db.execute(f"SELECT run FROM approvals WHERE state IN {OPEN} AND kind = '{ACTION_KIND}'")  # noqa: S608
         return [run for (run,) in rows]
 
     def open_consent(self, kind: str, name: str, digest: str) -> ApprovalRow | None:
-        """The question about exactly this that is open, if there is one."""
+        """Return an open question about exactly this, or None."""
         row = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE state IN {OPEN} AND kind = ? AND name = ? AND digest = ? LIMIT 1",  # noqa: S608
             (kind, name, digest),
@@ -111,7 +111,7 @@ class States:
         return approval_row(row) if row else None
 
     def candidates(self, approval_id: str) -> list[CandidateRow]:
-        """What may be decided beside the question itself, in the order it was made."""
+        """Return the digests that can be decided beside the question's own, in the order they were added."""
         rows = self._db.execute(
             "SELECT digest, plan_digest, preview, made_us FROM candidates WHERE approval = ? ORDER BY rowid",
             (approval_id,),
@@ -119,7 +119,7 @@ class States:
         return [CandidateRow(digest=row[0], plan_digest=row[1], preview=row[2], made_us=row[3]) for row in rows]
 
     def plan_of(self, row: ApprovalRow, digest: str) -> bytes | None:
-        """The frozen plan of one of its candidates, as it was stored, by the digest of the plan itself."""
+        """Return the stored frozen plan of a candidate, by the digest of the plan itself."""
         if digest == row.asked_digest:
             return self.subject(row.id)
         found = self._db.execute(
@@ -128,35 +128,35 @@ class States:
         return found[0] if found else None
 
     def conversation(self, approval_id: str) -> list[RoundRow]:
-        """What a person asked back about a question, and the answers, in order."""
+        """Return the person's questions to the agent about an approval, and the answers, in order."""
         rows = self._db.execute(
             "SELECT number, question, answer FROM conversation WHERE approval = ? ORDER BY number", (approval_id,)
         )
         return [RoundRow(*row) for row in rows]
 
     def grant_used(self, grant_id: str) -> int:
-        """How often a grant was used."""
+        """Return how often a grant was used."""
         row = self._db.execute("SELECT used FROM grant_uses WHERE id = ?", (grant_id,)).fetchone()
         return row[0] if row else 0
 
     def status_of(self, row: ApprovalRow) -> RunStatus:
-        """The status word that callers know: that of the run which waits for it, or its own. Every surface shows this one."""
+        """Return the status that callers see: that of the run which waits for it, or its own. Every surface shows this one."""
         run = self.run(row.run) if row.run is not None else None
         return row.state.status if run is None else run.status
 
     def already(self, row: ApprovalRow) -> AileronError:
-        """That this was decided, in the status word a caller knows."""
+        """Return the error that this was already decided, with the status that callers see."""
         return already("approval", row.id, self.status_of(row).value)
 
     def newest(self, kind: type[E]) -> Recorded[E] | None:
-        """The newest event of a type."""
+        """Return the newest event of a type, or None."""
         row = self._db.execute(
             "SELECT record FROM events INDEXED BY events_type WHERE type = ? ORDER BY seq DESC LIMIT 1", (tag_of(kind),)
         ).fetchone()
         return recorded(msgspec.json.decode(row[0]), kind) if row else None
 
     def first_of(self, kind: type[E], run_id: str) -> Recorded[E] | None:
-        """The first event of a type about a run, of those that are on disk."""
+        """Return the first event of a type about a run, among those on disk."""
         row = self._db.execute(
             "SELECT record FROM events INDEXED BY events_run WHERE run = ? AND type = ? ORDER BY seq LIMIT 1",
             (run_id, tag_of(kind)),
@@ -164,7 +164,7 @@ class States:
         return recorded(msgspec.json.decode(row[0]), kind) if row else None
 
     def all_of(self, kind: type[E], after: int) -> list[Recorded[E]]:
-        """Every event of a type after that row, oldest first: for types of which there are few."""
+        """Return every event of a type after that row, oldest first: for types with few events."""
         rows = self._db.execute(
             "SELECT record FROM events INDEXED BY events_type WHERE type = ? AND seq > ? ORDER BY seq",
             (tag_of(kind), after),
@@ -172,16 +172,15 @@ class States:
         return [recorded(msgspec.json.decode(record), kind) for (record,) in rows]
 
     def hash_of(self, seq: int) -> bytes | None:
-        """The hash of an event that is on disk, by its number."""
+        """Return the hash of an event on disk, by its number."""
         row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
         return row[0] if row else None
 
     def unsettled(self, plan_digest: str, now_us: int) -> str | None:
-        """The newest run of exactly this plan that ended as unknown, within 24 hours, after it had sent something.
+        """Return the newest run of exactly this plan that ended as unknown, within 24 hours, after it had sent something.
 
-        None also where one was begun after that. What never sent anything did nothing: a request is on record before it leaves.
-
-        Nothing begins after it but what was asked for knowingly (audit/log.py).
+        None also if a run of the plan was requested after that: its caller knew of this one (audit/log.py). A run that sent
+        nothing did nothing: a request is on record before it leaves.
         """
         row = self._db.execute(
             "SELECT r.id, e.at_us FROM events e INDEXED BY events_type CROSS JOIN runs r ON r.id = e.run"
@@ -192,7 +191,7 @@ class States:
         ).fetchone()
         if row is None:
             return None
-        # Ids begin with their second, and are the key of the table: only what was asked for since that one is looked at.
+        # Ids begin with their second, and are the key of the table: only runs requested since that one are looked at.
         run_id: str = row[0]
         later = self._db.execute(
             "SELECT 1 FROM runs WHERE id > ? AND plan_digest = ? AND created_us > ? LIMIT 1",
@@ -201,7 +200,7 @@ class States:
         return run_id if later is None else None
 
     def claimed(self, session: str, key: str, digest: str, now_us: int) -> str | None:
-        """The run that holds this key. AileronError(idempotency_conflict) if it was asked with something else."""
+        """Return the run that holds this key. AileronError(idempotency_conflict) if the key came with another request."""
         row = self._db.execute(
             "SELECT digest, run FROM idempotency WHERE session = ? AND key = ? AND claimed_us > ?",
             (session, key, now_us - IDEMPOTENCY_KEPT_US),
@@ -219,12 +218,12 @@ class States:
 
 
 def already(what: str, name: str, status: str) -> AileronError:
-    """What the loser of a race is told."""
+    """Return the error for the loser of a race."""
     return AileronError(FailureClass.ALREADY_DECIDED, f"{what} {name} is already {status}", details={"status": status})
 
 
 def run_row(row: tuple[Any, ...]) -> RunRow:
-    """A run from `RUN_COLUMNS`."""
+    """Make a run from `RUN_COLUMNS`."""
     (run_id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome) = row
     return RunRow(
         id=run_id,
@@ -242,6 +241,6 @@ def run_row(row: tuple[Any, ...]) -> RunRow:
 
 
 def approval_row(row: tuple[Any, ...]) -> ApprovalRow:
-    """An approval from `APPROVAL_COLUMNS`."""
+    """Make an approval from `APPROVAL_COLUMNS`."""
     values = dict(zip(_APPROVAL_NAMES, row, strict=True))
     return ApprovalRow(**{**values, "state": ApprovalState(values["state"])})

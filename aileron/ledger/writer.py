@@ -1,22 +1,22 @@
-"""The one writer: a thread that takes what waits, writes it as one group, and answers when it is on disk.
+"""The one writer: a thread that takes all waiting functions, writes them as one group, and answers when it is on disk.
 
-A disk flush costs about as much for one change as for a hundred, so whatever arrives while one group is being flushed
-becomes the next group. Nobody waits for company: a lone caller's group is of one. Runs in the daemon (and in tests);
+A disk flush costs about as much for one change as for a hundred, so everything that arrives while one group is being flushed
+becomes the next group. No function waits for others: a lone caller's group is of one. Runs in the daemon (and in tests);
 trusts its callers, not the disk.
 
-How a commit goes, as numbered events
+How a commit goes
 1  the caller queues a function and waits (a future for a coroutine, a threading event otherwise);
-2  the thread begins a group and runs each function apart from the others: one that raises is undone alone;
+2  the thread begins a group and runs each function apart from the others: if one raises, it is undone alone;
 3  the thread commits: from here every function that returned is durable;
 4  the thread answers all of the group with one wake-up per event loop.
-A caller cancelled between 1 and 4 changes nothing for the others, and its function is committed all the same: whoever
+A caller cancelled between 1 and 4 changes nothing for the others, and its function is committed nevertheless: whoever
 cancels cannot know whether it was, and must read it back. If 3 fails, all of the group failed and nothing of it is written.
 
-What nobody waits for (`commit_later`) is kept for the next function that is queued, and goes into its group before it; if none
-comes within LATER_S, it is queued alone. All is written in the order of the calls.
+A function for which no caller waits (`commit_later`) is kept for the next one that is queued, and goes into its group before it;
+if none comes within LATER_S, it is queued alone. All are written in the order of the calls.
 
 Rules
-- A function runs in the writer's thread, must not wait for anything, and is the only thing that may touch its transaction.
+- A function runs in the writer's thread, must not wait for anything, and is the only code that may touch its transaction.
 - At most MAX_WAITING functions wait; one more is refused as busy.
 - asyncio appears here and nowhere else in the ledger: anyio has no way for a thread to complete many futures of a loop
   without blocking on each, and one blocking hop costs more than the disk flush.
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 __all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
 
 MAX_GROUP: Final = 256
-"""Functions in one group, and what was kept for the last of them. Beyond about a hundred the flush no longer dominates, and the
-first in line should not wait."""
+"""Functions in one group, and those kept for the last of them. Beyond about a hundred the flush no longer dominates, and
+the first in the queue should not wait."""
 MAX_WAITING: Final = 4096
-"""Functions in line: 16 groups, about 0.1 s of work; a longer line means that the disk has stopped."""
+"""Functions in the queue: 16 groups, about 0.1 s of work; a longer queue means that the disk has stopped."""
 MAX_LATER: Final = 256
-"""Functions kept for the next one in line: a group."""
+"""Functions kept for the next one that is queued: as many as a group."""
 LATER_S: Final = 0.02
-"""For company: a connector that has its answer asks for the next thing, or is done, in a fraction of this."""
+"""Seconds that a function is kept: a connector that has its response goes on, or is done, in a fraction of this."""
 COMMIT_DEADLINE_S: Final = 30.0
-"""A flush takes milliseconds; a disk that needs longer than this is not answering."""
+"""Seconds: a flush takes milliseconds, and a disk that needs longer than this is not answering."""
 
 Tx = TypeVar("Tx")
 T = TypeVar("T")
 
 
 class GroupFailed(Exception):
-    """The whole group is lost: nothing of it was written. `failure` is what each of its callers is told."""
+    """The whole group is lost: nothing of it was written. `failure` is for each of its callers."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -66,26 +66,26 @@ class GroupFailed(Exception):
 
 
 class GroupStore(Protocol[Tx]):
-    """What the writer needs of a database. Called from the writer's thread only."""
+    """A database as the writer needs it. Called from the writer's thread only."""
 
     def begin(self) -> Tx:
-        """Begin a group. GroupFailed if that cannot be."""
+        """Begin a group. GroupFailed if that is not possible."""
 
     def attempt(self, transaction: Tx, work: Callable[[Tx], T]) -> T:
-        """Run `work` inside the group; what it raises is raised again after its part is undone. GroupFailed if all is lost."""
+        """Run `work` inside the group; an error of it is raised again after its part is undone. GroupFailed if all is lost."""
 
     def commit(self, transaction: Tx) -> None:
         """Make the group durable. GroupFailed if it is not."""
 
     def rollback(self) -> None:
-        """Undo the group, as far as one is open. Never raises."""
+        """Undo the group, if one is open. Never raises."""
 
     def close(self) -> None:
-        """Give up the database."""
+        """Close the database."""
 
 
 class _Job:
-    """One function in line, and where its answer goes."""
+    """A function in the queue, and where its result goes."""
 
     __slots__ = ("done", "error", "future", "loop", "value", "work")
 
@@ -104,12 +104,12 @@ class _Job:
 
 
 class GroupWriter(Generic[Tx]):
-    """Owns the thread and, through it, the store. `close` it."""
+    """The writer's thread and, through it, the store. The owner must `close` it."""
 
     def __init__(self, store: GroupStore[Tx]) -> None:
         self._store = store
         self._line: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards what follows, so that nothing is queued behind the end mark
+        self._lock = threading.Lock()  # guards the fields below, so that no function is queued behind the end mark
         self._later: list[_Job] = []
         self._unheard: BaseException | None = None
         self._waiting = 0
@@ -119,9 +119,9 @@ class GroupWriter(Generic[Tx]):
         self._thread.start()
 
     async def commit(self, work: Callable[[Tx], T]) -> T:
-        """Run `work` in the writer's thread and return its result once it is durable; raises what `work` raised.
+        """Run `work` in the writer's thread and return its result once it is durable; raise what `work` raised.
 
-        AileronError(busy) when the line is full, AileronError(internal_error) when it could not be written.
+        AileronError(busy) if the queue is full, AileronError(internal_error) if it could not be written.
         """
         import asyncio  # 30 ms, and `aileron audit verify` reads without a loop
 
@@ -129,7 +129,7 @@ class GroupWriter(Generic[Tx]):
         job.loop = asyncio.get_running_loop()
         job.future = job.loop.create_future()
         self._enqueue(job)
-        # A timer, since a cancel scope costs three times as much, a fifth of all a commit costs the loop.
+        # A timer, since a cancel scope costs three times as much: a fifth of the loop's time for a commit.
         deadline = job.loop.call_later(COMMIT_DEADLINE_S, _give_up, job.future)
         try:
             await job.future
@@ -139,9 +139,9 @@ class GroupWriter(Generic[Tx]):
         return result
 
     def commit_later(self, work: Callable[[Tx], object]) -> None:
-        """Have `work` run before the next that is queued, in the same group; after LATER_S in any case.
+        """Queue `work` to run before the next function that is queued, in the same group; after LATER_S in any case.
 
-        Nobody waits to hear how it went: if it could not be written, whoever calls next is told. AileronError as `commit`.
+        No caller waits for its result: if it could not be written, the next caller gets the error. AileronError as `commit`.
         """
         job = _Job(work)
         with self._lock:
@@ -156,7 +156,7 @@ class GroupWriter(Generic[Tx]):
                 asyncio.get_running_loop().call_later(LATER_S, self._no_company)
 
     def commit_now(self, work: Callable[[Tx], T]) -> T:
-        """The same for a caller without an event loop. Blocks."""
+        """Run `work` and return its result once it is durable, for a caller without an event loop. Blocks."""
         job = _Job(work)
         job.done = threading.Event()
         self._enqueue(job)
@@ -166,7 +166,7 @@ class GroupWriter(Generic[Tx]):
         return result
 
     def close(self) -> None:
-        """Finish the line, close the store. Blocks for as long as that takes, at most COMMIT_DEADLINE_S. Idempotent."""
+        """Finish the queue, then close the store. Blocks for as long as that takes, at most COMMIT_DEADLINE_S. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -208,7 +208,7 @@ class GroupWriter(Generic[Tx]):
             while group := self._take():
                 self._write(group)
                 self._answer(group)
-        except BaseException as error:  # noqa: BLE001 - the end of the thread: whoever waits must hear of it
+        except BaseException as error:  # noqa: BLE001 - the end of the thread: all waiting callers must get an error
             _log().exception("the ledger's writer ended")
             with self._lock:
                 self._closed = True
@@ -217,7 +217,7 @@ class GroupWriter(Generic[Tx]):
             self._store.close()
 
     def _take(self) -> list[_Job]:
-        """What waits, at most MAX_GROUP; blocks for the first. Empty means the end."""
+        """Take the waiting functions, at most MAX_GROUP; block for the first. An empty list means the end."""
         first = self._line.get()
         if first is None:
             return []
@@ -272,7 +272,7 @@ class GroupWriter(Generic[Tx]):
             if job.loop is not None and job.future is not None:
                 loops[job.loop].append(job.future)
         for loop, futures in loops.items():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller is left
                 loop.call_soon_threadsafe(_settle, futures)
 
 
