@@ -1,9 +1,9 @@
-"""Logins at services that do not speak HTTP: a process of its own logs in, and the jail gets the stream behind it.
+"""Logs in at services that do not speak HTTP, in a process of its own; the jail gets the logged-in stream.
 
     daemon ── connected socket, one secret ──► logins ── fork ──► one login: TLS, the login, then bytes both ways
     (keeper.py)                                (process.py)       (child.py, side.py, protocols/, relay.py)
 
-What parses a server's words holds one secret and two sockets: not the vault's key, no file, no way out.
+The process that parses a server's words holds one secret and two sockets. It has no vault key, no file and no way out.
 
 Source: docs/adr/0057-logins.md. Not here: whether a step may log in, and which addresses (egress).
 """

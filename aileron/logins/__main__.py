@@ -1,4 +1,5 @@
-"""What the daemon executes: `python -m aileron.logins SOCKET_FD PROTOCOL…`. Hides, and forks from a child that nobody ever saw.
+"""The program that the daemon executes: `python -m aileron.logins SOCKET_FD PROTOCOL…`. It hides, and works in a child that no
+other process could ever inspect.
 
 Source: aileron/hidden/process.py. Not here: what the child does (process.py).
 """
@@ -13,11 +14,11 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """0 when the daemon let go of it, 1 where the child was traced or ended otherwise."""
+    """Return 0 when the daemon closed the socket, or 1 if the child was traced or ended otherwise."""
     seen, *protocols = arguments
 
     def work(control: int) -> int:
-        from aileron.logins.process import serve_control  # not before: it is imported in the memory that it stays in
+        from aileron.logins.process import serve_control  # not earlier: the child imports it into its own memory
 
         return serve_control(control, protocols)
 

@@ -1,7 +1,7 @@
-"""One login, as a process: reads its order, does it, says what became of it, and ends.
+"""The process of one login: it reads its order, carries it out, reports the result, and ends.
 
-Forked by process.py, with one descriptor; two more come with the order. It has these, one secret, and no way to anything else.
-Not here: the login (perform.py), what it may do (confine.py).
+It is forked by process.py with one descriptor; two more come with the order. Beyond these and one secret it can reach nothing.
+Not here: the login (perform.py), what the process may do (confine.py).
 """
 
 from __future__ import annotations
@@ -42,19 +42,21 @@ CLASSES: Final[dict[LoginProtocol, tuple[str, str]]] = {
     "redis": ("redis", "RedisLogin"),
     "ssh": ("ssh", "SshLogin"),
 }
-"""The module below `aileron.logins.protocols`, and the class in it."""
+"""The module below `aileron.logins.protocols`, and the login class in it, of each protocol."""
 
 
 class Logins:
-    """What a process of logins knows: some protocols, and whom certificates have to be from."""
+    """The protocols that a process can log in with, and the TLS context that verifies certificates."""
 
     def __init__(self, protocols: Sequence[str], tls: ssl.SSLContext) -> None:
-        """Imports them. KeyError for one that there is not."""
+        """Import the protocols' modules. KeyError for an unknown protocol."""
         self.tls: Final = tls
         self._classes: Final = {name: _class_of(*CLASSES[name]) for name in CLASSES if name in protocols}
 
     def of(self, order: Order) -> Login:
-        """The login for an order. LoginError where this process has not the protocol, or the protocol cannot keep the order."""
+        """Return the login for an order. Raise LoginError if this process does not have the protocol, or the protocol cannot
+        keep the order.
+        """
         made = self._classes.get(order.target.protocol)
         if made is None:
             raise LoginError(Problem.PROTOCOL, f"no login by {order.target.protocol} is made here")
@@ -66,7 +68,7 @@ class Logins:
 
 
 def be_login(descriptor: int, logins: Logins, confinement: Confinement) -> NoReturn:
-    """In the fork, with the control socket of the login. Never returns."""
+    """Run one login in the fork, given the login's control socket. Never returns."""
     try:
         confinement.confine_login(descriptor)
         control = socket.socket(fileno=descriptor)
@@ -93,7 +95,7 @@ def _teller(control: socket.socket) -> Callable[[FromLogin], None]:
 
 def _noter(control: socket.socket) -> Callable[[Note], None]:
     def note(what: Note) -> None:
-        """Until the daemon says that it is on disk; it says so, or goes."""
+        """Send a note, and wait until the daemon confirms that it is on disk. Raise LoginError if the daemon does not."""
         try:
             control.send(encode(what))
             answer = control.recv(64)

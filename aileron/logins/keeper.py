@@ -1,17 +1,17 @@
-"""The daemon's end of logins: starts the process that forks them, orders one, and hears what becomes of it.
+"""The daemon's end of logins: starts the process that forks them, orders a login, and receives its messages.
 
-Runs in the daemon, which parses nothing here but typed messages. Two processes, each started with its first login: `ssh` needs a
-library that takes a third of a second to import and 60 MiB, which nobody pays for who does not use it.
+Runs in the daemon, which parses nothing here but typed messages. Two processes, each started with its first login: `ssh` needs
+a library that takes a third of a second and 60 MiB to import, and only those who use it should pay for that.
 
     idle ──(a login)──► started ──(it ends, or nobody logs in for UNUSED_S)──► idle
 
 Rules
-- An order goes over a socket that is made for it, with the two that are connected, and only the forked process reads it.
-- Nothing is said before the process has hidden: what it is started with may be somebody else's as well (hidden/process.py).
+- An order goes over a socket made for it, together with the two connected sockets, and only the forked process reads it.
+- Nothing is sent before the process has hidden: others may hold the descriptors it is started with (hidden/process.py).
 - A process that ends is started again with the next login; the logins of the old one have ended with it. So none is ended while
   there is a login.
 
-Source: docs/adr/0057-logins.md. Not here: who may log in where (egress), the other end (process.py).
+Source: docs/adr/0057-logins.md. Not here: which step may log in where (egress), the other end (process.py).
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from aileron.model.login import LoginProtocol
 __all__ = ["Begun", "Keeper"]
 
 _BUFFER_BYTES: Final = 1 << 20
-"""Between a login and the daemon, each way: four pieces, so that one goes on while the other has work of its own. The kernel
-gives less where net.core.wmem_max is lower.
+"""Bytes of buffer between a login and the daemon, each way: four pieces, so that one side goes on while the other is busy. The
+kernel gives less if net.core.wmem_max is lower.
 """
 START_S: Final = 20.0
-"""For a process to import what it needs and to confine itself: half a second where nothing else runs."""
+"""Seconds for a process to import what it needs and to confine itself: half a second on an idle machine."""
 UNUSED_S: Final = 600.0
-"""Without a login for so long a process ends, which gives back 20 MB, or 60 with `ssh`; the next login waits half a second for
-another. Mail is looked for, and a database is asked, more often than that where somebody works."""
+"""Seconds without a login after which a process ends. That frees 20 MB, or 60 with `ssh`; the next login waits half a second
+for another process.
+
+During a person's work, mail is checked and a database is queried more often than that.
+"""
 _USUAL: Final[tuple[LoginProtocol, ...]] = ("smtp", "imap", "pop3", "postgres", "mysql", "redis")
 _SSH: Final[tuple[LoginProtocol, ...]] = ("ssh",)
 _log = logging.getLogger(__name__)
 
 
 class Begun:
-    """One login, forked and waiting for its order. `stream` is the daemon's end of it; `close` ends it.
-
-    The daemon keeps the service's socket as well, to end it: a login that waits for a service hears of nothing else.
-    """
+    """A login that is forked and waits for its order. `stream` is the daemon's end of its stream; `close` ends the login."""
 
     def __init__(self, control: socket.socket, closed: Callable[[], None]) -> None:
-        """`closed` is told once, when it has ended."""
+        """Make the stream. `closed` is called once, when the login has ended."""
         self._control: Final = control
         self._closed: Callable[[], None] | None = closed
         self.stream, self._far = socket.socketpair()
@@ -77,13 +77,13 @@ class Begun:
         self._service: socket.socket | None = None
 
     async def begin(self, order: Order, service: socket.socket) -> None:
-        """Log in at a connected socket, which is the login's from now on and closed here. OSError."""
+        """Send the order to log in over a connected socket, which then belongs to the login and is closed here. OSError."""
         with service, self._far:
             self._service = service.dup()
             await _send_with(self._control, array.array("i", [service.fileno(), self._far.fileno()]), encode(order))
 
     async def hear(self) -> FromLogin | None:
-        """The next thing that the login says; None where it has gone without another word."""
+        """Return the login's next message, or None if the login has gone without another one."""
         said: FromLogin | None = None
         try:
             packet = await received(self._control, MAX_NOTE_BYTES)
@@ -95,12 +95,12 @@ class Begun:
         return said
 
     async def noted(self) -> None:
-        """Its note is on disk."""
+        """Tell the login that its note is on disk."""
         with contextlib.suppress(OSError):  # it has gone, which `hear` says
             await send(self._control, encode(Noted()))
 
     def close(self) -> None:
-        """The login ends, if it has not."""
+        """End the login, if it has not ended."""
         if self._service is not None:
             with contextlib.suppress(OSError):  # it is over already
                 self._service.shutdown(socket.SHUT_RDWR)
@@ -113,31 +113,35 @@ class Begun:
             closed()
 
     def _let_go(self) -> None:
-        """The login ends by itself, and the connection with it."""
+        """Close the daemon's copy of the service's socket, so that the connection ends when the login ends by itself."""
         if self._service is not None:
             self._service.close()
             self._service = None
 
 
 class Keeper:
-    """One for each daemon. `ca_pem`: authorities beside the system's. `clock`: s since whenever, by which what is unused ends."""
+    """The daemon's access to logins; one for each daemon.
+
+    `ca_pem` has authorities that are added to the system's. `clock` returns seconds since any moment; it decides when an
+    unused process ends.
+    """
 
     def __init__(self, ca_pem: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._usual: Final = _Process(_USUAL, ca_pem, clock)
         self._ssh: Final = _Process(_SSH, ca_pem, clock)
 
     async def prepare(self, protocol: LoginProtocol) -> Begun:
-        """A login that is forked meanwhile, and waits for its order. OSError."""
+        """Return a login that is being forked and will wait for its order. OSError."""
         return await (self._ssh if protocol == "ssh" else self._usual).prepare()
 
     async def start(self, protocols: frozenset[LoginProtocol]) -> None:
-        """Have the processes for these protocols ready, for who is about to log in. OSError."""
+        """Start the processes for these protocols in advance, before a login is wanted. OSError."""
         for process in (self._usual, self._ssh):
             if process.protocols & protocols:
                 await process.control()
 
     async def serve(self) -> None:
-        """End what is unused, now and then. Ends only by cancellation."""
+        """End unused processes, checking periodically. Ends only by cancellation."""
         while True:
             await anyio.sleep(UNUSED_S)
             await self.end_unused()
@@ -148,13 +152,13 @@ class Keeper:
             await process.end_if_unused()
 
     async def aclose(self) -> None:
-        """End both, and every login with them."""
+        """End both processes, and every login with them."""
         for process in (self._usual, self._ssh):
             await process.aclose()
 
 
 class _Process:
-    """One process that forks logins, while there is one."""
+    """A process that forks logins. It is started when it is needed."""
 
     def __init__(self, protocols: tuple[LoginProtocol, ...], ca_pem: str | None, clock: Callable[[], float]) -> None:
         self.protocols: Final = frozenset(protocols)
@@ -187,7 +191,10 @@ class _Process:
         self._used_at = self._clock()
 
     async def end_if_unused(self) -> None:
-        """Whoever wants a login meanwhile is counted, or waits for another process."""
+        """End the process if it is unused.
+
+        A login that is wanted meanwhile is either counted, or waits for another process.
+        """
         if self._starting is None:
             return
         async with self._starting:
@@ -195,17 +202,17 @@ class _Process:
                 await self.aclose()
 
     async def _pass(self, passed: array.array[int]) -> None:
-        """To the process; once more to a new one, if it turns out that the old one has just gone."""
+        """Pass descriptors to the process; if it has just ended, pass them once more, to a new one."""
         control = await self.control()
         try:
             await _send_with(control, passed)
         except OSError:
-            if self._running is not None and self._running[1] is control:  # nobody else has found out yet
+            if self._running is not None and self._running[1] is control:  # no other caller has noticed yet
                 await self.aclose()
             await _send_with(await self.control(), passed)
 
     async def control(self) -> socket.socket:
-        """The socket of the process, which is started if there is none. OSError."""
+        """Return the socket of the process, which is started if none is running. OSError."""
         if self._starting is None:
             self._starting = anyio.Lock()
         async with self._starting:
@@ -245,7 +252,7 @@ class _Process:
         raise OSError("the process that logs in could not be started; the daemon's log says why")
 
     async def aclose(self) -> None:
-        """End it."""
+        """End the process."""
         running, self._running = self._running, None
         if running is not None:
             running[1].close()
@@ -258,7 +265,7 @@ def _execute(control: int, words: tuple[str, ...]) -> subprocess.Popen[bytes]:
 
 
 async def _send_with(control: socket.socket, passed: array.array[int], packet: bytes = b"x") -> None:
-    """One packet with descriptors."""
+    """Send one packet with descriptors."""
     while True:
         try:
             control.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)], socket.MSG_DONTWAIT)
@@ -269,9 +276,10 @@ async def _send_with(control: socket.socket, passed: array.array[int], packet: b
 
 
 def _file_with(text: str) -> int:
-    """A descriptor of it, to be read from its beginning."""
+    """Return a descriptor of a memory file with this text, at its beginning."""
     descriptor = os.memfd_create("authorities", os.MFD_CLOEXEC)
-    rest = memoryview(text.encode("ascii", "ignore"))  # names beside a certificate may have more; Python takes no other
+    # Comments beside a certificate may be non-ASCII, which Python rejects
+    rest = memoryview(text.encode("ascii", "ignore"))
     while rest:
         rest = rest[os.write(descriptor, rest) :]
     os.lseek(descriptor, 0, os.SEEK_SET)

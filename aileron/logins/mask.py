@@ -1,21 +1,23 @@
-"""Take the secret out of what a service says for as long as a stream lasts, where it went over the wire so that it can be read.
+"""Masks the secret in a service's output for as long as a stream lasts, if the secret was sent in a form that can be read.
 
 A service that repeats its client's commands (a debug mode, `CONFIG GET requirepass`, a log that can be queried) would hand the
-connector what it must never have. Each occurrence becomes as many `*`: lengths, which most of these protocols count, stay true.
-Pure and incremental; runs in the process of one login.
+connector the secret, which it must never have. Each occurrence is replaced by as many `*`: lengths, which most of these
+protocols count, stay true. Pure and incremental; runs in the process of one login.
 
 Rules
-- Looked for is every form as it went over the wire, and what base64 makes of it at each of the three places in a longer text.
-- Of two forms of which one is in the other the shorter is looked for. What is more in the longer one is a user name.
-- A form of less than SHORTEST bytes is not looked for: it is everywhere by chance, and is found by trying, too.
+- Every form that went over the wire is searched for, as are its base64 encodings at each of the three offsets in a longer
+  text.
+- If one form contains another, only the shorter is searched for. The rest of the longer one is a user name.
+- A form of less than SHORTEST bytes is not searched for: it occurs everywhere by chance, and can be guessed anyway.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was cut into
-  pieces makes no difference, but for the next rule.
-- Held back is the longest end of the input that is the beginning of a form. A protocol that waits for an answer must not wait for
-  that: when the service is quiet up to SHOWN bytes of it are given out, and the rest when it turns out what it is. So of an
-  occurrence that a service sends in two parts no more than SHOWN bytes are seen; at the end of a stream neither.
+  pieces makes no difference, except for the next rule.
+- The longest end of the input that is the beginning of a form is held back. A protocol that waits for a response must not wait
+  for that: when the service is quiet, up to SHOWN bytes of it are given out; the rest follows when it is clear whether they
+  belong to an occurrence. So if a service sends an occurrence in two parts, or ends the stream within one, no more than SHOWN
+  bytes of it are seen.
 
-More is held back in aileron/egress/scrub.py, and other spellings are found there: an answer of HTTP has an end, and a service
-that stores what it is told. Here the secret went out in a few forms, known to the byte, in the login alone.
+aileron/egress/scrub.py holds back more, and finds other spellings: an HTTP response has an end, and the service behind it may
+store what it is sent. Here the secret was sent only in the login, in a few forms that are known to the byte.
 
 >>> mask = Mask([b"hunter2"])
 >>> mask.feed(b"the password is hun"), mask.settle(), mask.feed(b"ter2!"), mask.hits
@@ -31,32 +33,34 @@ from typing import Final
 __all__ = ["SHORTEST", "SHOWN", "Mask"]
 
 SHORTEST: Final = 4
-"""Bytes of a form that is looked for: four are among 64 KiB of other bytes once in 65,000 times."""
+"""Fewest bytes of a form that is searched for. Four given bytes occur in 64 KiB of other bytes once in 65,000 times."""
 SHOWN: Final = 3
-"""Bytes of an unfinished occurrence that are given out: less than any form has."""
+"""Bytes of an unfinished occurrence that are given out: fewer than any form has."""
 _STAR: Final = b"*"
 
 
 class Mask:
-    """One for each stream: state is what is held back. `hits` counts occurrences that begin outside the one before."""
+    """The mask of one stream; its state is the bytes held back. `hits` counts occurrences that do not overlap the previous
+    one.
+    """
 
     def __init__(self, sent_in_clear: Iterable[bytes]) -> None:
         forms = {form for sent in sent_in_clear for form in _forms(sent) if len(form) >= SHORTEST}
         self._forms: Final = tuple(sorted(one for one in forms if not any(other in one for other in forms - {one})))
         self._reach: Final = max(map(len, self._forms), default=1) - 1
         self._held = b""
-        self._masked = bytearray()  # the same bytes, as they are given out
-        self._shown = 0  # of those, given out already
-        self._counted_to = 0  # where in them the last occurrence that was counted ends
+        self._masked = bytearray()  # the held bytes, as they are given out
+        self._shown = 0  # how many of those are given out already
+        self._counted_to = 0  # where in them the last counted occurrence ends
         self.hits = 0
 
     @property
     def is_holding(self) -> bool:
-        """Whether `settle` would give something out."""
+        """True if `settle` would give out something."""
         return self._shown < min(SHOWN, len(self._held))
 
     def feed(self, data: bytes) -> bytes:
-        """The next bytes, without what is held back."""
+        """Take the next bytes, and return the masked output except for what is held back."""
         if not self._forms or not data:
             return data
         seen = len(self._held)
@@ -76,20 +80,22 @@ class Mask:
         return out
 
     def settle(self) -> bytes:
-        """The service is quiet: what may be given out of what is held back."""
+        """Return the held bytes that can be given out because the service is quiet."""
         until = min(SHOWN, len(self._held))
         out = bytes(self._masked[self._shown : until])
         self._shown = max(self._shown, until)
         return out
 
     def finish(self) -> bytes:
-        """There is nothing more: the rest of the same length."""
+        """End the stream: return the held bytes in their length, masked except for those that `settle` gives out."""
         out = self.settle() + _STAR * (len(self._held) - self._shown)
         self._held, self._masked, self._shown = b"", bytearray(), 0
         return out
 
     def _occurrences(self, text: bytes, seen: int) -> list[tuple[int, int]]:
-        """Where they begin and end, in order; those that end within the first `seen` bytes are known."""
+        """Return start and end of each occurrence, in order, except those that end within the first `seen` bytes, which are
+        known.
+        """
         found = []
         for form in self._forms:
             at = text.find(form, max(0, seen - len(form) + 1))
@@ -99,7 +105,7 @@ class Mask:
         return sorted(found)
 
     def _unfinished(self, text: bytes) -> int:
-        """Where the longest end of the text that begins a form begins."""
+        """Return where the longest end of the text that is the beginning of a form starts."""
         cut = len(text)
         first = max(0, cut - self._reach)
         for form in self._forms:
@@ -113,7 +119,9 @@ class Mask:
 
 
 def _forms(sent: bytes) -> Iterator[bytes]:
-    """As it is, encoded alone, and the characters that it determines alone at each place in a longer text."""
+    """Yield the form as it is, its own base64, and the base64 characters that it alone determines at each offset in a longer
+    text.
+    """
     yield sent
     yield base64.b64encode(sent).rstrip(b"=")
     for offset in range(3):

@@ -1,13 +1,13 @@
-"""What the daemon and a login say to each other: typed messages over a sequenced-packet socket, one message a packet.
+"""The messages between the daemon and a login: typed, over a sequenced-packet socket, one message a packet.
 
     Order                              daemon → login   with two descriptors: the service's socket, the far end of the stream
-    LoggedIn | Failed                  login → daemon   once
-    Note, answered by Noted            login → daemon   before what it tells of is done
+    LoggedIn | Failed                  login → daemon   one of them, once
+    Note, answered by Noted            login → daemon   before the login does what the note says
     Over                               login → daemon   last
 
 Rules
-- The daemon trusts no message of a login further than the service's words: what it decodes is closed and bounded.
-- A message holds no secret but `Order`, which prints none. `Failed` and `Over` quote the service, bounded and scrubbed.
+- The daemon trusts a login's messages no more than the service's words: it decodes only closed and bounded types.
+- Only `Order` holds a secret, and its repr does not show it. `Failed` and `Over` quote the service, bounded and scrubbed.
 
 Source: unix(7) (SOCK_SEQPACKET, SCM_RIGHTS). Not here: the processes (keeper.py, process.py).
 """
@@ -52,27 +52,29 @@ __all__ = [
 ]
 
 MAX_PACKET: Final = 160 * 1024
-"""Bytes: an order has a secret of at most 64 KiB."""
+"""Bytes of the longest packet: an order has a secret of at most 64 KiB."""
 MAX_WORDS: Final = 500
-"""Characters that are kept of what a service says."""
+"""Characters that are kept of a service's words."""
 MAX_NOTE_BYTES: Final = 64 << 10
-"""Of one note: an envelope of a hundred recipients is some 10 KiB; effects are MAX_EFFECTS, which JSON could double."""
+"""Bytes of the longest note. An envelope of a hundred recipients has some 10 KiB; effects have MAX_EFFECTS, which JSON can
+double.
+"""
 MAX_RECIPIENTS: Final = 100
-"""What every server has to take (RFC 5321 section 4.5.3.1.8); a note of more would be too large."""
+"""Recipients that every server must accept (RFC 5321 section 4.5.3.1.8). A note of more would be too large."""
 MAX_ADDRESS: Final = 600
-"""Characters of a sender or recipient, quoted: RFC 5321 section 4.5.3.1 has 64 and 255 octets."""
+"""Characters of a sender or recipient, quoted. RFC 5321 section 4.5.3.1 allows 64 and 255 octets for its two parts."""
 MAX_EFFECTS: Final = 24 << 10
-"""Bytes of the effects of a transaction as text, which a person reads: some ten screens."""
+"""Bytes of a transaction's effects as text, which a person reads: some ten screens."""
 
 MAX_LOGINS: Final = 64
-"""Of one process at once: as many as there are requests and streams of all steps together (egress)."""
+"""Logins of one process at once: as many as the requests and streams of all steps together (egress)."""
 MAX_STREAM_S: Final = 24 * 3600.0
-"""Seconds: longer than any step may run. For a login that does not keep the time of its order."""
+"""Seconds: longer than any step can run. The limit for a login that does not keep the deadline of its order."""
 
 CAN_READ_ONLY: Final[frozenset[LoginProtocol]] = frozenset({"smtp", "imap", "pop3", "postgres", "mysql", "ssh"})
-"""Those whose streams can be held to reading, for a preview (`Login.can_read_only`)."""
+"""The protocols whose streams can be held to reading, for a preview (`Login.can_read_only`)."""
 READY: Final = b"ready"
-"""What the process of logins says once it is confined."""
+"""The message that the process of logins sends once it is confined."""
 
 _T = TypeVar("_T")
 Words = Annotated[str, msgspec.Meta(max_length=MAX_WORDS)]
@@ -80,41 +82,42 @@ Address = Annotated[str, msgspec.Meta(max_length=MAX_ADDRESS)]
 
 
 class Problem(enum.StrEnum):
-    """Why there is no stream, or no stream any more."""
+    """The reasons why a stream could not be opened, or ended early."""
 
     REFUSED_CREDENTIAL = "refused_credential"
-    """The service does not take this user name and secret, or has locked the account."""
+    """The service does not accept this user name and secret, or has locked the account."""
     UNUSABLE_CREDENTIAL = "unusable_credential"
-    """The secret or a detail cannot be used for this protocol: a private key that is none, no user name."""
+    """The secret or a detail cannot be used for this protocol: an invalid private key, a missing user name."""
     NO_DATABASE = "no_database"
-    """The service has no database of this name, or not for this user."""
+    """The service has no database of this name, or does not open it for this user."""
     MAY_WRITE = "may_write"
-    """The role was bound as one that only reads, and can write."""
+    """The role was bound as read-only, but can write."""
     CERTIFICATE = "certificate"
-    """TLS could not be verified, or could not be agreed on."""
+    """TLS could not be verified, or not be negotiated."""
     HOST_KEY = "host_key"
     """The key of an SSH server is not the one that was pinned."""
     NOT_ENCRYPTED = "not_encrypted"
-    """The service does not offer the encryption that it has to, or something came before it began."""
+    """The service does not offer the required encryption, or something was sent before encryption began."""
     WEAK_LOGIN = "weak_login"
-    """The service takes the secret only in a form that this protocol is not given it in."""
+    """The service accepts the secret only in a form that this protocol must not send."""
     PROTOCOL = "protocol"
-    """What the service said is not what the protocol has there, or is more than there is room for."""
+    """The service sent something that the protocol does not allow there, or that exceeds a bound."""
     NOT_ALLOWED = "not_allowed"
-    """The connector asked for what a logged-in stream does not do."""
+    """The connector asked for something that a logged-in stream does not allow."""
     CLOSED = "closed"
     """The service closed the connection."""
     TOO_SLOW = "too_slow"
-    """The deadline came first."""
+    """The deadline passed."""
     OUTCOME_UNKNOWN = "outcome_unknown"
-    """The connection broke between a commit and its answer."""
+    """The connection broke between a commit and its response."""
     EFFECTS_CHANGED = "effects_changed"
-    """What would have been committed is not what a person saw; nothing was."""
+    """The effects differ from what a person saw; nothing was committed."""
 
 
 class LoginError(Exception):
-    """There is no stream, or no more of it. The message is a sentence without a secret; `said` are the service's own words, and
-    `may_allow` as of `Failed`.
+    """Raised if there is no stream, or if it must end.
+
+    The message is a sentence without a secret. `said` has the service's own words. `may_allow` is as in `Failed`.
     """
 
     def __init__(
@@ -127,11 +130,13 @@ class LoginError(Exception):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One login. `secret` is a password, an OAuth access token or, for `ssh`, a private key in OpenSSH's or PEM form.
+    """The order for one login. `secret` is a password, an OAuth access token or, for `ssh`, a private key in OpenSSH's or PEM
+    form.
 
-    `login_s` and `stream_s` are what is left, in seconds: for the login, and for the stream in all. `reads_only`: the stream is
-    for a preview, and changes nothing at the service. `previewed` (`postgres`): it is of an operation that changes only what a
-    person saw. With `reads_only` its effects are noted, and taken back; without, they are committed where their digest is `seen`.
+    `login_s` and `stream_s` are the remaining seconds for the login, and for the stream in all. If `reads_only`, the stream is
+    for a preview, and must change nothing at the service. If `previewed` (`postgres`), the stream is of an operation that
+    changes only what a person saw: with `reads_only`, its effects are noted and rolled back; without, they are committed if
+    their digest is `seen`.
     """
 
     target: LoginTarget
@@ -151,13 +156,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LoggedIn(msgspec.Struct, frozen=True, kw_only=True, tag="logged_in"):
-    """The service has accepted the credential. `mechanism` is how, as `SCRAM-SHA-256-PLUS`."""
+    """The service has accepted the credential. `mechanism` says how, such as `SCRAM-SHA-256-PLUS`."""
 
     mechanism: Words
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """There is no stream."""
+    """The login failed, so there is no stream."""
 
     problem: Problem
     message: Words
@@ -167,7 +172,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
-    """`smtp`: who a message is from and for, as the server took them, before the message itself is sent."""
+    """Sender and recipients of a message, as the server accepted them, before the message itself is sent (`smtp`)."""
 
     sender: Address
     recipients: Annotated[tuple[Address, ...], msgspec.Meta(max_length=MAX_RECIPIENTS)]
@@ -176,14 +181,15 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
-    """`smtp`: the server answered a message of `size` bytes with this code."""
+    """The server answered a message of `size` bytes with this code (`smtp`)."""
 
     size: int
     code: int
 
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True, tag="effects"):
-    """`postgres`: what a transaction did. A preview's is taken back; else it is what a person saw, and is committed next.
+    """The effects of a transaction (`postgres`). A preview's are rolled back; otherwise they are what a person saw, and are
+    committed next.
 
     `digest` (`sha256:…`) covers the statement, each row and how many rows of which table changed; `text` shows all of it.
     """
@@ -196,11 +202,11 @@ Note = Envelope | Submitted | Effects
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):
-    """A note is on disk. The only message of the daemon after its order."""
+    """A note is on disk. The daemon sends no other message after its order."""
 
 
 class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
-    """The stream has ended: well, where there is no `problem`. `scrubbed` counts what was masked."""
+    """The stream has ended; if there is no `problem`, without an error. `scrubbed` counts the occurrences that were masked."""
 
     scrubbed: int
     problem: Problem | None = None
@@ -212,26 +218,26 @@ FromLogin = LoggedIn | Failed | Note | Over
 
 
 class MessageError(Exception):
-    """A packet that is none of these messages."""
+    """Raised for a packet that is none of these messages."""
 
 
 def encode(message: Order | Noted | FromLogin) -> bytes:
-    """One packet."""
+    """Return the message as one packet."""
     return _encoder.encode(message)
 
 
 def decode_order(packet: bytes) -> Order:
-    """MessageError, also for an empty packet: whoever should have sent it has gone."""
+    """Decode an order. Raise MessageError, also for an empty packet, which means that the sender has gone."""
     return _decoded(_orders, packet, "no order")
 
 
 def decode_noted(packet: bytes) -> Noted:
-    """MessageError."""
+    """Decode the response to a note. MessageError."""
     return _decoded(_noted, packet, "no answer to a note")
 
 
 def decode_from_login(packet: bytes) -> FromLogin:
-    """MessageError."""
+    """Decode a message of a login. MessageError."""
     return _decoded(_from_login, packet, "nothing that a login says")
 
 
@@ -240,7 +246,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], packet: bytes, what: str) -> 
         return decoder.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
-    raise MessageError(what)  # outside: what was decoded could hold a secret, or a service's words
+    raise MessageError(what)  # raised outside the handler: the cause could hold a secret, or a service's words
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

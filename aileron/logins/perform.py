@@ -1,6 +1,7 @@
-"""One login, from its order to its end: logs in, answers the library's own login, relays, and says what became of it.
+"""Carries out one login, from its order to its end: logs in, answers the library's own login, relays, and reports the result.
 
-Runs in the process of one login, or in a thread of a test. Not here: which process that is (child.py), what a protocol does.
+Runs in the process of one login, or in a thread of a test. Not here: the process (child.py), the steps of each protocol
+(protocols/).
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ def perform(
     tell: Callable[[FromLogin], None],
     note: Callable[[Note], None],
 ) -> None:
-    """`Failed` is told where there is no stream; else `LoggedIn`, and `Over` at its end. `note` returns when that is on disk.
+    """Tell `Failed` if the login fails, otherwise `LoggedIn`, and `Over` at the stream's end. `note` returns when the note is
+    on disk.
 
-    Both sockets are this login's from now on, and closed at the end.
+    Both sockets belong to this login from now on, and are closed at the end.
     """
     began = time.monotonic()
     destination = order.target.destination
@@ -71,7 +73,7 @@ def perform(
         end: Over | LoginError = Over(scrubbed=mask.hits)
     except LoginError as error:
         end = error if is_open else _with_cure(error, order.target, server)
-    except Exception as error:  # noqa: BLE001 - what a parser did not think of is the end of this stream, and quotes nothing
+    except Exception as error:  # noqa: BLE001 - an error that a parser did not foresee ends this stream, and quotes nothing
         end = LoginError(Problem.PROTOCOL, f"what was said at {destination} could not be handled ({_name(error)})")
     finally:
         for side in (server, client):
@@ -90,7 +92,9 @@ def perform(
 
 
 def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginError:
-    """The same, and how the login has to be declared where the port is the other of the two: with TLS at once, or STARTTLS."""
+    """Add the right declaration of the login to an error that shows that the port expects the other way to begin TLS: at once,
+    or STARTTLS.
+    """
     if target.encryption == "tls" and target.protocol in HAVE_STARTTLS and error.problem is Problem.NOT_ENCRYPTED:
         other, why = "starttls", "if it offers STARTTLS"
     elif target.encryption == "starttls" and error.problem is Problem.TOO_SLOW and server.has_said_nothing:
@@ -102,7 +106,9 @@ def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginErr
 
 
 def _masked(note: Note, sent: tuple[bytes, ...]) -> Note:
-    """As it may be kept: rows that a person reads can have what was sent. Their digest is over what they are."""
+    """Return the note as it can be kept: text of rows that a person reads could contain the secret. The digest covers the
+    unmasked rows.
+    """
     if not isinstance(note, Effects) or not sent:
         return note
     mask = Mask(sent)
@@ -111,7 +117,7 @@ def _masked(note: Note, sent: tuple[bytes, ...]) -> Note:
 
 
 class _Words:
-    """What may be told: without the secret, in one line of printable characters, and bounded."""
+    """Cleans text that is reported: masks the secret, and returns one bounded line of printable characters."""
 
     def __init__(self, secret: bytes, sent: tuple[bytes, ...]) -> None:
         self._forms = tuple(form for form in (secret, *sent) if len(form) >= SHORTEST)

@@ -1,20 +1,20 @@
-"""The process that forks one process for each login, once nobody can look into it.
+"""The process that forks one process for each login, once no other process can inspect it.
 
-Imports what logging in takes, reads the authorities that certificates are verified with, confines itself, and then forks: a login
-begins in two milliseconds. It never reads an order: it passes on the socket over which that comes, so no secret is ever in its
-memory, nor in that of another login.
+It imports what a login needs, reads the authorities that verify certificates, confines itself, and then forks: a login begins
+in two milliseconds. It never reads an order: it passes on the socket that the order comes over. So no secret is ever in its
+memory, and no login has another login's secret.
 
     daemon ── a packet with one descriptor: the control socket of a login ──► fork
 
-One thread, so that a fork is whole. Ends with the daemon.
+It has one thread, so that a fork is complete. It ends with the daemon.
 
-Source: unix(7), fork(2); docs/adr/0057-logins.md. Not here: what it gives up (confine.py), a login (child.py).
+Source: unix(7), fork(2); docs/adr/0057-logins.md. Not here: the confinement (confine.py), a login (child.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import encodings.idna  # noqa: F401 - what is not imported now cannot be any more
+import encodings.idna  # noqa: F401 - later imports are impossible
 import os
 import select
 import socket
@@ -30,13 +30,13 @@ from aileron.tls import client_context
 __all__ = ["serve_control"]
 
 _REAP_S: Final = 5.0
-"""How long a process that has ended may wait to be forgotten; it has no memory any more."""
+"""Seconds that an ended process may wait to be reaped; it has no memory any longer."""
 _MAX_RUNNING: Final = 2 * MAX_LOGINS
-"""One that the daemon has let go of counts here until it is gone, which takes it a moment."""
+"""Forked processes at most. A login that the daemon has closed counts here until its process has ended, which takes a moment."""
 
 
 def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
-    """Fork a login for each packet, until the daemon lets go of the socket. 0."""
+    """Fork a login for each packet, until the daemon closes the socket. Return 0."""
     control = socket.socket(fileno=descriptor)
     logins = Logins(protocols, client_context(_authorities(control), (), at_once=True))
     confinement = Confinement()
@@ -57,11 +57,11 @@ def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
                     if pid == 0:
                         be_login(one, logins, confinement)
                     running += 1
-                os.close(one)  # of which the daemon hears where nobody else has it: it is at its end
+                os.close(one)  # if no login has it, the daemon sees that it is closed
 
 
 def _authorities(control: socket.socket) -> str | None:
-    """The first packet has a file, if there are any beside the system's (`egress.ca_file`)."""
+    """Read the additional authorities (`egress.ca_file`) from the file that came with the first packet; None without a file."""
     _, passed, _ = received_with(control, 16, 1)
     if not passed:
         return None
@@ -70,7 +70,7 @@ def _authorities(control: socket.socket) -> str | None:
 
 
 def _forked() -> int | None:
-    """As fork(2); None where the machine has no room for another process. The logins that there are go on."""
+    """Return the result of fork(2), or None if the machine has no room for another process. Existing logins go on."""
     try:
         return os.fork()
     except OSError:
@@ -78,7 +78,7 @@ def _forked() -> int | None:
 
 
 def _reap() -> int:
-    """How many have ended since."""
+    """Reap ended processes, and return their number."""
     ended = 0
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:

@@ -1,11 +1,11 @@
-"""What a protocol has to do: log in at the service, answer the library's own login, and say what passes after that.
+"""The interface of a protocol: log in at the service, answer the library's own login, and filter the stream after that.
 
     1 log_in   the service accepts the credential        (the connector hears that its stream is open)
-    2 greet    the library's own login is answered here: what it sends as user name and password never leaves
-    3 filter   bytes both ways, looked at for as long as the protocol wants
+    2 greet    the library's own login is answered here: the user name and password that it sends never leave
+    3 filter   bytes both ways, inspected for as long as the protocol needs
 
-Everything runs in the process of one login, one step after the other. What is fuzzed is here: `greet` and the filters parse the
-connector's bytes, `log_in` the service's.
+Everything runs in the process of one login, one step after the other. Fuzzing targets these methods: `greet` and the filters
+parse the connector's bytes, `log_in` the service's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Filter", "Login", "Passed", "Unchanged"]
 
 
 class Passed(NamedTuple):
-    """What goes on to either end. With a `note`, that is on disk before any of it is sent."""
+    """The bytes that go on to either end. A `note` is on disk before any of them is sent."""
 
     to_server: bytes = b""
     to_client: bytes = b""
@@ -29,57 +29,64 @@ class Passed(NamedTuple):
 
 
 class Filter(abc.ABC):
-    """Bytes after the login. No I/O; pieces come as the network cut them. LoginError ends the stream."""
+    """The filter of a stream after the login. Does no I/O, and gets pieces as the network cut them. A LoginError ends the
+    stream.
+    """
 
     @abc.abstractmethod
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Of the connector, for the service."""
+        """Handle bytes from the connector to the service."""
 
     @abc.abstractmethod
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Of the service, for the connector."""
+        """Handle bytes from the service to the connector."""
 
     def up_ended(self) -> Iterable[Passed]:
-        """The connector sends nothing more."""
+        """Handle that the connector sends nothing more."""
         return ()
 
     def down_ended(self) -> Iterable[Passed]:
-        """Nor does the service: what was kept of it, if it is to be passed on. LoginError where that was no good end; what was
-        said before is delivered all the same.
+        """Handle that the service sends nothing more: return what was kept of its bytes, if it can be passed on.
+
+        Raise LoginError if the stream did not end properly; what was said before is delivered nevertheless.
         """
         return ()
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is looked at any more: whatever comes passes as it is."""
+        """True once nothing is inspected any longer: all bytes pass unchanged."""
         return False
 
     @property
     def has_said_goodbye(self) -> bool:
-        """The connector has asked for the end by the protocol's own word, so the service may just close the connection."""
+        """True if the connector has asked for the end with the protocol's own command, so the service can just close the
+        connection.
+        """
         return False
 
 
 class Unchanged(Filter):
-    """Everything passes."""
+    """The filter that passes everything unchanged."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """As it is."""
+        """Pass the bytes to the service unchanged."""
         return (Passed(to_server=data),)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """As it is."""
+        """Pass the bytes to the connector unchanged."""
         return (Passed(to_client=data),)
 
     @property
     def is_idle(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
 
 class Login(abc.ABC):
-    """One protocol, for one order. `can_read_only`: its filter lets nothing through that changes anything, where the order says
-    `reads_only`; other protocols never get such an order.
+    """The login of one protocol, for one order.
+
+    `can_read_only` is true if its filter can block every change for an order with `reads_only`; other protocols never get such
+    an order.
     """
 
     can_read_only: ClassVar[bool] = False
@@ -87,15 +94,21 @@ class Login(abc.ABC):
     def __init__(self, order: Order) -> None:
         self.order = order
         self.mechanism = ""
-        """How the service was shown the credential; set by `log_in`."""
+        """The way in which the credential was presented to the service; set by `log_in`."""
         self.sent_in_clear: tuple[bytes, ...] = ()
-        """The secret in each form in which it went over the wire so that it can be read back: masked in whatever the service says
-        for as long as the stream lasts. Set by `log_in`, before it is sent."""
+        """The secret in each form in which it went over the wire and can be read back. It is masked in everything that the
+        service says for as long as the stream lasts.
+
+        Set by `log_in`, before the secret is sent.
+        """
 
     @abc.abstractmethod
     def log_in(self, server: Side) -> None:
-        """Until the service has accepted the credential. LoginError."""
+        """Log in: return when the service has accepted the credential. LoginError."""
 
     @abc.abstractmethod
     def greet(self, client: Side, server: Side) -> Filter:
-        """Until the library thinks that it has logged in. LoginError. What was read and not used stays waiting in its side."""
+        """Answer the library's own login until the library is satisfied, and return the filter for the stream. LoginError.
+
+        Bytes that were read and not used stay waiting in their side.
+        """

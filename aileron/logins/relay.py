@@ -1,20 +1,21 @@
-"""Bytes both ways between a service and a connector, once the login is over: through the protocol's filter, and masked.
+"""Relays bytes both ways between a service and a connector after the login, through the protocol's filter, and masked.
 
     connector ──► filter.up ──────────► service
     connector ◄── mask ◄── filter.down ◄── service
 
-Runs in the process of one login, in one thread, which waits for both ends at once. Trusts neither.
+Runs in the process of one login, in one thread, which waits for both ends at once. Trusts neither end.
 
 Rules
-- What was read during the login and not used comes first, and through the filter like the rest.
-- Of each direction at most HELD_BYTES wait to be written, and a piece of what a filter made of one read: whoever does not read
-  is not read for. What a filter answers by itself may be as much again, so that a client that sends without reading stops
-  neither sooner nor later than at the service itself.
+- Bytes that were read during the login and not used come first, through the filter like the rest.
+- In each direction at most HELD_BYTES wait to be written, plus the filter's output for one read: if an end does not read, the
+  other end is not read for it. A filter's own responses can be as much again, so that a client that sends without reading is
+  stopped neither sooner nor later than by the service itself.
 - A note is on disk before any byte that goes with it is written.
-- The connector ends its half: the service hears of it behind everything that was sent before, but not where there is TLS, which
-  Python can end only in both directions at once. The connector goes altogether: the same, and then the connection is closed.
-- The service ends its half: what it said is written, and the stream is over. TLS that ends without saying so is an error, since
-  anyone on the way can cut a connection.
+- If the connector ends its half, the service's half is ended after everything that was sent before; not with TLS, which Python
+  can end only in both directions at once. If the connector closes altogether, the same happens, and then the connection is
+  closed.
+- If the service ends its half, what it sent is written, and the stream is over. TLS that ends without a closing alert is an
+  error, since anyone on the way can cut a connection.
 
 Not here: what the bytes mean (protocols/), how much may pass in all (the daemon counts: egress).
 """
@@ -37,19 +38,20 @@ from aileron.logins.side import Side
 __all__ = ["HELD_BYTES", "relay"]
 
 HELD_BYTES: Final = 1 << 20
-"""What waits in one direction: four pieces."""
+"""Bytes that wait in one direction at most: four pieces."""
 _PIECE_BYTES: Final = 248 << 10
-"""Of one end at a time, as the daemon takes it (egress/stream.py): each costs it and the jail a turn."""
+"""Bytes read from one end at a time, as the daemon takes them (egress/stream.py): each piece costs it and the jail a turn."""
 _READS: Final = 8
-"""Of one end before the other has its turn."""
+"""Reads from one end before the other has its turn."""
 _LEAVING_S: Final = 5.0
-"""For the last bytes of a connector that has gone."""
+"""Seconds for the last bytes of a connector that has gone."""
 
 
 def relay(
     client: Side, server: Side, through: Filter, deadline: float, note: Callable[[Note], None], mask: Mask
 ) -> None:
-    """Until the stream is over. `note` returns when that is on disk; `deadline` as in `time.monotonic()`.
+    """Relay until the stream is over. `note` returns when the note is on disk; `deadline` is in the time of
+    `time.monotonic()`.
 
     LoginError for what the filter refuses, and (closed, too_slow).
     """
@@ -58,7 +60,7 @@ def relay(
 
 
 class _End:
-    """One of the two sockets, without a wait."""
+    """A socket, of the two of a relay, which never blocks."""
 
     def __init__(self, sock: socket.socket, who: str) -> None:
         sock.setblocking(False)
@@ -68,18 +70,20 @@ class _End:
         self._buffer: Final = memoryview(bytearray(_PIECE_BYTES))
         self.is_tls: Final = isinstance(sock, ssl.SSLSocket)
         self._end_was_met = False
-        """Behind the bytes that `read` gave last."""
+        """True if the end follows the bytes that `read` returned last."""
         self.has_ended = False
-        """Nothing more comes from it."""
+        """True if no more bytes come from this end."""
         self.has_gone = False
-        """Nobody reads what is written."""
+        """True if nobody reads what is written to this end."""
         self.is_cut = False
-        """TLS was not ended."""
+        """True if reading failed or TLS was cut without its closing alert."""
         self.read_waits_to_write = False
         self.write_waits_to_read = False
 
     def read(self) -> bytes | None:
-        """Some bytes, none at the end; None where there is nothing now. Of TLS several records: each piece is searched."""
+        """Return some bytes, b"" at the end, or None if there are none now. With TLS, return several records: each piece is
+        searched.
+        """
         if self._end_was_met:
             return b""
         size = self._read_once(0)
@@ -92,7 +96,9 @@ class _End:
         return bytes(self._buffer[:size])
 
     def _read_once(self, at: int) -> int | None:
-        """How many bytes came in, behind the first `at` that did."""
+        """Read into the buffer behind its first `at` bytes. Return how many bytes came in, 0 at the end, or None if there are
+        none now.
+        """
         self.read_waits_to_write = False
         try:
             return self.sock.recv_into(self._buffer[at:])
@@ -101,12 +107,12 @@ class _End:
         except ssl.SSLWantWriteError:
             self.read_waits_to_write = True
             return None
-        except OSError:  # of TLS too; what it quotes is nobody's business
+        except OSError:  # TLS errors too; what they quote must not be passed on
             self.is_cut = True
             return 0
 
     def put(self, data: bytes) -> None:
-        """To be written, at once where that is possible."""
+        """Queue bytes, or write them at once if that is possible."""
         if self.has_gone or not data:
             return
         if self.out or len(data) > _PIECE_BYTES:
@@ -120,8 +126,9 @@ class _End:
             self.out += memoryview(data)[sent:]
 
     def write(self) -> None:
-        """What waits, as far as it goes. A piece that TLS could not send is tried again with as many bytes or more: OpenSSL takes
-        no fewer (SSL_write(3)).
+        """Write as much of the queue as possible.
+
+        A piece that TLS could not send is tried again with as many bytes or more: OpenSSL accepts no fewer (SSL_write(3)).
         """
         while self.out and not self.has_gone:
             with memoryview(self.out) as waiting, waiting[:_PIECE_BYTES] as piece:
@@ -143,7 +150,7 @@ class _End:
 
     @property
     def has_pending(self) -> bool:
-        """TLS has read more than it gave out, or its end: poll(2) knows nothing of either."""
+        """True if TLS has read more than it gave out, or has met the end; poll(2) sees neither."""
         return self._end_was_met or (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0)
 
     def _sent(self, data: bytes | memoryview) -> int:
@@ -195,7 +202,7 @@ class _Relay:
         ready = self._ready()
         client, server = self._client, self._server
         if ready.get(client.sock.fileno(), 0) & select.POLLHUP and not client.has_gone:
-            client.go()  # what it sent before is still taken and sent on, for a moment
+            client.go()  # what it sent before is still read and passed on, for a moment
             self._deadline = min(self._deadline, time.monotonic() + _LEAVING_S)
         if server.out and self._is_ready(ready, server, select.POLLOUT):
             server.write()
@@ -231,11 +238,11 @@ class _Relay:
         )
 
     def _ready(self) -> dict[int, int]:
-        """What can be done, by descriptor. LoginError(too_slow)."""
+        """Return the ready events by descriptor. LoginError(too_slow)."""
         client, server = self._client, self._server
         poll = select.poll()
         if (events := _events(client, self._may_read_client())) or not client.has_gone:
-            poll.register(client.sock, events)  # also for nothing but POLLHUP
+            poll.register(client.sock, events)  # also without events: poll(2) always reports POLLHUP
         if events := _events(server, self._may_read_server()):
             poll.register(server.sock, events)
         left_ms = self._left_ms()
@@ -255,7 +262,10 @@ class _Relay:
 
     @staticmethod
     def _is_ready(ready: dict[int, int], end: _End, event: int) -> bool:
-        """Errors are found out by trying; TLS may have to do the one for the other."""
+        """Return whether an end is ready for an event.
+
+        Errors count as ready: trying finds them. TLS may have to write in order to read, and the reverse.
+        """
         got = ready.get(end.sock.fileno(), 0)
         crossed = (event == select.POLLIN and end.read_waits_to_write) or (
             event == select.POLLOUT and end.write_waits_to_read
@@ -287,7 +297,7 @@ class _Relay:
                 self._server.has_ended = True
                 try:
                     self._pass(self._filter.down_ended())
-                except LoginError as error:  # the connector gets what was said before it hears how it ended
+                except LoginError as error:  # the connector gets what was said before the error is raised
                     self._ended_badly = error
                 self._client.put(self._mask.finish())
                 return

@@ -1,13 +1,13 @@
-"""One end of a stream, of the two that a login stands between: read with bounds and until a deadline, and TLS on the way.
+"""A login stands between the two ends of a stream. A side is one end: read within bounds and a deadline, over TLS if wanted.
 
     service ◄──► Side │ protocol │ Side ◄──► connector
 
-Runs in the process of one login, which has nothing else to do: it may wait. Trusts neither end.
+Runs in the process of one login, which has nothing else to do: it can block. Trusts neither end.
 
 Rules
-- Until the login is over an end may send MAX_LOGIN_BYTES in all, and a line MAX_LINE.
-- Nothing that was sent before TLS began counts after it: what is waiting when TLS begins is an error (CVE-2011-0411).
-- An error quotes nothing of what came.
+- Until the login is over, an end can send MAX_LOGIN_BYTES in all, and lines of MAX_LINE bytes.
+- Nothing that was sent before TLS began is used after it: unread bytes when TLS begins are an error (CVE-2011-0411).
+- An error quotes nothing of what was received.
 
 Not here: what the bytes mean (protocols/), bytes after the login (relay.py).
 """
@@ -27,16 +27,20 @@ from aileron.tls import was_cut
 __all__ = ["MAX_LINE", "MAX_LOGIN_BYTES", "Side"]
 
 MAX_LOGIN_BYTES: Final = 256 << 10
-"""Greetings, capabilities, SASL and the start-up parameters of a database have a few KiB."""
+"""256 KiB. Greetings, capabilities, SASL and the start-up parameters of a database have a few KiB."""
 MAX_LINE: Final = 16 << 10
-"""RFC 4954 section 4 has lines of 12,288 octets, the longest of these protocols."""
+"""16 KiB. RFC 4954 section 4 has lines of 12,288 octets, the longest of these protocols."""
 _PIECE: Final = 16 << 10
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST"})
-"""What OpenSSL calls a first record that is none (include/openssl/sslerr.h): the greeting of a mail server, for instance."""
+"""OpenSSL's reasons for a first record that is not TLS (include/openssl/sslerr.h): the greeting of a mail server, for
+instance.
+"""
 
 
 class Side:
-    """`deadline` as `time.monotonic()` has it; `who` is how messages name this end."""
+    """The connection to one end of the stream. `deadline` is in the time of `time.monotonic()`; `who` names this end in
+    messages.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,9 @@ class Side:
         tls: ssl.SSLContext | None = None,
         host: str = "",
     ) -> None:
-        """`tls` and `host`: what TLS is begun with and whom a certificate has to name. None for the connector's end."""
+        """Wrap a socket. `tls` and `host` are the context for TLS and the host that the certificate must name; None for the
+        connector's end.
+        """
         self._sock = sock
         self._deadline = deadline
         self._who: Final = who
@@ -57,16 +63,18 @@ class Side:
 
     @property
     def sock(self) -> socket.socket:
-        """The socket as it is now, for what comes after the login."""
+        """The current socket, for use after the login."""
         return self._sock
 
     @property
     def who(self) -> str:
-        """How messages name this end."""
+        """The name of this end in messages."""
         return self._who
 
     def close(self) -> None:
-        """Now, without waiting. TLS is told of, where there is room for that: the service sees that nothing was cut off."""
+        """Close the socket now, without waiting. Send TLS's closing alert if there is room, so that the service sees that
+        nothing was cut.
+        """
         with contextlib.suppress(OSError, ValueError):
             self._sock.setblocking(False)
             if isinstance(self._sock, ssl.SSLSocket):
@@ -74,30 +82,30 @@ class Side:
         self._sock.close()
 
     def wait_until(self, deadline: float) -> None:
-        """From now on this is the deadline."""
+        """Set a new deadline."""
         self._deadline = deadline
 
     def replace(self, sock: socket.socket) -> None:
-        """From now on this end is reached by another socket, for a protocol that has a transport of its own (`ssh`)."""
+        """Use another socket for this end from now on, for a protocol that has a transport of its own (`ssh`)."""
         self._sock = sock
 
     @property
     def is_encrypted(self) -> bool:
-        """TLS has begun, and the certificate names the host."""
+        """True once TLS has begun and the certificate names the host."""
         return isinstance(self._sock, ssl.SSLSocket)
 
     @property
     def has_said_nothing(self) -> bool:
-        """Nothing was ever read from this end, and TLS has not begun."""
+        """True while nothing was read from this end and TLS has not begun."""
         return not self._taken and not self.is_encrypted
 
     @property
     def certificate(self) -> bytes | None:
-        """The other end's, DER; None without TLS."""
+        """The other end's certificate in DER; None without TLS."""
         return self._sock.getpeercert(binary_form=True) if isinstance(self._sock, ssl.SSLSocket) else None
 
     def line(self) -> bytes:
-        """The next line without its end, CRLF or LF. LoginError."""
+        """Return the next line without its end, CRLF or LF. LoginError."""
         while (at := self._waiting.find(b"\n")) < 0:
             if len(self._waiting) > MAX_LINE:
                 raise LoginError(Problem.PROTOCOL, f"{self._who} sent a line of more than {MAX_LINE} bytes")
@@ -107,7 +115,7 @@ class Side:
         return found
 
     def exactly(self, size: int) -> bytes:
-        """So many bytes. LoginError."""
+        """Return exactly `size` bytes. LoginError."""
         if size > MAX_LOGIN_BYTES:
             raise LoginError(
                 Problem.PROTOCOL, f"{self._who} announced {size} bytes; a login has at most {MAX_LOGIN_BYTES}"
@@ -119,26 +127,26 @@ class Side:
         return found
 
     def peek(self, size: int) -> bytes:
-        """The next `size` bytes, which stay to be read. LoginError."""
+        """Return the next `size` bytes, which stay to be read. LoginError."""
         while len(self._waiting) < size:
             self._more()
         return bytes(self._waiting[:size])
 
     def take_waiting(self) -> bytes:
-        """What was read and nobody asked for: what comes first after the login."""
+        """Return bytes that were read but not used: they come first after the login."""
         found = bytes(self._waiting)
         self._waiting.clear()
         return found
 
     def write(self, data: bytes) -> None:
-        """All of it. LoginError."""
+        """Write all of the data. LoginError."""
         problem = self._exchange(lambda: self._sock.sendall(data))
         if problem is not None:
             raise problem
 
     def start_tls(self) -> None:
-        """From now on this end is encrypted, and is who it should be. LoginError(certificate), or (not_encrypted) where something
-        is waiting that was sent without.
+        """Begin TLS and verify the certificate. Raise LoginError(certificate), or (not_encrypted) if unencrypted bytes are
+        waiting.
         """
         if self._tls is None or isinstance(self._sock, ssl.SSLSocket):
             raise ValueError("TLS begins once, and at the service's end")
@@ -179,7 +187,9 @@ class Side:
         return left
 
     def _exchange(self, step: Callable[[], object]) -> LoginError | None:
-        """What went wrong, to be raised outside of the handler: OpenSSL's errors quote what they choked on."""
+        """Do one step on the socket, and return its error, to be raised outside of the handler: OpenSSL's errors quote the bad
+        bytes.
+        """
         try:
             self._sock.settimeout(self._left())
             step()

@@ -1,6 +1,6 @@
-r"""A service's words, for a line that a person reads.
+r"""Makes a service's words fit for a line that a person reads.
 
-Pure. Not here: how many of them are kept (messages.MAX_WORDS), the secret in them (perform.py).
+Pure. Not here: how many characters are kept (messages.MAX_WORDS), masking the secret (perform.py).
 
 >>> printable("530 no\r\nsuch \x1b[31muser")
 '530 no  such  [31muser'
@@ -12,5 +12,5 @@ __all__ = ["printable"]
 
 
 def printable(text: str) -> str:
-    """As long as it was: what would not be seen, or would move what is seen, is a blank each."""
+    """Return the text in the same length, with a blank for each character that is invisible or moves others."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,22 +1,22 @@
-"""IMAP: logged in, then everything but a second login; for a preview, what only reads.
+"""Logs in over IMAP, then passes every command except a second login; in a preview, only commands that read.
 
     service ◄── TLS or STARTTLS, CAPABILITY, AUTHENTICATE or LOGIN ── log_in
     library ──► OK [CAPABILITY …], and its own LOGIN or AUTHENTICATE is answered here ── greet
-                the service's words pass as they are; commands are looked at, literals are not
+                the service's words pass unchanged; commands are inspected, literals are not
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- A greeting that says PREAUTH is refused: nobody has said whose mailbox it is, and before TLS it is a way round TLS (RFC 9051
-  section 11.3).
-- Capabilities count as the service says them after TLS. The library gets those of after the login, without STARTTLS and
-  COMPRESS: what is compressed cannot be scrubbed.
-- A command that logs in again, or compresses, ends the stream: a refusal of ours could land in the middle of an answer.
-- A preview may EXAMINE and not SELECT, FETCH only what sets no flag, and send no literal: a service without LITERAL+ would take
-  one for commands.
+- A PREAUTH greeting is refused: nothing says whose mailbox it is, and before TLS it is a way round TLS (RFC 9051 section
+  11.3).
+- Only the capabilities that the service lists after TLS are used. The library gets those listed after the login, without
+  STARTTLS and COMPRESS: compressed data cannot be scrubbed.
+- A command that logs in again, or compresses, ends the stream: a refusal of ours could land in the middle of a response.
+- A preview can EXAMINE but not SELECT, FETCH only items that set no flag, and send no literal: a service without LITERAL+
+  would read one as commands.
 
-Source: RFC 3501, RFC 9051, RFC 4959 (SASL-IR), RFC 7888 (LITERAL+), RFC 4978 (COMPRESS), RFC 3516 (BINARY). Not here: mechanisms
-(sasl.py), what a mailbox holds.
+Source: RFC 3501, RFC 9051, RFC 4959 (SASL-IR), RFC 7888 (LITERAL+), RFC 4978 (COMPRESS), RFC 3516 (BINARY). Not here:
+mechanisms (sasl.py), the contents of a mailbox.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from aileron.logins.side import MAX_LINE, Side
 __all__ = ["ImapFilter", "ImapLogin"]
 
 _MAX_COMMAND: Final = 64 << 10
-"""Bytes of one line: a set of UIDs can have thousands (RFC 7162 section 4 says 8,192 at least)."""
+"""Bytes of a command line. A set of UIDs can have thousands (RFC 7162 section 4 says 8,192 at least)."""
 _MAX_AHEAD: Final = 256 << 10
-"""Bytes of a literal that is sent before the service has agreed to it."""
+"""Bytes that a library can send ahead while the service has not accepted a literal."""
 _MAX_START: Final = 80
-"""Of a line of the service, to see what it is."""
+"""Bytes that are kept of a service's line, to see what kind it is."""
 _LITERAL: Final = re.compile(rb"~?\{([0-9]{1,10})(\+?)\}")
 _LITERAL_END: Final = re.compile(_LITERAL.pattern + rb"$")
 _CAPABILITY: Final = re.compile(rb"\[CAPABILITY ([^\]]*)\]", re.IGNORECASE)
 _TAG: Final = re.compile(rb"[\x21\x23\x24\x26\x27\x2c-\x5b\x5d-\x7a\x7c-\x7e]{1,64}")
-"""An astring of RFC 3501 without `+`."""
+"""A tag: an astring of RFC 3501 without `+`."""
 _NAME: Final = re.compile(rb"[A-Z0-9][A-Z0-9._-]{0,63}")
-"""Of a command, without what some service could take for the blank behind it."""
+"""The name of a command, without characters that a service could read as the blank after it."""
 _OTHER_LOGINS: Final = frozenset({b"LOGIN", b"AUTHENTICATE", b"STARTTLS", b"COMPRESS", b"UNAUTHENTICATE"})
 _READING: Final = frozenset(
     b"CAPABILITY NOOP LOGOUT ID EXAMINE LIST LSUB STATUS SEARCH SORT THREAD FETCH NAMESPACE UNSELECT "
@@ -59,7 +59,7 @@ _GONE_FAMILIES: Final = ("AUTH=", "COMPRESS=")
 
 
 class ImapLogin(Login):
-    """As a client of one account."""
+    """The login to one account over IMAP."""
 
     can_read_only: ClassVar[bool] = True
 
@@ -68,7 +68,7 @@ class ImapLogin(Login):
         self._capabilities: tuple[str, ...] = ()
 
     def log_in(self, server: Side) -> None:
-        """Greeting, TLS, the strongest mechanism. LoginError."""
+        """Read the greeting, begin TLS, and log in with the strongest mechanism. LoginError."""
         credential = sasl.Credential.of(self.order)
         encryption = self.order.target.encryption
         if encryption == "tls":
@@ -87,7 +87,7 @@ class ImapLogin(Login):
         else:
             raise sasl.no_mechanism(credential, offered, server)
         said = talk.said_capabilities or talk.capabilities()
-        # In upper case the secret would not be found again by what masks it in whatever the service says.
+        # A capability with the secret is dropped: it is in upper case here, where the mask would not find the secret.
         shown = [form.decode("utf-8", "replace").upper() for form in self.sent_in_clear]
         self._capabilities = tuple(name for name in said if not any(form in name for form in shown))
 
@@ -106,7 +106,7 @@ class ImapLogin(Login):
         sasl.show(exchange, lambda data: talk.server.write(sasl.encode(data) + b"\r\n"), talk.hear, first)
 
     def _command(self, talk: _Talk, credential: sasl.Credential) -> None:
-        """LOGIN, with literals: what a quoted string may hold is read differently from service to service."""
+        """Log in with LOGIN and literals: services read the characters in a quoted string differently."""
         self.mechanism = "LOGIN command"
         username, secret = credential.username.encode(), credential.secret.encode()
         self.sent_in_clear = (secret,)
@@ -120,7 +120,7 @@ class ImapLogin(Login):
             raise LoginError(Problem.PROTOCOL, "LOGIN: the service asked for something that the command does not have")
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """OK with the capabilities, and whatever the library does to log in. LoginError."""
+        """Greet the library with OK and the capabilities, and answer whatever it does to log in. LoginError."""
         offered = _offered(self._capabilities)
         client.write(
             b"* OK [CAPABILITY " + offered + b"] logged in outside of the jail; any user name and password will do\r\n"
@@ -135,17 +135,17 @@ class ImapLogin(Login):
 
 
 class _Talk:
-    """Commands to the service and its answers, until the login is over."""
+    """The commands to the service and its responses, until the login is over."""
 
     def __init__(self, server: Side) -> None:
         self.server: Final = server
         self.said_capabilities: tuple[str, ...] = ()
-        """Since the last command began."""
+        """Capabilities that the service has listed since the last command began."""
         self._tag = b""
         self._count = 0
 
     def greeting(self) -> None:
-        """LoginError where the service does not wait for a login."""
+        """Read the greeting. Raise LoginError if the service does not wait for a login."""
         line = self._response()
         status = line.split(b" ", 2)[1:2]
         match [part.upper() for part in status]:
@@ -169,7 +169,7 @@ class _Talk:
         self.server.write(self._tag + b" " + command + b"\r\n")
 
     def literal(self, data: bytes) -> None:
-        """What a command goes on with, once the service agrees; and the line's end."""
+        """Send a literal and the line's end, once the service accepts it."""
         answer = self.hear(is_sasl=False)
         if isinstance(answer, sasl.Rejected):
             raise sasl.refused(answer.problem, answer.said)
@@ -178,7 +178,7 @@ class _Talk:
         self.server.write(data + b"\r\n")
 
     def capabilities(self) -> tuple[str, ...]:
-        """What the service says now."""
+        """Ask for the capabilities and return them."""
         self.begin(b"CAPABILITY")
         answer = self.hear()
         if not isinstance(answer, sasl.Accepted) or "IMAP4REV1" not in self.said_capabilities:
@@ -186,7 +186,9 @@ class _Talk:
         return self.said_capabilities
 
     def hear(self, *, is_sasl: bool = True) -> sasl.Answer:
-        """Until the service asks, or has answered the command. Anything between is of no use yet."""
+        """Read lines until the service sends a challenge or has completed the command. Only capabilities are kept of other
+        lines.
+        """
         while True:
             line = self._response()
             if line[:1] == b"+":
@@ -222,7 +224,7 @@ class _Talk:
             )
 
     def _response(self) -> bytes:
-        """One line, with its literals left out."""
+        """Return one line, with its literals left out."""
         line = self.server.line()
         while found := _LITERAL_END.search(line):
             self.server.exactly(int(found[1]))
@@ -249,7 +251,7 @@ def _offered(capabilities: Iterable[str]) -> bytes:
 
 
 class _Command(NamedTuple):
-    """One of the library's, before it has logged in."""
+    """A command of the library, before it has logged in."""
 
     tag: bytes
     name: bytes
@@ -257,7 +259,7 @@ class _Command(NamedTuple):
 
 
 def _read_command(client: Side) -> _Command:
-    """One command with its literals, which are dropped. LoginError."""
+    """Read one command, and drop its literals. LoginError."""
     line = client.line()
     tag, _, rest = line.partition(b" ")
     if _TAG.fullmatch(tag) is None:
@@ -272,7 +274,7 @@ def _read_command(client: Side) -> _Command:
 
 
 def _answer_library(client: Side, command: _Command, offered: bytes) -> bool:
-    """Whether it thinks now that it has logged in."""
+    """Answer a command of the library. Return whether the library now believes that it has logged in."""
     said, is_in = b"", False
     match command.name:
         case b"CAPABILITY":
@@ -313,25 +315,28 @@ def _answer_exchange(client: Side, command: _Command) -> tuple[bool, bytes]:
 
 
 class ImapFilter(Filter):
-    """Commands line by line, literals as they come, and the service's words unseen but where it has to agree to a literal."""
+    """The filter of a logged-in stream. It checks commands line by line, and passes literals as they come.
+
+    It reads the service's words only while a literal waits to be accepted.
+    """
 
     def __init__(self, *, reads_only: bool) -> None:
         self._reads_only: Final = reads_only
         self._ahead = bytearray()
         self._literal = 0
-        """Bytes that are still to come of one."""
+        """Bytes of a literal that are still to come."""
         self._is_inside = False
-        """A command goes on after a literal."""
+        """True while a command continues after a literal."""
         self._tag = b""
         self._asked: int | None = None
-        """The size of a literal that the service has to agree to."""
+        """Size of a literal that the service has not accepted yet."""
         self._start = bytearray()
-        """Of the service's line, while that is so."""
+        """Beginning of the service's current line, while a literal waits."""
         self._is_mid_line = False
-        """The service has begun a line, and not ended it."""
+        """True while the service has begun a line and not ended it."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Whole lines, and what of a literal is there."""
+        """Pass whole lines, and the available part of a literal."""
         self._ahead += data
         passed = bytearray()
         while self._ahead and self._asked is None:
@@ -397,7 +402,7 @@ class ImapFilter(Filter):
             _check_reads(name, arguments)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """As it is; and the literal that waited, once the service has agreed to it."""
+        """Pass the bytes unchanged; then pass the waiting literal, if the service has accepted it."""
         yield Passed(to_client=data)
         is_agreed = self._asked is not None and self._hears_answer(data)
         self._is_mid_line = not data.endswith(b"\n")
@@ -419,7 +424,7 @@ class ImapFilter(Filter):
 
 
 def _check_reads(name: bytes, arguments: bytes) -> None:
-    """LoginError where a command may change something, if only a flag."""
+    """Raise LoginError if a command could change something, even just a flag."""
     if name == b"UID":
         name, _, arguments = arguments.lstrip(b" ").partition(b" ")
         name = name.upper()

@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: TLS and a proof of the password with the service, and a library's own login answered here.
+"""Logs in at MySQL and MariaDB with TLS and a proof of the password, and answers a library's own login here.
 
     log_in   greeting ──► SSLRequest ──► TLS ──► user, database, proof ──► [another plugin ──► proof] ──► OK
     greet    a greeting of ours ──► whatever the library says ──► OK
@@ -6,17 +6,17 @@
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- Both ends are given the same protocol: no compression, no files, no session state, the older end of a result. So what passes
-  afterwards need not be translated.
-- TLS begins before the user name is sent, and nothing waits behind the greeting when it does.
-- A plugin is used if it proves the password without showing it (mysql_proofs.py). The password itself is sent for one step alone,
-  the full authentication of caching_sha2_password, over TLS; never encrypted by a key that the service names.
-- User name and database are the binding's. Of what a library says are used its character set, and whether it wants several
-  statements in one.
-- After the login no command passes that is another login or a copy of the server's log.
-- An account that was bound as one that only reads is asked for what it may do (mysql_rights.py). There is no preview by another.
+- Both ends are given the same protocol: no compression, no files, no session state, the older end of a result. So bytes that
+  pass afterwards need no translation.
+- TLS begins before the user name is sent. Unread bytes behind the greeting at that time are an error.
+- A plugin is used if it proves the password without showing it (mysql_proofs.py). The password itself is sent in one step
+  only, the full authentication of caching_sha2_password, over TLS; it is never encrypted with a key that the service supplies.
+- User name and database are the binding's. From a library's login only its character set is used, and whether it wants several
+  statements in one query.
+- After the login, commands that log in again or copy the server's log are blocked.
+- If an account was bound as read-only, its privileges are checked (mysql_rights.py). Only such an account can serve previews.
 
-The connector has no files, and LOCAL INFILE was not agreed on, so a service that asks for one is not looked for.
+A service's requests for a file are not searched for: LOCAL INFILE was not negotiated, and the connector has no files.
 
 Source: MySQL's "Client/Server Protocol", chapters "Connection Phase" and "Command Phase"; MariaDB's "Connecting".
 Not here: packets (mysql_wire.py).
@@ -59,7 +59,7 @@ _SHARED: Final = (
     | _PS_MULTI_RESULTS
     | _PLUGIN_AUTH
 )
-"""What both ends are given."""
+"""Capability flags that both ends get."""
 _NEEDED: Final = _PROTOCOL_41 | _SECURE | _PLUGIN_AUTH
 _OTHERWISE: Final = {
     _FOUND_ROWS: "CLIENT_FOUND_ROWS",
@@ -74,10 +74,12 @@ _OTHERWISE: Final = {
     _QUERY_ATTRIBUTES: "CLIENT_QUERY_ATTRIBUTES",
     _MULTI_FACTOR: "MULTI_FACTOR_AUTHENTICATION",
 }
-"""What would change the bytes that follow, or what they mean, and is not offered. Honest libraries use what is offered."""
+"""Capability flags that are not offered because they would change the bytes that follow, or their meaning. Libraries that
+follow the protocol use only what is offered.
+"""
 _UTF8MB4: Final = 45
 _MAX_STATEMENT: Final = 1 << 30
-"""Bytes, as a client says; the server has a bound of its own (max_allowed_packet)."""
+"""Longest packet in bytes that we announce as a client; the server has its own bound (max_allowed_packet)."""
 _MAX_STEPS: Final = 6
 _MAX_ROWS: Final = 500
 _NATIVE: Final = "mysql_native_password"
@@ -85,10 +87,14 @@ _SHA2: Final = "caching_sha2_password"
 _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 _REFUSED: Final = frozenset({1045, 1130, 1698, 1820, 1862, 3118, 3955, 4151, 4161})
-"""ER_ACCESS_DENIED_ERROR, ER_HOST_NOT_PRIVILEGED, ER_ACCESS_DENIED_NO_PASSWORD_ERROR, expired passwords, locked accounts."""
+"""Error numbers for a refused credential: ER_ACCESS_DENIED_ERROR, ER_HOST_NOT_PRIVILEGED, ER_ACCESS_DENIED_NO_PASSWORD_ERROR,
+expired passwords, locked accounts.
+"""
 _NO_DATABASE: Final = frozenset({1044, 1049})
 _BUSY: Final = frozenset({1040, 1129, 1203, 1226})
-"""ER_CON_COUNT_ERROR, ER_HOST_IS_BLOCKED, ER_TOO_MANY_USER_CONNECTIONS, ER_USER_LIMIT_REACHED."""
+"""Error numbers for a busy server: ER_CON_COUNT_ERROR, ER_HOST_IS_BLOCKED, ER_TOO_MANY_USER_CONNECTIONS,
+ER_USER_LIMIT_REACHED.
+"""
 
 
 class _Greeting(NamedTuple):
@@ -100,7 +106,7 @@ class _Greeting(NamedTuple):
 
 
 class MysqlLogin(Login):
-    """One session."""
+    """The login of one MySQL session."""
 
     can_read_only = True
 
@@ -109,7 +115,7 @@ class MysqlLogin(Login):
         self._greeting: _Greeting | None = None
 
     def log_in(self, server: Side) -> None:
-        """TLS, a proof of the password and, for an account that only reads, the check that it does."""
+        """Begin TLS, prove the password and, for an account bound as read-only, check that it only reads."""
         credential = sasl.Credential.of(self.order)
         if credential.kind != "password":
             raise LoginError(Problem.UNUSABLE_CREDENTIAL, "MySQL is logged in at with a password, not with a token")
@@ -145,7 +151,7 @@ class MysqlLogin(Login):
             self._check_reads_only(server)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """A greeting of ours, whose challenge nobody checks the answer to."""
+        """Greet the library with a challenge of ours. The response to the challenge is not checked."""
         greeting = self._greeting
         assert greeting is not None
         client.write(wire.packet(0, _our_greeting(greeting)))
@@ -169,7 +175,7 @@ class MysqlLogin(Login):
         return Commands()
 
     def _prove(self, server: Side, number: int, password: bytes) -> None:
-        """Until the service says OK; it may want another plugin's proof first. LoginError."""
+        """Answer the service until it says OK. It can ask for another plugin's proof first. LoginError."""
         for _ in range(_MAX_STEPS):
             said = wire.read(server, number)
             match said[0]:
@@ -203,7 +209,7 @@ class MysqlLogin(Login):
         return PROOFS[plugin](password, reader.take(CHALLENGE_BYTES[plugin]))
 
     def _full(self, server: Side, said: bytes, password: bytes) -> bytes | None:
-        """caching_sha2_password: it remembered, or it needs the password itself."""
+        """Answer caching_sha2_password: None if the service remembers the password, otherwise the password itself."""
         if said == b"\x03":
             return None
         if said != b"\x04":
@@ -237,7 +243,7 @@ class MysqlLogin(Login):
 
 
 class Commands(Filter):
-    """What the connector sends, packet by packet: its first byte is a command, and only those in `_ALLOWED` pass."""
+    """The filter of the connector's packets: a packet's first byte is a command, and only the commands in `_ALLOWED` pass."""
 
     def __init__(self) -> None:
         self._waiting = b""
@@ -247,11 +253,11 @@ class Commands(Filter):
 
     @property
     def has_said_goodbye(self) -> bool:
-        """COM_QUIT, after which MariaDB closes without ending TLS."""
+        """True once COM_QUIT was sent. MariaDB then closes without ending TLS."""
         return self._is_over
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """As it is, once it is known that it may be. LoginError(not_allowed)."""
+        """Pass the bytes of packets whose command is allowed. LoginError(not_allowed)."""
         data = self._waiting + data
         at = 0
         while True:
@@ -272,11 +278,11 @@ class Commands(Filter):
         return (Passed(to_server=data[:at]),)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """As it is."""
+        """Pass the bytes unchanged."""
         return (Passed(to_client=data),)
 
     def _has_head(self, data: bytes, at: int) -> bool:
-        """And a command, unless there is none in it."""
+        """Return whether a packet's head is complete, with its command if it has one."""
         has_none = self._goes_on or data[at : at + 3] == b"\0\0\0"
         return len(data) - at >= (4 if has_none else 5)
 
@@ -302,7 +308,7 @@ _ALLOWED: Final = frozenset(
         0xFA,  # COM_STMT_BULK_EXECUTE, MariaDB's
     }
 )
-"""Not COM_CHANGE_USER, COM_BINLOG_DUMP and its kind, COM_REGISTER_SLAVE, COM_SHUTDOWN."""
+"""The commands that pass. Excluded are COM_CHANGE_USER, COM_BINLOG_DUMP and its kind, COM_REGISTER_SLAVE, COM_SHUTDOWN."""
 
 
 def _check_command(number: int, command: int) -> None:
@@ -319,7 +325,7 @@ def _read_greeting(server: Side) -> _Greeting:
             raise LoginError(Problem.CLOSED, "the service has too many connections, or has blocked this machine")
         raise LoginError(
             Problem.REFUSED_CREDENTIAL, f"the service greets with error {failure.number}"
-        )  # unencrypted: no words
+        )  # not encrypted yet, so its words are not quoted
     if said[0] != 10:
         raise LoginError(Problem.PROTOCOL, "the service does not greet as MySQL does")
     reader = wire.Reader(said[1:])
@@ -340,7 +346,7 @@ def _read_greeting(server: Side) -> _Greeting:
 
 
 def _our_greeting(greeting: _Greeting) -> bytes:
-    challenge = secrets.token_bytes(20).replace(b"\0", b"\1")  # a string to some libraries
+    challenge = secrets.token_bytes(20).replace(b"\0", b"\1")  # no zero byte: some libraries read it as a string
     offered = _SHARED | _WITH_DATABASE | _MULTI_STATEMENTS
     return (
         b"\x0a"
@@ -367,7 +373,7 @@ def _carry_out(server: Side, command: bytes) -> None:
 
 
 def _set_names(server: Side, number: int) -> None:
-    """The character set with this number, which is a collation's. LoginError."""
+    """Set the character set of the collation with this number. LoginError."""
     sql = "SELECT CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLLATIONS WHERE ID = "
     found = _ask(server, sql + str(number))
     names = [name.decode("ascii", "replace") for name in found[0]] if found else []
@@ -377,7 +383,7 @@ def _set_names(server: Side, number: int) -> None:
 
 
 def _ask(server: Side, sql: str) -> list[list[bytes]]:
-    """Rows; NULL is empty. LoginError."""
+    """Send a query and return its rows, with NULL as empty bytes. LoginError."""
     server.write(wire.packet(0, b"\x03" + sql.encode()))
     said = wire.read(server, 1)
     if said[0] == 0xFF:
@@ -405,7 +411,7 @@ def _ask(server: Side, sql: str) -> list[list[bytes]]:
 
 
 def _has_public(version: bytes) -> bool:
-    """MariaDB 10.11: what everyone is granted, in a list of its own."""
+    """Return whether this is MariaDB 10.11 or later, which lists the privileges of everyone (PUBLIC) separately."""
     found = re.search(rb"(\d+)\.(\d+)\.\d+-MariaDB", version)
     return found is not None and (int(found[1]), int(found[2])) >= (10, 11)
 

@@ -1,14 +1,14 @@
-"""How MySQL and MariaDB are shown that one knows a password: a plugin's name, the server's challenge, and the answer to it.
+"""Proofs of a password to MySQL and MariaDB: the response to a server's challenge, for each authentication plugin.
 
-    mysql_native_password     SHA-1 of challenge and twice hashed password, over the hashed password
-    caching_sha2_password     the same with SHA-256, as long as the server remembers; else it asks for the password, over TLS
+    mysql_native_password     SHA-1 of challenge and twice hashed password, XOR the hashed password
+    caching_sha2_password     the same with SHA-256, while the server remembers it; otherwise it asks for the password, over TLS
     client_ed25519            a signature of the challenge; the password's hash is the key
 
-Runs in the process of one login. SHA-1 is MySQL's choice, for an answer to a random challenge. Ed25519 is libsodium's arithmetic
-(PyNaCl): MariaDB's keys come from passwords of any length, which no library's own signing takes.
+Runs in the process of one login. SHA-1 is MySQL's choice, for the response to a random challenge. Ed25519 is libsodium's
+arithmetic (PyNaCl): MariaDB's keys come from passwords of any length, which no library's own signing accepts.
 
-Source: MySQL's "Authentication Method" pages; MariaDB's "Authentication Plugin - ed25519"; RFC 8032 section 5.1.6.
-Not here: which of them is used, and when (mysql.py).
+Source: MySQL's "Authentication Method" pages; MariaDB's "Authentication Plugin - ed25519"; RFC 8032 section 5.1.6. Not here:
+which proof is used, and when (mysql.py).
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ CHALLENGE_BYTES: Final = {"mysql_native_password": 20, "caching_sha2_password": 
 
 
 def native(password: bytes, challenge: bytes) -> bytes:
-    """mysql_native_password: 20 bytes."""
+    """Return the proof of mysql_native_password: 20 bytes."""
     once = hashlib.sha1(password).digest()  # noqa: S324 - MySQL's
     twice = hashlib.sha1(once).digest()  # noqa: S324
     return _over(once, hashlib.sha1(challenge + twice).digest())  # noqa: S324
 
 
 def sha2(password: bytes, challenge: bytes) -> bytes:
-    """caching_sha2_password, its fast path: 32 bytes."""
+    """Return the proof of caching_sha2_password for its fast path: 32 bytes."""
     once = hashlib.sha256(password).digest()
     twice = hashlib.sha256(once).digest()
     return _over(once, hashlib.sha256(twice + challenge).digest())
 
 
 def ed25519(password: bytes, challenge: bytes) -> bytes:
-    """client_ed25519: a signature, 64 bytes, by the key that RFC 8032 makes of the password in the place of a seed."""
+    """Return the proof of client_ed25519: a signature of 64 bytes.
+
+    Its key is derived as in RFC 8032, with the password in place of the seed.
+    """
     expanded = hashlib.sha512(password).digest()
     clamped = bytearray(expanded[:32])
     clamped[0] &= 0xF8
@@ -63,7 +66,7 @@ PROOFS: Final[dict[str, Callable[[bytes, bytes], bytes]]] = {
     "caching_sha2_password": sha2,
     "client_ed25519": ed25519,
 }
-"""By the plugin's name. None of them shows the password."""
+"""The proof functions by the plugin's name. None of them reveals the password."""
 
 
 def _over(one: bytes, other: bytes) -> bytes:

@@ -1,15 +1,15 @@
-"""What an account of MySQL or MariaDB may do beside reading, by what SHOW GRANTS says of it.
+"""Finds the privileges beyond reading that a MySQL or MariaDB account has, from the output of SHOW GRANTS.
 
-Runs in the process of one login. The service answers, so it holds against an account that was bound by mistake, not against a
-service that lies.
+Runs in the process of one login. The service itself answers, so this protects against an account that was bound by mistake,
+not against a service that lies.
 
 Rules
-- A privilege that is not on the list is more than reading, whatever it is called in a newer version.
-- A role is more than reading: SET ROLE would bring its privileges, which are not in the answer.
-- What cannot be parsed is more than reading. An answer is never quoted: MariaDB's holds the hash of the password.
+- A privilege that is not on the list counts as more than reading. That covers names that newer versions add.
+- A role counts as more than reading: SET ROLE would activate its privileges, which are not in the response.
+- A line that cannot be parsed counts as more than reading. A line is never quoted: MariaDB's has the hash of the password.
 
-EXECUTE is not on the list, as a routine runs with the rights of whoever defined it. A view with such a function in it is not
-found here.
+EXECUTE is not on the list, as a routine runs with the rights of its definer. A view that calls such a function is not found
+here.
 
 Source: MySQL's and MariaDB's pages "SHOW GRANTS" and "GRANT". Not here: asking (mysql.py).
 
@@ -47,7 +47,7 @@ _COLUMNS: Final = re.compile(rf" \((?:{_NAME}(?:, )?)+\)")
 
 
 def more_than_reading(grant: str) -> str | None:
-    """What a line of SHOW GRANTS allows besides, for a message; None: nothing."""
+    """Return the privileges beyond reading in a line of SHOW GRANTS, as text for a message, or None."""
     found = _GRANT.fullmatch(grant)
     if found is None:
         return "a role or something else that SHOW GRANTS has as a line of its own"

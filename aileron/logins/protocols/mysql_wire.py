@@ -1,6 +1,6 @@
-r"""MySQL's and MariaDB's packets, as bytes: read one by one during the login, their heads looked at after it.
+r"""The packets of MySQL and MariaDB as bytes: read one by one during the login; after it only their heads are inspected.
 
-    3 bytes length, 1 byte number, body        a length of 2^24-1 says that the next packet goes on with the same
+    3 bytes length, 1 byte number, body        with length 2^24-1, the next packet continues the body
 
 Runs in the process of one login and trusts neither end. No I/O of its own: `read` waits in a `Side`.
 
@@ -25,16 +25,16 @@ __all__ = ["GOES_ON", "Failure", "Reader", "failure_of", "failure_packet", "pack
 GOES_ON: Final = 0xFFFFFF
 """The length of a packet that the next one continues."""
 MAX_PACKET: Final = 64 << 10
-"""Bytes of one packet of a login; the longest is a row of SHOW GRANTS."""
+"""Bytes of the longest packet of a login; the longest is a row of SHOW GRANTS."""
 
 
 def packet(number: int, body: bytes) -> bytes:
-    """One packet; `number` counts within a command, modulo 256."""
+    """Return a packet; `number` counts within a command, modulo 256."""
     return struct.pack("<I", len(body) | (number & 0xFF) << 24) + body
 
 
 def read(side: Side, number: int) -> bytes:
-    """The body of the packet with this number. LoginError."""
+    """Return the body of the packet with this number. LoginError."""
     (head,) = struct.unpack("<I", side.exactly(4))
     size, found = head & 0xFFFFFF, head >> 24
     if size > MAX_PACKET or not size or found != number & 0xFF:
@@ -43,14 +43,14 @@ def read(side: Side, number: int) -> bytes:
 
 
 class Reader:
-    """Values from the front of a body. LoginError where there is less than that."""
+    """Reads values from the front of a body. LoginError if too few bytes are left."""
 
     def __init__(self, body: bytes) -> None:
         self._body: Final = body
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """Return the next `size` bytes."""
         found = self._body[self._at : self._at + size]
         if len(found) < size:
             raise LoginError(Problem.PROTOCOL, "a packet of MySQL's protocol is shorter than what it should hold")
@@ -58,29 +58,29 @@ class Reader:
         return found
 
     def number(self, size: int) -> int:
-        """Of so many bytes, the lowest first."""
+        """Return an integer of `size` bytes, the lowest byte first."""
         return int.from_bytes(self.take(size), "little")
 
     def string(self) -> bytes:
-        """Up to a zero byte, which is taken too; or all that is left, where there is none."""
+        """Return the bytes up to a zero byte, which is skipped, or all that are left if there is none."""
         found, _, _ = self._body[self._at :].partition(b"\0")
         self._at = min(self._at + len(found) + 1, len(self._body))
         return found
 
     def counted(self) -> bytes | None:
-        """With its length in front; None for NULL."""
+        """Return bytes whose length stands in front; None for NULL."""
         first = self.number(1)
         if first == 0xFB:
             return None
         return self.take(first if first < 0xFB else self.number({0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 9)))
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Return all bytes that are left."""
         return self.take(len(self._body) - self._at)
 
 
 class Failure(Exception):
-    """An ERR packet: the server's number, its SQLSTATE or "", and its words, printable."""
+    """The contents of an ERR packet: the server's number, its SQLSTATE or "", and its words, printable."""
 
     def __init__(self, number: int, sqlstate: str, said: str) -> None:
         super().__init__(f"error {number}")
@@ -90,7 +90,7 @@ class Failure(Exception):
 
 
 def failure_of(body: bytes) -> Failure:
-    """Of an ERR packet; never fails, as there is a failure already."""
+    """Parse an ERR packet. Never fails, as it is called to report a failure."""
     number = int.from_bytes(body[1:3], "little")
     has_state = body[3:4] == b"#"
     state = body[4:9].decode("ascii", "replace") if has_state else ""
@@ -99,5 +99,5 @@ def failure_of(body: bytes) -> Failure:
 
 
 def failure_packet(number: int, code: int, sqlstate: str, words: str) -> bytes:
-    """An error of ours, as a library shows it."""
+    """Return an ERR packet of ours, which a library shows as an error."""
     return packet(number, b"\xff" + struct.pack("<H", code) + f"#{sqlstate}{words}".encode())

@@ -1,18 +1,18 @@
-"""POP3: logged in, then everything but a second login; for a preview, what only reads.
+"""Logs in over POP3, then passes every command except a second login; in a preview, only commands that read.
 
     service ◄── TLS or STLS, CAPA, AUTH or USER and PASS ── log_in
     library ──► +OK, CAPA, and its own USER and PASS, APOP or AUTH are answered here ── greet
-                the service's words pass as they are, commands line by line
+                the service's words pass unchanged, commands line by line
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- APOP is not used: it is MD5 over a challenge that whoever is on the way may choose (RFC 1939 section 7, RFC 8314 section 3).
-- The mechanisms count as the service says them after TLS.
+- APOP is not used: it is MD5 over a challenge that an attacker on the way can choose (RFC 1939 section 7, RFC 8314 section 3).
+- Only the mechanisms that the service lists after TLS are used.
 - A command that logs in again ends the stream.
-- A preview may not DELE, nor RETR, after which some services mark a message as read or put it away: TOP gives the same.
+- A preview can use neither DELE nor RETR, after which some services mark a message as read or archive it: TOP gives the same.
 
-Source: RFC 1939, RFC 2449 (CAPA), RFC 2595 (STLS), RFC 5034 (AUTH). Not here: mechanisms (sasl.py), what a mailbox holds.
+Source: RFC 1939, RFC 2449 (CAPA), RFC 2595 (STLS), RFC 5034 (AUTH). Not here: mechanisms (sasl.py), the contents of a mailbox.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ from aileron.logins.side import Side
 __all__ = ["Pop3Filter", "Pop3Login"]
 
 _MAX_COMMAND: Final = 255
-"""With CR LF (RFC 2449 section 4); an initial response that does not fit is sent by itself."""
+"""Bytes of a command with CR LF (RFC 2449 section 4); an initial response that does not fit is sent by itself."""
 _MAX_LINE: Final = 4096
-"""Of a library's command."""
+"""Bytes of a library's command."""
 _MAX_CAPABILITIES: Final = 100
 _OFFERED: Final = frozenset("TOP UIDL RESP-CODES PIPELINING EXPIRE LOGIN-DELAY IMPLEMENTATION AUTH-RESP-CODE".split())
-"""What goes on being offered. UTF8 and LANG are asked for before a login, which is over."""
+"""Capabilities that are still offered to the library. UTF8 and LANG are missing: they are asked for before a login, which is
+over.
+"""
 _OTHER_LOGINS: Final = frozenset({b"USER", b"PASS", b"APOP", b"AUTH", b"STLS"})
 _READING: Final = frozenset(b"STAT LIST UIDL TOP NOOP CAPA LAST RSET QUIT".split())
 
 
 class Pop3Login(Login):
-    """As a client of one account."""
+    """The login to one account over POP3."""
 
     can_read_only: ClassVar[bool] = True
 
@@ -48,7 +50,7 @@ class Pop3Login(Login):
         self._capabilities: dict[str, str] = {}
 
     def log_in(self, server: Side) -> None:
-        """Greeting, TLS, the strongest mechanism. LoginError."""
+        """Read the greeting, begin TLS, and log in with the strongest mechanism. LoginError."""
         credential = sasl.Credential.of(self.order)
         encryption = self.order.target.encryption
         if encryption == "tls":
@@ -69,7 +71,7 @@ class Pop3Login(Login):
             raise sasl.no_mechanism(credential, offered, server)
 
     def _may_command(self, credential: sasl.Credential, server: Side) -> bool:
-        """A service with CAPA says whether it has USER (RFC 2449 section 6.3)."""
+        """Return whether USER and PASS can be used. A service with CAPA lists USER if it has it (RFC 2449 section 6.3)."""
         may_show = server.is_encrypted or self.order.target.encryption == "plain"
         return credential.kind == "password" and may_show and (not self._capabilities or "USER" in self._capabilities)
 
@@ -93,7 +95,7 @@ class Pop3Login(Login):
                 raise sasl.refused(Problem.REFUSED_CREDENTIAL, said)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """+OK, and whatever the library does to log in. LoginError."""
+        """Greet the library with +OK, and answer whatever it does to log in. LoginError."""
         client.write(b"+OK logged in outside of the jail; any user name and password will do\r\n")
         while True:
             words = client.line().split()
@@ -138,7 +140,7 @@ def _start_tls(server: Side) -> None:
 
 
 def _ask_capabilities(server: Side) -> dict[str, str]:
-    """None where it has no CAPA: then USER and PASS are what there is."""
+    """Return the service's capabilities; empty if it has no CAPA. Then only USER and PASS are left."""
     server.write(b"CAPA\r\n")
     found: dict[str, str] = {}
     if not _answer(server)[0]:
@@ -158,7 +160,7 @@ def _offered(capabilities: dict[str, str]) -> bytes:
 
 
 def _answer_library(client: Side, words: list[bytes], offered: bytes) -> bool:
-    """Whether it thinks now that it has logged in."""
+    """Answer a command of the library. Return whether the library now believes that it has logged in."""
     said, is_in = b"-ERR log in first, with any user name and password", False
     match words[0].upper() if words else b"":
         case b"CAPA":
@@ -191,14 +193,14 @@ def _answer_exchange(client: Side, words: list[bytes]) -> tuple[bool, bytes]:
 
 
 class Pop3Filter(Filter):
-    """Commands line by line; the service's words unseen."""
+    """The filter of a logged-in stream. It checks commands line by line, and does not read the service's words."""
 
     def __init__(self, *, reads_only: bool) -> None:
         self._reads_only: Final = reads_only
         self._partial = bytearray()
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Whole lines."""
+        """Pass whole lines."""
         self._partial += data
         passed = bytearray()
         while size := self._partial.find(b"\n") + 1:
@@ -226,5 +228,5 @@ class Pop3Filter(Filter):
             )
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """As it is."""
+        """Pass the bytes unchanged."""
         return (Passed(to_client=data),)

@@ -1,25 +1,25 @@
-"""PostgreSQL: TLS and SCRAM with the service, and a library's own start-up answered here.
+"""Logs in at PostgreSQL with TLS and SCRAM, and answers a library's own start-up here.
 
     log_in   SSLRequest ── 'S' ──► TLS ──► StartupMessage ──► SCRAM ──► AuthenticationOk … ReadyForQuery
-                                                              └ or the one form that the binding allows, once
+                                                              └ or the one weaker form that the binding allows, once
     greet    SSLRequest, GSSENCRequest ──► 'N';  StartupMessage ──► AuthenticationOk … ReadyForQuery
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- The service proves that it knows the password, by SCRAM-SHA-256, bound to its certificate where it can be. A service that asks
-  for none has not been logged in at.
-- The service chooses how it asks. In the clear, or as an MD5 hash, a password is sent only if a person allowed that very form
-  for this binding, TLS has begun, and nothing was sent for this login before. What was sent is masked in the whole stream; what
-  could be guessed from an MD5 hash is not looked for, as a connector could try guesses by what is masked.
-- One byte answers SSLRequest. What comes behind it without TLS is not read as if it came after (CVE-2021-23222), and an error in
-  its place is not quoted (CVE-2024-10977).
-- User name and database are the binding's. Of a library's start-up parameters those in `_PARAMETERS` are set, as values of a
-  prepared statement; any other is refused, since `options` alone could be any setting. Where effects are shown, a library
-  chooses nothing that a value's text depends on (postgres_settings.py).
-- The service's key for cancelling stays here: the library gets one of its own, that cancels nothing.
-- A role that was bound as one that only reads is asked what it may do (postgres_rights.py), and is kept in a transaction that
-  only reads, without an end (postgres_frame.py). A preview by another role is kept in one that is rolled back.
+- The service must prove with SCRAM-SHA-256 that it knows the password; the proof is bound to its certificate if possible. If a
+  service asks for no proof, the login fails.
+- The service chooses how it asks. A password is sent in the clear, or as an MD5 hash, only if a person allowed that very form
+  for this binding, TLS has begun, and nothing was sent for this login before. The form that was sent is masked in the whole
+  stream. After an MD5 hash the password itself is not masked: a connector could test guesses by what is masked.
+- The response to SSLRequest is one byte. Unencrypted bytes behind it are not read as if they came through TLS
+  (CVE-2021-23222), and an error in its place is not quoted (CVE-2024-10977).
+- User name and database are the binding's. A library's start-up parameters are set if they are in `_PARAMETERS`, as values of
+  a prepared statement; any other is refused, since `options` alone could be any setting. If effects are shown, a library
+  cannot choose a setting that a value's text depends on (postgres_settings.py).
+- The service's key for cancelling stays here: the library gets a random one, which cancels nothing.
+- If a role was bound as read-only, its rights are checked (postgres_rights.py), and it is kept in a read-only transaction that
+  never ends (postgres_frame.py). A preview by another role is kept in one that is rolled back.
 
 Source: PostgreSQL's manual, chapters "Message Flow" and "SASL Authentication". Not here: SCRAM itself (sasl.py).
 """
@@ -51,9 +51,9 @@ _SSL_REQUEST: Final = 80877103
 _GSSENC_REQUEST: Final = 80877104
 _CANCEL_REQUEST: Final = 80877102
 _MAX_STARTUP: Final = 10_000
-"""Bytes; PostgreSQL's own bound (MAX_STARTUP_PACKET_LENGTH)."""
+"""Bytes of a start-up message: PostgreSQL's own bound (MAX_STARTUP_PACKET_LENGTH)."""
 _MAX_MESSAGES: Final = 500
-"""Of a service between two things that are waited for: it reports some 15 parameters, and perhaps notices."""
+"""Messages of a service while one is expected: it reports some 15 parameters, and perhaps notices."""
 _MAX_ROWS: Final = 50
 _MECHANISMS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-256-PLUS"})
 _PARAMETERS: Final = {
@@ -69,12 +69,12 @@ _PARAMETERS: Final = {
         "TimeZone",
     )
 }
-"""What a library may set as it starts. Nothing that it could not set by SQL afterwards."""
+"""Parameters that a library can set at start-up, by their names in lower case. It could set all of them later with SQL."""
 _OURS: Final = frozenset({"user", "database"})
 _SET: Final = "SELECT pg_catalog.set_config($1, $2, false)"
 
 _FORMS: Final[dict[int, PasswordForm]] = {3: "cleartext", 5: "md5"}
-"""By the code in which a service asks for them."""
+"""The weaker forms, by the code with which a service asks for them."""
 _WEAK: Final[dict[PasswordForm, str]] = {
     "cleartext": "asks for the password in the clear",
     "md5": "asks for the password as an MD5 hash, which is as good as the password",
@@ -87,17 +87,17 @@ _SET_SCRAM: Final = (
 
 
 class PostgresLogin(Login):
-    """One session."""
+    """The login of one PostgreSQL session."""
 
     can_read_only = True
 
     def __init__(self, order: Order) -> None:
         super().__init__(order)
         self._reported: dict[bytes, bytes] = {}
-        """What the service reports of its parameters (ParameterStatus)."""
+        """Parameters that the service has reported (ParameterStatus)."""
 
     def log_in(self, server: Side) -> None:
-        """TLS, SCRAM and, for a role that only reads, the check that it does."""
+        """Begin TLS, log in with SCRAM and, for a role bound as read-only, check that it only reads."""
         credential = sasl.Credential.of(self.order)
         if credential.kind != "password":
             raise LoginError(
@@ -118,7 +118,7 @@ class PostgresLogin(Login):
             self._check_reads_only(server)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """The library's start-up, with the parameters that it wants."""
+        """Answer the library's start-up, and set the parameters that it asks for."""
         parameters = _read_startup(client)
         try:
             self._set(server, _allowed(parameters, previewed=self.order.previewed))
@@ -190,7 +190,7 @@ class PostgresLogin(Login):
         raise _too_much()
 
     def _show(self, form: PasswordForm, salt: bytes, credential: sasl.Credential, server: Side) -> None:
-        """Send the password so that the service can use it itself."""
+        """Send the password in a form that the service could use itself."""
         shown = credential.secret.encode()
         self.sent_in_clear = (shown,)
         if form == "md5":
@@ -200,7 +200,11 @@ class PostgresLogin(Login):
         server.write(wire.message(b"p", shown + b"\0"))
 
     def _check_allowed(self, form: PasswordForm, server: Side, *, is_first: bool) -> None:
-        """LoginError. Allowing it is no fix where the service began with SCRAM, or asks for more than a person allowed."""
+        """Raise LoginError unless a weaker form is allowed now.
+
+        The error offers to allow it only if that would help: not if the service began with SCRAM, or if a person allowed a
+        weaker form before.
+        """
         allowed = self.order.details.weak_password
         if allowed == form and server.is_encrypted and is_first:
             return
@@ -218,7 +222,7 @@ class PostgresLogin(Login):
         return chosen
 
     def _until_ready(self, server: Side) -> None:
-        """The rest of the start-up: parameters, and a key for cancelling, which nobody gets."""
+        """Read the rest of the start-up: parameters, and a key for cancelling, which nobody gets."""
         for _ in range(_MAX_MESSAGES):
             kind, body = wire.read(server)
             if kind == b"E":
@@ -246,7 +250,10 @@ class PostgresLogin(Login):
         self._answer(server, "the service does not take the start-up parameters of the library", status=b"I")
 
     def _query(self, server: Side, sql: str, *, status: bytes) -> list[list[bytes | None]]:
-        """LoginError where it fails, or the service is not in this state of a transaction afterwards."""
+        """Send a query and return its rows.
+
+        Raise LoginError if it fails, or if the transaction is not in the given state afterwards.
+        """
         server.write(wire.message(b"Q", wire.text(sql)))
         return self._answer(server, "the service did not carry out what keeps the session from writing", status=status)
 
@@ -323,7 +330,9 @@ def _no_proof(asked: int) -> LoginError:
 
 
 def _md5_answer(credential: sasl.Credential, salt: bytes) -> bytes:
-    """Hexadecimal: MD5 of what PostgreSQL keeps of such a password, and the salt. The form is the protocol's, not a choice."""
+    """Return the MD5 response in hexadecimal: MD5 of the hash that PostgreSQL stores, and the salt. The protocol defines this
+    form.
+    """
     if len(salt) != _SALT_BYTES:
         raise LoginError(Problem.PROTOCOL, f"the service sent no salt of {_SALT_BYTES} bytes for an MD5 hash")
     kept = hashlib.md5(credential.secret.encode() + credential.username.encode(), usedforsecurity=False).hexdigest()
@@ -357,14 +366,14 @@ def _too_much() -> LoginError:
 
 
 def _read_startup(client: Side) -> dict[str, str]:
-    """The parameters of a library's start-up. LoginError."""
+    """Read the parameters of a library's start-up. LoginError."""
     for _ in range(3):
         length, code = struct.unpack("!ii", client.exactly(8))
         if not 8 <= length <= _MAX_STARTUP:
             raise LoginError(Problem.PROTOCOL, "the connector does not begin as PostgreSQL's protocol does")
         body = client.exactly(length - 8)
         if code in (_SSL_REQUEST, _GSSENC_REQUEST) and not body:
-            client.write(b"N")  # encryption is what the other end has
+            client.write(b"N")  # only the connection to the service is encrypted
         elif code == _CANCEL_REQUEST:
             raise LoginError(Problem.CLOSED, "a request to cancel is not passed on: set statement_timeout")
         elif code == _PROTOCOL_3:
@@ -390,7 +399,7 @@ def _parameters(body: bytes) -> dict[str, str]:
 
 
 def _allowed(parameters: dict[str, str], *, previewed: bool) -> dict[str, str]:
-    """Return start-up parameters by the service's own names. `previewed`: effects are shown. LoginError(not_allowed)."""
+    """Return start-up parameters by the service's own names. `previewed` says that effects are shown. LoginError(not_allowed)."""
     asked = {name.lower(): value for name, value in parameters.items() if name not in _OURS}
     for name in asked:
         if name not in _PARAMETERS:

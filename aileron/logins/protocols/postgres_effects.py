@@ -1,35 +1,38 @@
-"""One transaction of PostgreSQL that changes what a person saw, or nothing: its effects are computed here, not by the connector.
+"""Keeps a PostgreSQL stream in one transaction, which changes only what a person saw. Effects are computed here, not by the
+connector.
 
     BEGIN ─► reads ─► one INSERT, UPDATE or DELETE … RETURNING * ─► COMMIT
                                                                       │ rows changed by table, asked of the service
                                                                       ▼
-                          a preview: noted, ROLLBACK        a run: COMMIT where the digest is the one that was seen
+                          a preview: noted, ROLLBACK        a run: COMMIT if the digest is the one that was seen
 
-Runs in the process of one login. Trusts neither end: the connector is a stranger's, its SQL an agent's.
+Runs in the process of one login. Trusts neither end: the connector is third-party code, and its SQL comes from an agent.
 
 Rules
-- The transaction is begun, committed and rolled back by this module. The connector's BEGIN, COMMIT and ROLLBACK are wishes, taken
-  only as statements of their own; nothing comes before the first, and nothing after the end.
-- Everything before the write wrote nothing: the service has given the transaction no id. So no function, and no WITH, of a read
-  changes anything unseen.
-- The write shows all its rows: it ends with RETURNING *, has no comment that could say so in its place and no WITH, and as
-  many rows came as the service counts. The first columns are all of a table's, which has no rules and is no view.
-- Its rows are text, which the service writes by settings: they are fixed first, and are the same directly before the write is
-  executed and directly behind it, with nothing of the connector's between (postgres_settings.py). So is the role. Behind a read
-  they are looked at, too.
-- What the write set off (foreign keys, triggers), in its own table too, is known by number and table: the service's statistics
-  of this transaction, asked once deferred constraints were checked. A change that is not counted in rows (DDL, TRUNCATE) leaves
-  a lock, and is refused.
+- The transaction is begun, committed and rolled back by this module. The connector's BEGIN, COMMIT and ROLLBACK are requests,
+  accepted only as statements of their own. Nothing comes before the BEGIN or after the end.
+- Nothing before the write may write: the service must not have given the transaction an id. So no function, and no WITH, of a
+  read changes anything unseen.
+- The write returns all its rows: it ends with RETURNING *, has no WITH and no comment that could contain those words instead,
+  and as many rows came as the service counts. The first columns are all columns of a table, which has no rules and is not a
+  view.
+- Its rows are text, which the service formats by settings. These are fixed first, and must be the same directly before the
+  write is executed and directly after it, with nothing of the connector's in between (postgres_settings.py). So must the role.
+  They are also checked after a read.
+- Further changes that the write causes (foreign keys, triggers), also in its own table, are known by number and table, from
+  the service's statistics of this transaction, which are read once deferred constraints were checked. A change that is not
+  counted in rows (DDL, TRUNCATE) leaves a lock, and is refused.
 - The digest is over the statement, its values, the columns, every row, those numbers and the database's own settings that
-  texts of values depend on. Columns that an INSERT leaves to their
-  defaults are not in it: a number or a time that the database fills in is another one each time.
-- What does not fit into the text that a person reads cannot be committed.
+  texts of values depend on. Columns that an INSERT leaves to their defaults are not in it: a number or a time that the
+  database fills in differs each time.
+- Effects that do not fit into the text that a person reads cannot be committed.
 
-Not undone by any rollback, and not seen here: sequences, and what a function does outside of this database. Two rows that
-were overwritten may have been others than at the preview: their new values are seen, not the old ones.
+No rollback undoes sequences and what a function does outside of this database, and they are not seen here. The rows that are
+overwritten may have changed since the preview: their new values are seen, not the old ones.
 
-Source: PostgreSQL's manual, "Message Flow", "Data-Modifying Statements in WITH" (top level only), "Monitoring Database Activity"
-(pg_stat_xact_all_tables). Not here: which role (postgres.py), a frame for what is not previewed (postgres_frame.py).
+Source: PostgreSQL's manual, "Message Flow", "Data-Modifying Statements in WITH" (top level only), "Monitoring Database
+Activity" (pg_stat_xact_all_tables). Not here: the choice of the role (postgres.py), the frame of other streams
+(postgres_frame.py).
 """
 
 from __future__ import annotations
@@ -63,14 +66,16 @@ from aileron.logins.protocols.postgres_settings import ASK, FIX, MAX_SETTINGS, S
 __all__ = ["Transaction"]
 
 _MAX_DESCRIPTION: Final = 256 << 10
-"""Bytes: PostgreSQL has at most 1,664 columns, with names of up to 63 bytes."""
+"""Bytes of a RowDescription: PostgreSQL has at most 1,664 columns, with names of up to 63 bytes."""
 _MAX_WAITING: Final = 4 * MAX_STATEMENT
-"""Bytes of a connector that does not wait for answers."""
+"""Bytes that a connector can send without waiting for responses."""
 _MAX_NAMED: Final = 100
-"""Prepared statements, and portals."""
+"""Prepared statements at most; the same for portals."""
 _UTF8: Final = "client_encoding stays UTF8 in a stream whose effects are shown"
 _OURS: Final = b"aileron_"
-"""What the names of this module's statements and portals begin with. A simple query would drop the connector's unnamed ones."""
+"""Prefix of the names of this module's statements and portals, which are named because a simple query would drop the
+connector's unnamed ones.
+"""
 
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
 _ROLLBACK: Final = "ROLLBACK"
@@ -79,7 +84,7 @@ _CLEAN: Final = (
     "pg_catalog.current_setting('is_superuser'), pg_catalog.current_setting('client_encoding')"
 )
 _DEFERRED: Final = "SET CONSTRAINTS ALL IMMEDIATE"
-_OUR_PATH: Final = "SET LOCAL search_path = pg_catalog, pg_temp"  # by itself, pg_temp would come first
+_OUR_PATH: Final = "SET LOCAL search_path = pg_catalog, pg_temp"  # if it is not listed, pg_temp comes first
 _LOCKS: Final = (
     "SELECT l.relation::regclass FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation WHERE l.pid = pg_backend_pid() "
     "AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' ORDER BY c.relkind = 'r' DESC LIMIT 1"
@@ -98,7 +103,7 @@ _COLUMNS: Final = (
     "WHERE attnum > 0 AND NOT attisdropped AND attrelid = {} ORDER BY attnum"
 )
 _MAX_ROWS: Final = max(1_700, MAX_SETTINGS)
-"""Rows kept of an answer to this module: a table has at most 1,600 columns."""
+"""Rows kept of a response to this module: a table has at most 1,600 columns."""
 _TRIGGERS: Final = (
     "SELECT DISTINCT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgrelid IN ({}) "
     "ORDER BY 1 LIMIT 20"
@@ -106,7 +111,7 @@ _TRIGGERS: Final = (
 
 
 class _Wait(NamedTuple):
-    """What the session goes on with: the next message of one end."""
+    """The end whose next message the session waits for."""
 
     of_client: bool
 
@@ -120,9 +125,10 @@ _Session = Generator[_Step, _Part, None]
 
 
 class _Cycle(NamedTuple):
-    """What a connector says up to one Sync: `before` and `after` what is executed, which is `sql`, if anything is.
+    """The messages of a connector up to one Sync. `before` and `after` stand around the execution of `sql`, if there is one.
 
-    `values` goes into the digest beside it; `describes` are the descriptions that are answered before its rows.
+    `values` goes into the digest together with `sql`; `describes` is the number of descriptions that are answered before the
+    rows.
     """
 
     before: bytes
@@ -136,12 +142,14 @@ class _Cycle(NamedTuple):
 
     @property
     def wish(self) -> Control | None:
-        """How the transaction is to go on, where it is said in a statement of its own."""
+        """The control of the transaction that a statement of its own requests, or None."""
         return control(self.sql) if self.is_simple and self.sql is not None else None
 
 
 class Transaction(Filter):
-    """For one session, after its start-up. `seen` is the digest that may be committed; None: a preview, which is rolled back."""
+    """The filter of one session, after its start-up. `seen` is the digest that can be committed. None means a preview, which
+    is rolled back.
+    """
 
     def __init__(self, seen: str | None) -> None:
         self._seen: Final = seen
@@ -155,9 +163,9 @@ class Transaction(Filter):
         self._server: Final[deque[_Part]] = deque()
         self._waiting = 0
         self._statements: dict[bytes, tuple[bytes, bytes]] = {}
-        """Name → what it says, and its types of parameters."""
+        """Name → SQL and parameter types of a prepared statement."""
         self._portals: dict[bytes, tuple[bytes, tuple[bytes, ...]]] = {}
-        """Name → what it says, and what goes into the digest beside it."""
+        """Name → SQL of a portal, and the values that go into the digest together with it."""
         self._has_failed = False
         self._asked = 0
         self._is_committing = False
@@ -165,7 +173,7 @@ class Transaction(Filter):
         self._step: _Step | None = next(self._session)
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Taken message by message, as answers come."""
+        """Take the connector's bytes, and handle its messages one by one, as responses arrive."""
         self._waiting += len(data)
         if self._waiting > _MAX_WAITING:
             raise not_allowed(f"more than {_MAX_WAITING} bytes were sent without waiting for an answer")
@@ -173,12 +181,12 @@ class Transaction(Filter):
         return self._advance()
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """The answers to what the connector asked."""
+        """Take the service's bytes, and return the responses to the connector's messages."""
         self._server.extend(self._from_server.cut(data))
         return self._advance()
 
     def down_ended(self) -> Iterable[Passed]:
-        """LoginError where nobody can say whether a commit took effect."""
+        """Raise LoginError if it is unknown whether a commit took effect."""
         if self._is_committing:
             raise LoginError(
                 Problem.OUTCOME_UNKNOWN,
@@ -211,7 +219,10 @@ class Transaction(Filter):
             self._step = None
 
     def _is_aside(self, part: wire.Head | wire.Rest) -> bool:
-        """Notices, settings and notifications, which come at any time; what the service says as it goes."""
+        """Return whether a part of the service's output bypasses the session.
+
+        That is a notice, setting or notification, which can come at any time, and an error while nothing is asked.
+        """
         if isinstance(part, wire.Rest):
             return self._step is not _SERVER
         if part.kind == b"S" and part.body.startswith(b"client_encoding\0") and part.body[16:-1].upper() != b"UTF8":
@@ -220,7 +231,7 @@ class Transaction(Filter):
             return True
         return part.kind in (b"N", b"S", b"A")
 
-    # What follows waits for one message after the other.
+    # The generators below wait for one message after the other.
 
     def _run(self) -> _Session:
         cycle = yield from self._cycle()
@@ -242,7 +253,7 @@ class Transaction(Filter):
         return settings
 
     def _transaction(self, settings: Settings) -> Generator[_Step, _Part, _Cycle]:
-        """Until its end; what the connector says behind that."""
+        """Handle the transaction until its end; return the cycle that follows."""
         write: Write | None = None
         while True:
             cycle = yield from self._cycle()
@@ -263,7 +274,7 @@ class Transaction(Filter):
     def _statement(
         self, cycle: _Cycle, write: Write | None, settings: Settings
     ) -> Generator[_Step, _Part, Write | None]:
-        if self._has_failed or cycle.sql is None:  # where one has failed the service carries out none
+        if self._has_failed or cycle.sql is None:  # after an error the service executes nothing
             yield from self._pass(cycle, None, settings)
             return None
         if write is not None:
@@ -277,7 +288,11 @@ class Transaction(Filter):
         return write
 
     def _check_clean(self) -> _Session:
-        """Nothing was written so far, rows are counted, and the role is none for which nothing holds."""
+        """Check that nothing was written so far, that rows are counted, and that the role is not a superuser, which could
+        evade all rules.
+
+        LoginError.
+        """
         match (yield from self._ask(_CLEAN)):
             case [[b"t", b"on", b"off", b"UTF8"]]:
                 return
@@ -298,7 +313,11 @@ class Transaction(Filter):
                 raise not_allowed(_UTF8)
 
     def _pass(self, cycle: _Cycle, write: Write | None, settings: Settings) -> _Session:
-        """A cycle and its answers. Settings are asked for behind what is executed; of a write before it too, and its columns."""
+        """Pass a cycle and its responses.
+
+        After what is executed, the settings are asked for; for a write, the settings and its columns are also asked for
+        before.
+        """
         asks = write is not None and not cycle.is_simple
         portal = cycle.portal + b"\0"
         execute = b"" if cycle.sql is None else wire.message(b"E", portal + bytes(4)) + self._question(ASK)
@@ -331,7 +350,10 @@ class Transaction(Filter):
                 yield from self._check_settings(settings)
 
     def _check_settings(self, settings: Settings) -> _Session:
-        """The answer to what was asked in the middle of a cycle, where the write stands in no other answer."""
+        """Check the response about the settings, in the middle of a cycle. Its messages are not taken as the write's.
+
+        LoginError.
+        """
         rows: list[Row] = []
         while True:
             part = yield _SERVER
@@ -350,7 +372,7 @@ class Transaction(Filter):
         return ready.body
 
     def _end(self, write: Write | None) -> _Session:
-        """COMMIT, of what was seen alone."""
+        """Commit, if the effects are those that a person saw; roll back in a preview. LoginError if they have changed."""
         if write is None:
             yield from self._check_clean()
         failed = yield from self._ask_or_fail(_DEFERRED)
@@ -414,7 +436,7 @@ class Transaction(Filter):
         return made(write, columns, target, tables, [text_of(row[0]) for row in triggers])
 
     def _target(self, write: Write, columns: tuple[Column, ...]) -> Generator[_Step, _Part, Target]:
-        """The table whose rows were returned: the first of the columns are all of its own."""
+        """Return the table whose rows were returned. Raise LoginError unless the first columns are all of its own."""
         oid = columns[0].table if columns else 0
         found = yield from self._ask(_TARGET.format(oid))
         own = yield from self._ask(_COLUMNS.format(oid))
@@ -439,7 +461,7 @@ class Transaction(Filter):
         return found
 
     def _ask_or_fail(self, sql: str, status: bytes = b"T") -> Generator[_Step, _Part, list[Row] | wire.Head]:
-        """The rows, or the error."""
+        """Ask the service, and return the rows, or the error."""
         yield Passed(to_server=self._question(sql) + wire.message(b"S"))
         rows: list[Row] = []
         failed: wire.Head | None = None
@@ -459,7 +481,7 @@ class Transaction(Filter):
                 return rows if failed is None else failed
 
     def _question(self, sql: str) -> bytes:
-        """A statement of this module, without an end of its cycle."""
+        """Return the messages of a statement of this module, without a Sync."""
         self._asked += 1
         name = _OURS + str(self._asked).encode() + b"\0"
         return (
@@ -469,8 +491,8 @@ class Transaction(Filter):
         )
 
     def _cycle(self) -> Generator[_Step, _Part, _Cycle]:
-        """The next that a connector wants answered."""
-        parts = [b"", b""]  # before and behind what is executed
+        """Collect the connector's messages up to the next Sync."""
+        parts = [b"", b""]  # before and after what is executed
         executed: tuple[bytes, bytes, tuple[bytes, ...]] | None = None
         describes = 0
         while True:
@@ -498,7 +520,7 @@ class Transaction(Filter):
                     executed = self._executed(head.body)
                     continue
                 case b"H":
-                    continue  # what is flushed is answered at the Sync
+                    continue  # the Sync answers what is flushed
                 case _:
                     raise not_allowed(
                         f"a message {head.kind!a} is not passed on there in a stream whose effects are shown"
@@ -557,8 +579,8 @@ class Transaction(Filter):
 
 def _note(write: Write, part: wire.Head) -> None:
     match part.kind:
-        case b"T" if part.is_last and not write.tag:  # behind it the connector may ask for that of another portal
-            write.description = part.body  # the last before the rows
+        case b"T" if part.is_last and not write.tag:  # after the tag, the connector may describe another portal
+            write.description = part.body  # the last description before the rows
         case b"D":
             write.add(part.body, part.size)
         case b"C":

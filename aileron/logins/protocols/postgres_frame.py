@@ -1,29 +1,30 @@
-"""A transaction around everything that a connector does, which nothing of the connector's can end.
+"""Keeps all statements of a connector in one transaction, which the connector cannot end.
 
     greet:  BEGIN [READ ONLY]; SAVEPOINT …
-    up:     every statement ──► Parse, whose first word is looked at ──► service
-    down:   answers, with BEGIN, COMMIT and ROLLBACK as the library expects them
+    up:     every statement ──► Parse, whose first word is checked ──► service
+    down:   responses, to BEGIN, COMMIT and ROLLBACK as the library expects them
     end:    the connection is closed, and the service rolls back
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- A statement begins with a word of a closed list, behind blanks, comments and semicolons. None of the list can end a transaction
-  block; PREPARE TRANSACTION could, so PREPARE is not on it.
-- One statement at a time, as the service counts: a simple Query becomes Parse, Bind, Describe, Execute, Sync, and Parse takes one
-  statement only. So no lexer of ours has to know where a string ends, in whatever encoding the session has.
-- BEGIN, COMMIT and ROLLBACK of the library are answered by other statements: nothing, and a rollback to the savepoint. A COMMIT
-  is answered as such where nothing can have been written; in a preview as PostgreSQL answers one that could not be: "ROLLBACK".
-- Outside of what it calls its transaction, a library that had an error may go on: the frame is rolled back to its savepoint.
-- What is sent besides goes between two messages of the connector, never into one: a part of it would become a message.
-- The service says that no transaction is open: the stream ends there. Nothing that was let through can do that; this is the
-  second look.
+- A statement begins with a word of a closed list, after blanks, comments and semicolons. No word of the list can end a
+  transaction block; PREPARE TRANSACTION could, so PREPARE is not on it.
+- One statement at a time, as the service counts: a simple Query becomes Parse, Bind, Describe, Execute, Sync, and Parse takes
+  one statement only. So we need no lexer that knows where a string ends, whatever the session's encoding is.
+- BEGIN, COMMIT and ROLLBACK of the library are replaced by other statements: by one without effect, and by a rollback to the
+  savepoint. If nothing can have been written, the response to COMMIT is "COMMIT"; in a preview it is "ROLLBACK", as in
+  PostgreSQL when a commit is impossible.
+- A library that had an error outside of its own transaction can go on: the frame is rolled back to its savepoint.
+- Messages of our own go between two messages of the connector, never into one: part of it would be read as a message.
+- If the service says that no transaction is open, the stream ends. No statement that passes can cause that; this is a second
+  check.
 
-What is undone by no rollback, as sequences, what a function does outside, and advisory locks until the end, is not undone here
-either. A role that only reads has none of these rights (postgres_rights.py).
+Some effects are undone by no rollback, including this one: sequences, what a function does outside, and advisory locks until
+the end. A role that only reads has none of these rights (postgres_rights.py).
 
-Source: PostgreSQL's manual, chapters "Message Flow" (extended query), "BEGIN", "SET TRANSACTION".
-Not here: which role (postgres.py).
+Source: PostgreSQL's manual, chapters "Message Flow" (extended query), "BEGIN", "SET TRANSACTION". Not here: the choice of the
+role (postgres.py).
 """
 
 from __future__ import annotations
@@ -43,22 +44,24 @@ from aileron.logins.protocols import postgres_wire as wire
 __all__ = ["MAX_STATEMENT", "Control", "Frame", "control", "first_word"]
 
 MAX_STATEMENT: Final = 1 << 20
-"""Bytes of one statement; values belong into its parameters, which have no bound here."""
+"""Bytes of one statement; values belong in its parameters, which have no bound here."""
 _MAX_NAMES: Final = 1 << 10
-"""Bytes at the beginning of a Bind, which names a portal and a statement; PostgreSQL's own names have 63."""
+"""Bytes read at the beginning of a Bind, which names a portal and a statement; PostgreSQL's own names have 63."""
 _MAX_WAITING: Final = 10_000
-"""Answers that the service still owes: what a library sends without waiting for them."""
+"""Responses that the service still owes to messages that a library sent without waiting."""
 _MAX_CONTROLS: Final = 1_000
-"""Prepared statements and portals that are a BEGIN, COMMIT or ROLLBACK."""
+"""Prepared statements, and portals, that are a BEGIN, COMMIT or ROLLBACK."""
 
 _READING: Final = frozenset(
     "CLOSE COPY DECLARE EXPLAIN FETCH MOVE RELEASE RESET ROLLBACK SAVEPOINT SELECT SET SHOW TABLE VALUES WITH".split()
 )
-"""In a read-only transaction the service refuses those of them that write (COPY FROM, WITH … INSERT)."""
+"""First words that pass in a read-only transaction, where the service refuses the statements that write (COPY FROM, WITH …
+INSERT).
+"""
 _WRITING: Final = _READING | frozenset(
     "ALTER ANALYZE CALL COMMENT CREATE DELETE DO DROP GRANT INSERT LOCK MERGE REFRESH REVOKE TRUNCATE UPDATE".split()
 )
-"""What a transaction takes back. DO and CALL cannot commit inside of a transaction block."""
+"""First words whose effects a rollback undoes. DO and CALL cannot commit inside a transaction block."""
 _BLANKS: Final = b" \t\n\r\f\v;"
 _WORD: Final = re.compile(rb"[A-Za-z]+")
 _LINE_COMMENT: Final = re.compile(rb"--[^\r\n]*")
@@ -72,11 +75,11 @@ _BEGIN: Final = re.compile(
 _END: Final = re.compile(r"(COMMIT|END|ROLLBACK|ABORT)(?: WORK| TRANSACTION)?(?: AND NO CHAIN)?")
 _ROLLBACK_TO: Final = re.compile(r"ROLLBACK(?: WORK| TRANSACTION)? TO\b")
 _REFUSED: Final = b"aileron_refused_this_statement"
-"""Sent in place of a statement that is not let through: a syntax error, which comes back where that statement's answer would."""
+"""Sent in place of a refused statement: a syntax error, whose response arrives where that statement's would."""
 
 
 class Control(enum.Enum):
-    """A statement by which a library begins or ends what it takes for its transaction."""
+    """A statement with which a library begins or ends what it regards as its transaction."""
 
     BEGIN = b"BEGIN"
     COMMIT = b"COMMIT"
@@ -84,9 +87,10 @@ class Control(enum.Enum):
 
 
 def _skip(sql: bytes, at: int) -> int:
-    """Behind blanks, semicolons and comments. ValueError for a comment that does not end, or is nested too deep.
+    """Return the position after blanks, semicolons and comments. ValueError for a comment that does not end, or is nested too
+    deep.
 
-    None of their characters is a part of another in any encoding that a client may have: those are from 0x30 on.
+    None of these characters can be part of another one in any client encoding: the later bytes of those are from 0x30 on.
     """
     while at < len(sql):
         if sql[at] in _BLANKS:
@@ -112,7 +116,7 @@ def _behind_comment(sql: bytes, at: int) -> int:
 
 
 def first_word(sql: bytes) -> str:
-    r"""In capitals; `""` where there is nothing but blanks and comments. ValueError where it is no word.
+    r"""Return the first word in capitals, or `""` if there are only blanks and comments. ValueError if it is not a word.
 
     >>> first_word(b"; /* a /* b */ */ -- c\ncommit")
     'COMMIT'
@@ -134,7 +138,9 @@ def first_word(sql: bytes) -> str:
 
 
 def _words(sql: bytes) -> str:
-    """The whole statement, in capitals, a blank between its words. ValueError where it has anything but words and commas."""
+    """Return the whole statement in capitals, with a blank between its words. ValueError if it has anything but words and
+    commas.
+    """
     found: list[str] = []
     at = _skip(sql, 0)
     while at < len(sql):
@@ -151,7 +157,8 @@ def _words(sql: bytes) -> str:
 
 
 def control(sql: bytes) -> Control | None:
-    """None where it is another statement. ValueError where it controls transactions otherwise than is answered here.
+    """Return the control that a statement is, or None. ValueError if it controls transactions in a way that is not supported
+    here.
 
     >>> control(b"begin transaction")
     <Control.BEGIN: b'BEGIN'>
@@ -188,28 +195,34 @@ class _Checked(NamedTuple):
 
 
 class _Cycle:
-    """What is answered up to one ReadyForQuery."""
+    """The messages that are answered up to one ReadyForQuery."""
 
     def __init__(self, kind: str) -> None:
         self.kind: Final = kind
-        """`query` of a simple Query, `extended`, `call` of a function, or `ours`, of which nobody hears."""
+        """Kind of the messages: `query` (simple Query), `extended`, `call` of a function, or `ours`, which the library never
+        sees.
+        """
         self.waits_for_sync = False
-        """A COPY: a Sync would be lost in it, so it is sent when the COPY is over; until then a Flush brings the answers."""
+        """True until a COPY is over: a Sync would be lost in it, so it is sent after it. Until then a Flush brings the
+        responses.
+        """
         self.is_copying = False
-        """A Sync before the end of what is copied in is lost, as the service has it (COPY Operations)."""
+        """True once a COPY into the service has begun. The service ignores a Sync before the end of the data (COPY
+        Operations).
+        """
         self.executes: deque[Control | None] = deque()
         self.refusal = ""
 
 
 class Frame(Filter):
-    """For one session, after its start-up. `begin` has been carried out before anything comes here."""
+    """The filter of one session, after its start-up. `begin` was carried out before anything arrives here."""
 
     def __init__(self, *, only_reads: bool) -> None:
         self._allowed: Final = _READING if only_reads else _WRITING
         self._only_reads: Final = only_reads
         savepoint = f"aileron_{secrets.token_hex(8)}"
         mode = " READ ONLY" if only_reads else ""
-        # After a query a transaction can no longer be made one that writes, also by who reads the savepoint's name in
+        # After a query no transaction can be switched to writing, not even by a client that reads the savepoint's name in
         # pg_stat_activity and releases it.
         self.begin: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED{mode}; SELECT 1; SAVEPOINT {savepoint}"
         self._back: Final = f"ROLLBACK TO SAVEPOINT {savepoint}".encode()
@@ -221,25 +234,25 @@ class Frame(Filter):
         self._statements: Final[dict[bytes, Control]] = {}
         self._portals: Final[dict[bytes, Control]] = {}
         self._in_transaction = False
-        """As the library sees it."""
+        """True while the library believes that it is in a transaction."""
         self._open: _Cycle | None = None
-        """Of the extended protocol, whose Sync has not come."""
+        """The cycle of the extended protocol whose Sync has not come yet."""
         self._drops_rest = False
         self._is_inside = False
-        """A message of the connector has begun whose end has not come."""
+        """True while a message of the connector has begun and not ended."""
         self._besides: Final = bytearray()
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Statements looked at; everything else as it is."""
+        """Check statements; pass everything else unchanged."""
         said = bytearray()
         for part in self._from_client.cut(data):
             said += self._of_client(part) if isinstance(part, wire.Head) else part.data
             self._is_inside = not part.is_last
             said += self._due()
-        return (Passed(to_server=bytes(said)),)  # at once: small pieces would wait for each other on the way
+        return (Passed(to_server=bytes(said)),)  # sent together: small pieces would wait for each other on the way
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Without the answers to what the library did not ask."""
+        """Pass the responses, except those to statements that are not the library's."""
         said = bytearray()
         for part in self._from_server.cut(data):
             if isinstance(part, wire.Head):
@@ -250,7 +263,7 @@ class Frame(Filter):
         return (Passed(to_client=bytes(said), to_server=self._due()),)
 
     def _due(self) -> bytes:
-        """What is to be sent besides, if this is between two messages, and not before a Sync that the connector owes."""
+        """Return our own messages that are due: only between two messages, and not before a Sync that the connector owes."""
         if self._is_inside or self._open is not None:
             return b""
         due = bytes(self._besides)
@@ -283,7 +296,7 @@ class Frame(Filter):
         return head.header + head.body
 
     def _copied(self) -> None:
-        """The end of what is copied in."""
+        """Handle the end of the data that is copied in."""
         cycle = self._cycles[-1] if self._cycles else None
         if cycle is None or self._open is not None:
             return
@@ -348,14 +361,14 @@ class Frame(Filter):
         cycle.executes.append(self._portals.get(_whole(head).partition(b"\0")[0]))
 
     def _check(self, sql: bytes) -> _Checked:
-        """What is sent in its place."""
+        """Return the statement that is sent in place of `sql`."""
         try:
             word = first_word(sql)
             found = control(sql)
         except ValueError as error:
             return _Checked(_REFUSED, refusal=f"{error}")
         if found is Control.BEGIN:
-            return _Checked(b"CLOSE ALL", found)  # does nothing: no cursor outlives the transaction before
+            return _Checked(b"CLOSE ALL", found)  # has no effect: no cursor outlives the previous transaction
         if found is not None:
             return _Checked(self._back, found)
         if word and word not in self._allowed:
@@ -397,10 +410,10 @@ class Frame(Filter):
         return self._answer(cycle, head)
 
     def _answer(self, cycle: _Cycle, head: wire.Head) -> bytes:
-        """What the library is told of a statement's end."""
+        """Return what the library is told about the end of a statement."""
         as_it_is = head.header + head.body
         if head.kind == b"E":
-            cycle.executes.clear()  # whatever came behind it is skipped up to the Sync
+            cycle.executes.clear()  # the service skips what follows up to the Sync
             if not cycle.refusal:
                 return as_it_is
             self._drops_rest = True

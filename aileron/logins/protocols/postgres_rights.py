@@ -1,15 +1,15 @@
-"""What a role of PostgreSQL may do beside reading, asked of the catalogue: a row for each right, and how it is taken away.
+"""Finds the rights beyond reading that a PostgreSQL role has, with a query of the catalogue: a row for each, with its fix.
 
-Runs in the process of one login, as text. The service answers it, so it holds against a role that was bound by mistake, not
-against a service that lies.
+Runs in the process of one login, as SQL text. The service itself answers, so this protects against a role that was bound by
+mistake, not against a service that lies.
 
 Rules
-- What a role is a member of counts as its own, whether it inherits or would have to SET ROLE.
-- What is granted to PUBLIC counts too.
-- Of functions that can be called: those that run as their owner, those in a language that can do anything, and those of C that
-  may have effects, unless their extension is known to have none. PostgreSQL's own count where somebody has granted them.
-- What PostgreSQL lets everyone do counts as reading: temporary tables, large objects of one's own and advisory locks. None of it
-  is committed (postgres_frame.py).
+- The rights of a role that it is a member of count as its own, whether it inherits them or would have to SET ROLE.
+- Rights of PUBLIC count too.
+- These callable functions count: those that run as their owner, those in a language that can do anything, and those in C that
+  may have effects, unless their extension is known to have none. PostgreSQL's own count if somebody has granted them.
+- Rights that PostgreSQL gives everyone count as reading: temporary tables, own large objects and advisory locks. None of their
+  effects is committed (postgres_frame.py).
 
 Source: PostgreSQL's manual, chapters "Privileges", "Predefined Roles", "System Catalogs". Not here: asking (postgres.py).
 """
@@ -21,7 +21,7 @@ from typing import Final
 __all__ = ["rights_query"]
 
 _READING_ROLES: Final = (
-    "pg_database_owner",  # whose members are the owner, who is found as such
+    "pg_database_owner",  # its only member is the owner, which is found as the owner
     "pg_monitor",
     "pg_read_all_data",
     "pg_read_all_settings",
@@ -48,7 +48,7 @@ _HARMLESS_EXTENSIONS: Final = (
     "uuid-ossp",
     "vector",
 )
-"""Whose volatile functions, where they have any, compute or count."""
+"""Extensions whose volatile functions, if any, only compute or count."""
 
 _QUERY: Final = """\
 BEGIN READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp;
@@ -139,13 +139,15 @@ SELECT left(CASE WHEN rolname = session_user OR is_public THEN '' ELSE format('a
                  ELSE fix END, 250)
 FROM found ORDER BY rank > 2, (rolname = session_user) = (rank > 2), rank, what LIMIT 20;
 ROLLBACK"""
-"""What comes through a membership is listed first from the third on, since the role has the same rights by itself, then."""
+"""The query's order: above rank 2, rights that come through a membership are listed first, since the role then seems to have
+the same rights itself.
+"""
 
 
 def rights_query(major: int) -> str:
-    """One simple Query that answers rows of `what`, `fix`, at most 20; none for a role that only reads.
+    """Return a simple Query whose response has at most 20 rows of `what` and `fix`; none for a role that only reads.
 
-    `major`: the service's version. It leaves no transaction open.
+    `major` is the service's version. The query leaves no transaction open.
     """
     rights = "INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER" + (", MAINTAIN" if major >= 17 else "")
     return _QUERY % {

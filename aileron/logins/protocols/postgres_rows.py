@@ -1,19 +1,19 @@
-"""What a statement of PostgreSQL did to rows: whether all of it can be shown, as a text for a person, and as a digest.
+"""Turns what a PostgreSQL statement did to rows into a text for a person and a digest, and checks that all of it can be shown.
 
-Pure; runs in the process of one login. What comes is a service's, of a statement that an agent wrote: nothing is taken for
-granted but that the service tells of its own tables and rows as they are.
+Pure; runs in the process of one login. The input is a service's response to a statement that an agent wrote. The only
+assumption is that the service reports its own tables and rows truthfully.
 
 Rules
 - `check_statement` knows from the text alone that every row of a write is returned: RETURNING * at its very end, where there
   is no comment, is a part of the statement itself, since a string or a name that began before it would have to end behind it.
-  Only after a dot it may be the name of a table (`FROM a.returning *`): such a write returns no rows, which its tag tells.
-- What it says of a write's text, a regular expression can say as well: an action refuses the same when an agent asks
-  (connectors/postgres/actions/execute-sql).
-- The digest is SHA-256 over parts that each have their length before them, under a line of its own.
+  Only after a dot can it be the name of a table (`FROM a.returning *`): such a write returns no rows, which its tag shows.
+- Its rules for a write's text can also be a regular expression, with which an action refuses the same text when an agent
+  requests it (connectors/postgres/actions/execute-sql).
+- The digest is SHA-256 over a line that names its version, and over parts that each have their length before them.
 - A column that an INSERT does not name, and that has a default or an identity, is in the text and not in the digest.
 
 Source: PostgreSQL's manual, "INSERT", "Lexical Structure", "Message Formats" (RowDescription, DataRow). Not here: the
-conversation in which it is found out (postgres_effects.py).
+conversation with the service (postgres_effects.py).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 500
-"""Rows of one write: what fits into the text, if each has some 50 characters."""
+"""Rows of one write: as many as fit into the text, if each has some 50 characters."""
 MAX_TABLES: Final = 50
-"""Tables that one write changes, by the rules of a database."""
+"""Tables that one write changes through the rules of a database."""
 _MAX_NAME: Final = 63
-"""Bytes; PostgreSQL cuts longer ones."""
+"""Bytes of a name; PostgreSQL truncates longer ones."""
 
 Row = list[bytes | None]
 
@@ -74,7 +74,7 @@ _TAG: Final = re.compile(r"(INSERT 0|UPDATE|DELETE) ([0-9]{1,18})")
 
 
 class Column(NamedTuple):
-    """Of what a statement returned: its name, and the table and the place in it that it is of (0: of none)."""
+    """A column of a statement's result: its name, and its table and its place there (0 if it is of no table)."""
 
     name: str
     table: int
@@ -82,7 +82,9 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of it that the transaction inserted, updated and deleted. `root`: of its partitions, or itself."""
+    """A table, with the rows that the transaction inserted, updated and deleted. `root` is the table that it is a partition
+    of, or itself.
+    """
 
     oid: int
     root: int
@@ -91,8 +93,10 @@ class Table(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The table that a write is of. `filled`: the places of columns that an INSERT leaves to their defaults. `width`: how many
-    columns of what came are its own; a statement can add others, of any name (FROM, USING).
+    """The table that a write changes.
+
+    `filled` has the places of columns that an INSERT leaves to their defaults. `width` is how many of the returned columns are
+    the table's own; a statement can add others, of any name (FROM, USING).
     """
 
     root: int
@@ -102,7 +106,7 @@ class Target(NamedTuple):
 
 
 class Write:
-    """What came of the statement that changes rows."""
+    """The result of the statement that changes rows."""
 
     def __init__(self, sql: bytes, values: tuple[bytes, ...], settings: Settings) -> None:
         self.sql: Final = sql
@@ -115,14 +119,14 @@ class Write:
         self._is_too_large = False
 
     def add(self, body: bytes, size: int) -> None:
-        """A row, of which there are `size` bytes."""
+        """Add a row, which has `size` bytes."""
         self._size += size
         self._is_too_large |= len(self.rows) >= MAX_ROWS or self._size > MAX_EFFECTS or len(body) != size
         if not self._is_too_large:
             self.rows.append(row_of(body))
 
     def check_all_shown(self) -> None:
-        """LoginError where a row was changed that did not come."""
+        """Raise LoginError if a row was changed but not returned."""
         if self._is_too_large:
             raise _too_large()
         tag = _TAG.fullmatch(self.tag)
@@ -131,7 +135,7 @@ class Write:
 
 
 def not_allowed(message: str) -> LoginError:
-    """What a stream whose effects are shown does not do."""
+    """Return the error for something that a stream whose effects are shown does not do."""
     return LoginError(Problem.NOT_ALLOWED, message)
 
 
@@ -143,12 +147,12 @@ def _too_large() -> LoginError:
 
 
 def changes_rows(sql: bytes) -> bool:
-    """Of a statement that `check_statement` lets through."""
+    """Return whether a statement that `check_statement` accepts changes rows."""
     return first_word(sql) in _WRITES
 
 
 def check_statement(sql: bytes) -> None:
-    """LoginError where it is no read, and no write all of whose rows come back."""
+    """Raise LoginError unless the statement is a read, or a write that returns all its rows."""
     try:
         word = first_word(sql)
     except ValueError as error:
@@ -176,7 +180,7 @@ def check_statement(sql: bytes) -> None:
 
 
 def given_columns(sql: bytes) -> frozenset[bytes] | None:
-    """What an INSERT fills by itself; None where that is not known from its text.
+    """Return the columns that an INSERT names, or None if its text does not tell.
 
     >>> sorted(given_columns(b'INSERT INTO a.b (Name, "X""y") VALUES (1, 2) RETURNING *'))
     [b'X"y', b'name']
@@ -189,7 +193,7 @@ def given_columns(sql: bytes) -> frozenset[bytes] | None:
 
 
 def columns_of(description: bytes) -> tuple[Column, ...]:
-    """RowDescription. LoginError."""
+    """Parse a RowDescription. LoginError."""
     try:
         (count,) = struct.unpack_from("!h", description)
         found = []
@@ -209,7 +213,7 @@ def columns_of(description: bytes) -> tuple[Column, ...]:
 
 
 def row_of(body: bytes) -> Row:
-    """DataRow. LoginError."""
+    """Parse a DataRow. LoginError."""
     try:
         (count,) = struct.unpack_from("!h", body)
         values: Row = []
@@ -227,7 +231,7 @@ def row_of(body: bytes) -> Row:
 
 
 def text_of(value: bytes | None) -> str:
-    """A value as the service writes it."""
+    """Return a value as the service writes it."""
     return "" if value is None else value.decode("utf-8", "replace")
 
 
@@ -238,7 +242,9 @@ def made(
     tables: Sequence[Table],
     triggers: Iterable[str],
 ) -> Effects:
-    """The effects of a transaction: its write, if it has one, and the rows that changed by table. LoginError past the bounds."""
+    """Return the effects of a transaction: its write, if it has one, and the rows that changed by table. LoginError past the
+    bounds.
+    """
     return Effects(
         digest=_digest(write, target, tables), text=_bounded(_lines(write, columns, target, tables, triggers))
     )
@@ -290,15 +296,15 @@ def _lines(
 
 
 def _unlisted(verb: str, listed: int, target: Target, tables: Sequence[Table]) -> Iterable[str]:
-    """What the service counts beside the rows that came: in other tables, and in the same one (a trigger, a foreign key to
-    itself, ON CONFLICT).
+    """Yield lines on the rows that the service counts beside the returned ones: in other tables, and in the same one (a
+    trigger, a foreign key to itself, ON CONFLICT).
     """
     own = [
         sum(counts)
         for counts in zip((0, 0, 0), *(one.counts for one in tables if one.root == target.root), strict=True)
     ]
     inserted, updated, deleted = own
-    if verb == "updated" and inserted == deleted:  # from one partition into another: such an update is counted as both
+    if verb == "updated" and inserted == deleted:  # moved to another partition: such an update counts as both
         own = [0, updated + inserted, 0] if updated + inserted == listed else own
     if any(own) and own != [listed if what == verb else 0 for what in _COUNTED]:
         yield f"In all, the database counts {_changed(own)} in {target.name}: not all that changed is listed here"

@@ -1,19 +1,19 @@
-"""Settings of PostgreSQL that a seen change stands on: fixed before it, and the same when its rows are written out.
+"""Settings of PostgreSQL that a previewed change depends on: fixed before it, and checked when its rows are written out.
 
-Pure; runs in the process of one login. The server writes a value as text by settings that any SQL can change: `set_config` in a
-WHERE, in a function, in a trigger. Text that is shown and digested has to depend on the values alone.
+Pure; runs in the process of one login. The server formats a value as text by settings that any SQL can change: `set_config` in
+a WHERE, in a function, in a trigger. Text that is shown and digested must depend on the values alone.
 
 Rules
-- `FIX` gives the settings of output one value each, in which different values have different texts. The order of day and month
-  in a constant, the time zone, the locale of money and the search path remain the database's own, and are digested.
-- `ASK` is answered directly before the write is executed and directly behind it. The server executes a write with RETURNING to
+- `FIX` gives each output setting a value with which different values have different texts. The order of day and month in a
+  constant, the time zone, the locale of money and the search path remain the database's own, and are digested.
+- `ASK` is answered directly before the write is executed and directly after it. The server executes a write with RETURNING to
   its end, triggers included, and only then writes out its rows (the strategy PORTAL_ONE_RETURNING). So all rows are written by
-  the settings that hold behind them: one that was changed and set back within the write has touched none.
-- Every setting counts, the role too: a closed list of those that matter would lack those of the next version.
-- A setting that `ASK` named only later belongs to a library that was loaded meanwhile, and counts once it was set.
+  the settings that hold after the write: a setting that was changed and reset within it has affected no row.
+- Every setting counts, and so does the role: a closed list of those that matter would lack those of the next version.
+- A setting that only a later `ASK` names belongs to a library that was loaded meanwhile, and counts once it was set.
 
 Source: PostgreSQL's manual, "Client Connection Defaults", "pg_settings"; its source, src/backend/tcop/pquery.c
-(ChoosePortalStrategy, FillPortalStore). Not here: when it is asked (postgres_effects.py).
+(ChoosePortalStrategy, FillPortalStore). Not here: when `ASK` is sent (postgres_effects.py).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from aileron.logins.messages import LoginError, Problem
 __all__ = ["ASK", "FIX", "MAX_SETTINGS", "Settings", "other_than_fixed"]
 
 MAX_SETTINGS: Final = 2_000
-"""Rows: PostgreSQL 15 has some 350, and extensions add their own."""
+"""Rows of a response to `ASK`: PostgreSQL 15 has some 350 settings, and extensions add their own."""
 
 _FIXED: Final = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO",  # the order of day and month stays the database's: ISO writes year, month, day
     "IntervalStyle": "postgres",
-    "extra_float_digits": "3",  # before version 12 anything less rounds
+    "extra_float_digits": "3",  # before version 12, lower values round
     "bytea_output": "hex",
     "quote_all_identifiers": "off",
     "standard_conforming_strings": "on",
@@ -48,25 +48,25 @@ ASK: Final = (
     "UNION ALL VALUES ('role', pg_catalog.current_setting('role'), ''), "
     "('session_authorization', pg_catalog.current_setting('session_authorization'), '')"
 )
-"""Without an operator, which the search path of the moment would choose."""
+"""Query for all settings. It uses no operator, since the current search path would choose which one."""
 
 
 class Settings:
-    """Settings of a transaction as they were when it began."""
+    """The settings of a transaction at its beginning."""
 
     def __init__(self, rows: Iterable[list[bytes | None]]) -> None:
-        """`rows` answered ASK. LoginError where they lack what is digested."""
+        """Take the `rows` that answered ASK. LoginError if they lack a setting that is digested."""
         self._values: Final = {name: value for name, value, _ in map(_setting, rows)}
         if any(name not in self._values for name in (*_DIGESTED, "role")):
             raise LoginError(Problem.PROTOCOL, "the service did not name the settings by which it writes values")
 
     @property
     def digested(self) -> Iterable[bytes]:
-        """Name and value of each setting that is a part of what was shown."""
+        """Name and value of each setting that is part of the digest."""
         return (f"{name}={self._values[name]}".encode() for name in _DIGESTED)
 
     def check_same(self, rows: Iterable[list[bytes | None]]) -> None:
-        """LoginError(not_allowed) where `rows`, which answered ASK later, differ."""
+        """Raise LoginError(not_allowed) if `rows`, which answered ASK later, differ."""
         now = {name: (value, source) for name, value, source in map(_setting, rows)}
         for name in self._values.keys() - now.keys():
             raise _changed(name)
@@ -76,9 +76,9 @@ class Settings:
 
 
 def other_than_fixed(parameters: Mapping[str, str]) -> str | None:
-    """Name the start-up parameter that a seen change does not leave to the library, or None.
+    """Return the name of a start-up parameter that the library cannot choose for a previewed change, or None.
 
-    One that asks for what is fixed anyway changes nothing.
+    A parameter with the value that is fixed anyway is accepted.
 
     >>> other_than_fixed({"DateStyle": "ISO", "client_encoding": "'utf-8'"}), other_than_fixed({"TimeZone": "UTC"})
     (None, 'TimeZone')
@@ -90,7 +90,9 @@ def other_than_fixed(parameters: Mapping[str, str]) -> str | None:
 
 
 def _bare(value: str) -> str:
-    """Encodings have many spellings, of which the server reads letters and digits alone."""
+    """Return the letters and digits of a value in lower case. The server ignores all other characters in the name of an
+    encoding.
+    """
     return "".join(letter for letter in value.lower() if letter.isalnum())
 
 

@@ -1,9 +1,9 @@
-r"""PostgreSQL's messages, as bytes: read one by one during the login, cut out of a stream after it.
+r"""PostgreSQL's messages as bytes: read one by one during the login, cut out of a stream after it.
 
-    start-up    int32 length, int32 code, body            the first of a connection, and what may come in its place
+    start-up    int32 length, int32 code, body            the first of a connection, or a request instead of it
     else        byte kind, int32 length, body             the length counts itself
 
-Runs in the process of one login and trusts neither end. No I/O of its own: `read` waits in a `Side`, `Cutter` is fed.
+Runs in the process of one login and trusts neither end. Has no I/O of its own: `read` waits in a `Side`, and `Cutter` is fed.
 
 Rules
 - A length is checked before anything is waited for or kept.
@@ -48,38 +48,38 @@ MAX_MESSAGE: Final = 64 << 10
 """Bytes of one message of a login; a server's longest is an error or the row of a check, of a few KiB."""
 _LENGTH: Final = struct.Struct("!i")
 _MAX_LENGTH: Final = (1 << 30) - 1
-"""What PostgreSQL itself takes for a message (PQ_LARGE_MESSAGE_LIMIT)."""
+"""Length of the longest message that PostgreSQL itself accepts (PQ_LARGE_MESSAGE_LIMIT)."""
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
-    """One message."""
+    """Return a message."""
     return kind + struct.pack("!i", len(body) + 4) + body
 
 
 def startup(code: int, body: bytes = b"") -> bytes:
-    """One without a kind, as a connection begins."""
+    """Return a message without a kind, which begins a connection."""
     return struct.pack("!ii", len(body) + 8, code) + body
 
 
 def text(*words: str) -> bytes:
-    """Each with its end."""
+    """Return the words as strings, each with its zero byte."""
     return b"".join(word.encode() + b"\0" for word in words)
 
 
 def strings(body: bytes) -> list[bytes]:
-    """A body that is strings, each with its end; LoginError where it is not."""
+    """Split a body that is strings, each with its zero byte. LoginError if it is not."""
     if not body.endswith(b"\0"):
         raise LoginError(Problem.PROTOCOL, "a string of the PostgreSQL protocol has no end")
     return body[:-1].split(b"\0")
 
 
 def ready(status: bytes) -> bytes:
-    """ReadyForQuery: `I` outside of a transaction, `T` in one, `E` in one that failed."""
+    """Return ReadyForQuery: `I` outside a transaction, `T` in one, `E` in one that failed."""
     return message(b"Z", status)
 
 
 def read(side: Side) -> tuple[bytes, bytes]:
-    """The next message's kind and body. LoginError."""
+    """Read the next message; return its kind and body. LoginError."""
     kind, length = struct.unpack("!ci", side.exactly(5))
     if not 4 <= length <= MAX_MESSAGE:
         raise LoginError(
@@ -89,14 +89,14 @@ def read(side: Side) -> tuple[bytes, bytes]:
 
 
 class Fields(NamedTuple):
-    """Of an ErrorResponse or a NoticeResponse."""
+    """The fields of an ErrorResponse or a NoticeResponse."""
 
     sqlstate: str
     said: str
 
 
 def parse_error(body: bytes) -> Fields:
-    """What a service says of an error: never fails, as there is one already."""
+    """Parse an error of the service. Never fails, as it is called to report an error."""
     found = {part[:1]: part[1:] for part in body.split(b"\0") if part}
     said = found.get(b"M", b"").decode("utf-8", "replace")
     sqlstate = found.get(b"C", b"").decode("ascii", "replace")
@@ -104,13 +104,13 @@ def parse_error(body: bytes) -> Fields:
 
 
 def error_response(sqlstate: str, words: str, *, fatal: bool) -> bytes:
-    """An error of ours, as a library shows it."""
+    """Return an error of ours, in the form that a library shows."""
     severity = "FATAL" if fatal else "ERROR"
     return message(b"E", text(f"S{severity}", f"V{severity}", f"C{sqlstate}", f"M{words}") + b"\0")
 
 
 class Head(NamedTuple):
-    """A message begins: `size` bytes of body, of which the first are here, as many as were asked for of this kind."""
+    """The beginning of a message with `size` bytes of body. `body` has the first of them, as many as are kept for this kind."""
 
     kind: bytes
     size: int
@@ -123,23 +123,26 @@ class Head(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Nothing of the message is still to come."""
+        """True if no more of the message is to come."""
         return len(self.body) == self.size
 
 
 class Rest(NamedTuple):
-    """More of the body whose head came before, or a run of whole messages. `is_last`: the message is over."""
+    """More of the body whose head came before, or a run of whole messages. `is_last` is true if the message is over."""
 
     data: bytes
     is_last: bool
 
 
 class Cutter:
-    """Messages out of a stream. Keeps at most a header and what was asked for of one body; the rest passes in pieces."""
+    """Cuts a stream into messages. Keeps at most a header and the requested part of one body; the rest passes in pieces."""
 
     def __init__(self, keep: Mapping[bytes, int], who: str, runs: bytes = b"") -> None:
-        """`keep`: kind → bytes of a body that come together with its head, or the whole of it if it is shorter. `runs`: the kinds
-        of which nobody looks at one alone, as the rows of a result; as many as are here as a whole come as one `Rest`.
+        """Set what is kept.
+
+        `keep` maps a kind to the bytes of a body that come together with its head, or the whole body if it is shorter. `runs`
+        has the kinds that nobody needs one by one, such as the rows of a result: as many whole messages as are here come as
+        one `Rest`.
         """
         self._keep: Final = keep
         self._runs: Final = frozenset(runs)
@@ -148,7 +151,7 @@ class Cutter:
         self._left = 0
 
     def cut(self, data: bytes) -> list[Head | Rest]:
-        """What has become known with these bytes. LoginError where they are no messages."""
+        """Return the parts that these bytes complete. LoginError if they are not messages."""
         self._waiting += data
         return list(self._cut())
 
@@ -187,7 +190,7 @@ class Cutter:
         self._waiting = bytearray(waiting[at:])
 
     def _end_of_run(self, waiting: memoryview, at: int) -> int:
-        """Behind the last of the messages that come in a run, begin here, and are here as a whole."""
+        """Return the end of the run of whole messages that begins here."""
         runs, unpack, last = self._runs, _LENGTH.unpack_from, len(waiting) - 5
         while at <= last and waiting[at] in runs:
             (length,) = unpack(waiting, at + 1)

@@ -1,25 +1,26 @@
-r"""Redis and what speaks its protocol: TLS, `AUTH` with a user of the ACL, and every later `AUTH` made into the same one.
+r"""Logs in at Redis and compatible servers with TLS and an ACL user's `AUTH`, and turns every later `AUTH` into the same one.
 
     AUTH anything anything                       AUTH user secret
     HELLO 3 AUTH anything anything SETNAME me    HELLO 3 SETNAME me
-    everything else                              as it is
+    everything else                              unchanged
 
-A client's `AUTH` is not answered here: it is sent on as that of the binding, so that the server answers it, in its turn, whatever
-was asked before it. So a client may log in at any time, also after `RESET`, and always becomes the same user.
+A client's `AUTH` is not answered here: the binding's is sent instead, so that the server answers it in order, after all
+earlier commands. So a client can log in at any time, also after `RESET`, and always becomes the same user.
 
-Runs in the process of one login. The filter stays for as long as the stream lasts: it reads where each command begins and its
-name, and steps over the arguments.
+Runs in the process of one login. The filter stays for as long as the stream lasts: it reads the beginning and the name of each
+command, and skips the arguments.
 
 Rules
-- Redis 6 or newer, which has users. An older server refuses `AUTH` with a user name, and is said to be one.
-- What a client sends is a command as libraries write it, or an inline one without quotes; anything that a server might read in
+- The server must be Redis 6 or newer, which has users. An older server refuses `AUTH` with a user name, and the error says
+  that it is older.
+- A client can send commands as libraries write them, or inline ones without quotes; anything that a server could read in
   another way ends the stream.
-- Nothing passes that a server takes for an error of the protocol: it would log what follows in its buffer (setProtocolError), and
-  an `AUTH` of ours could. Between `RESET` and the next `AUTH` commands are as short as it takes them from nobody.
-- What waits for the rest of a command is MAX_HELD bytes at most.
+- Nothing passes that a server treats as a protocol error: it would log what follows in its buffer (setProtocolError), which
+  could be our `AUTH`. Between `RESET` and the next `AUTH`, commands must keep the server's limits for unauthenticated clients.
+- At most MAX_HELD bytes wait for the rest of a command.
 
-Source: https://redis.io/docs/latest/develop/reference/protocol-spec/, .../commands/auth/, .../commands/hello/. Not here: what the
-user may do, which the server's ACL says: `ACL`, `CONFIG` and `SELECT` pass like any command.
+Source: https://redis.io/docs/latest/develop/reference/protocol-spec/, .../commands/auth/, .../commands/hello/. Not here: the
+user's rights, which the server's ACL sets: `ACL`, `CONFIG` and `SELECT` pass like any command.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ __all__ = ["MAX_HELD", "Commands", "RedisLogin", "command"]
 MAX_HELD: Final = 64 << 10
 """Bytes of an inline command (the server's own limit), and of an `AUTH` or `HELLO` with a password."""
 _MAX_HEAD: Final = 64
-"""Bytes until the name of a command: two numbers of ten digits each."""
+"""Bytes before the name of a command: two numbers of ten digits each."""
 _MAX_ARGUMENT: Final = 512 << 20
-"""Bytes: the server's limit (proto-max-bulk-len)."""
+"""Bytes of an argument at most: the server's limit (proto-max-bulk-len)."""
 _MAX_ARGUMENTS: Final = 1 << 20
-"""Arguments of a command, at most: the limit of Redis before version 7."""
+"""Arguments of a command at most: the limit of Redis before version 7."""
 _NOBODYS_ARGUMENTS: Final = 10
 _NOBODYS_ARGUMENT: Final = 16 << 10
-"""Arguments of a command, and bytes of one, that a server takes before it knows the user (processMultibulkBuffer)."""
+"""Limits before a login: arguments of a command (10), and bytes of one, that a server accepts before it knows the user
+(processMultibulkBuffer).
+"""
 _HEAD: Final = re.compile(rb"\*(0|[1-9][0-9]{0,6})\r\n")
 _LENGTH: Final = re.compile(rb"\$(0|[1-9][0-9]{0,8})\r\n")
 _DATABASE: Final = re.compile(r"0|[1-9][0-9]{0,5}")
@@ -52,10 +55,10 @@ _READ_HERE: Final = frozenset({b"AUTH", b"HELLO"})
 
 
 class RedisLogin(Login):
-    """`AUTH`, and `SELECT` where the binding names a database by its number."""
+    """The login to Redis: `AUTH`, and `SELECT` if the binding names a database by its number."""
 
     def log_in(self, server: Side) -> None:
-        """As `Login.log_in`."""
+        """Log in with `AUTH`, and select the binding's database. LoginError."""
         database = self.order.details.database
         if database is not None and not _DATABASE.fullmatch(database):
             raise LoginError(
@@ -82,25 +85,27 @@ class RedisLogin(Login):
                 )
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """Nothing is waited for: a client may log in when it likes, or not at all."""
+        """Return the filter at once: a client can log in when it likes, or not at all."""
         return Commands(_own_auth(self.order))
 
 
 class Commands(Filter):
-    """The commands of a client, with `own_auth` in the place of each `AUTH`."""
+    """The filter of a client's commands, which replaces each `AUTH` with `own_auth`."""
 
     def __init__(self, own_auth: bytes) -> None:
         self._own_auth: Final = own_auth
         self._held = b""
         self._arguments = 0
-        """Of the command that is passing: how many are still to come."""
+        """Arguments of the current command that are still to come."""
         self._payload = -1
-        """Of the argument that is passing: bytes still to come; -1 between two."""
+        """Bytes of the current argument that are still to come; -1 between two arguments."""
         self._is_nobody = False
-        """True from a RESET until the next login: the server takes few commands then."""
+        """True from a RESET until the next login: the server then accepts only small commands."""
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """As the rules say. LoginError(not_allowed) for what is no command, or too long."""
+        """Pass commands as the rules say. LoginError(not_allowed) for bytes that are not a command, or a command that is too
+        long.
+        """
         data, self._held = self._held + data, b""
         passed: list[bytes] = []
         at = 0
@@ -120,7 +125,7 @@ class Commands(Filter):
         return (Passed(to_server=b"".join(passed)),)
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """As it is."""
+        """Pass the bytes unchanged."""
         return (Passed(to_client=data),)
 
     def _hold(self, rest: bytes) -> None:
@@ -129,7 +134,7 @@ class Commands(Filter):
         self._held = rest
 
     def _pass_argument(self, data: bytes, at: int) -> int:
-        """The end of what can go on of an argument; `at` where more has to come first."""
+        """Return the end of the part of an argument that can pass; `at` if more bytes are needed first."""
         if self._payload < 0:
             found = _LENGTH.match(data, at)
             if found is None:
@@ -151,7 +156,7 @@ class Commands(Filter):
         return at + 2
 
     def _begin(self, data: bytes, at: int) -> tuple[int, bytes]:
-        """The end of what is read of a command, and what is sent for it."""
+        """Read the beginning of a command. Return its end, and the bytes to send for it."""
         if data[at] != 0x2A:
             return self._inline(data, at)
         head = _HEAD.match(data, at)
@@ -202,7 +207,7 @@ class Commands(Filter):
         return end + 1, self._instead(words) if name in _READ_HERE else data[at : end + 1]
 
     def _check_taken(self, arguments: int, longest: int) -> None:
-        """LoginError where the server would call it an error of the protocol."""
+        """Raise LoginError if the server would treat these sizes as a protocol error."""
         if arguments > (_NOBODYS_ARGUMENTS if self._is_nobody else _MAX_ARGUMENTS):
             raise _no_command("a command with more arguments than the server takes")
         if longest > (_NOBODYS_ARGUMENT if self._is_nobody else _MAX_ARGUMENT):
@@ -218,7 +223,7 @@ class Commands(Filter):
 
 
 def command(*arguments: bytes) -> bytes:
-    r"""As libraries write one.
+    r"""Return a command in the form that libraries write.
 
     >>> command(b"SELECT", b"0")
     b'*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n'
@@ -231,7 +236,7 @@ def _own_auth(order: Order) -> bytes:
 
 
 def _reply(server: Side) -> str | None:
-    """What the server does not like; None where it says OK."""
+    """Return the server's error, or None if it says OK. LoginError for any other response."""
     line = server.line()
     if line.startswith(b"-"):
         return line[1:].decode("ascii", "replace")
@@ -258,7 +263,7 @@ def _not_logged_in(said: str) -> LoginError:
 
 
 def _without_auth(hello: Sequence[bytes]) -> list[bytes]:
-    """`HELLO [version [AUTH user password] [SETNAME name]]` without the part that logs in."""
+    """Return `HELLO [version [AUTH user password] [SETNAME name]]` without the part that logs in."""
     kept = list(hello[:2])
     at = 2
     while at < len(hello):
@@ -275,7 +280,7 @@ def _without_auth(hello: Sequence[bytes]) -> list[bytes]:
 
 
 def _arguments(data: bytes, at: int) -> tuple[list[bytes], int] | None:
-    """All of a command, and where it ends; None where more has to come."""
+    """Return all arguments of a command, and its end; None if more bytes are needed."""
     head = _HEAD.match(data, at)
     assert head is not None
     count, end = int(head[1]), head.end()
@@ -305,7 +310,7 @@ def _length(digits: bytes) -> int:
 
 
 def _check_may_become(data: bytes, at: int, kind: bytes) -> None:
-    """LoginError where what is there is not the beginning of `kind`, a number and CRLF."""
+    """Raise LoginError unless the bytes can be the beginning of `kind`, a number and CRLF."""
     rest = data[at : at + _MAX_HEAD]
     if rest and (not rest.startswith(kind) or not re.fullmatch(rb"[$*](?:0|[1-9][0-9]{0,8})?\r?", rest)):
         raise _no_command("something that is not the protocol of redis")

@@ -1,17 +1,18 @@
-r"""SASL, both ways: the credential is shown to a service, and a library's own login is answered without being looked at.
+r"""SASL, both ways: presents the credential to a service, and answers a library's own login without checking it.
 
-    service ◄── one Exchange, of the strongest mechanism that both have
+    service ◄── one Exchange, with the strongest mechanism that both have
     library ──► its user name and password are read to their end, and dropped (`challenges`)
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- One attempt: what a service refuses is not tried again by another mechanism, as accounts are locked by such tries.
-- PLAIN, LOGIN and the two for tokens show the secret: over TLS, or to a service on this machine that the user named (`plain`).
-- A service has to prove that it knows the password where its mechanism has such a proof (SCRAM), and may ask nothing after the
-  last step.
-- Where a service offers no channel binding, it is told that we have it (RFC 5802 section 6): if -PLUS was taken off its list on
-  the way, the service finds out.
+- There is one attempt: after a refusal no other mechanism is tried, as repeated attempts can lock an account.
+- PLAIN, LOGIN and the two for tokens reveal the secret: they are used only over TLS, or for a service on this machine that the
+  user named (`plain`).
+- If a mechanism has such a proof (SCRAM), the service must prove that it knows the password. It can ask nothing after the last
+  step.
+- If a service offers no channel binding, we tell it that we support it (RFC 5802 section 6): if an attacker removed -PLUS from
+  its list, the service notices.
 
 Source: RFC 4422, RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM-SHA-256), RFC 5929 (tls-server-end-point), RFC 7628
 (OAUTHBEARER), draft-murchison-sasl-login, developers.google.com/gmail/imap/xoauth2-protocol. tls-exporter (RFC 9266) is in
@@ -51,9 +52,9 @@ __all__ = [
 ]
 
 _MAX_STEPS: Final = 4
-"""Challenges of a service: SCRAM has two, with an empty one before and after."""
+"""Challenges of a service at most: SCRAM has two, with an empty one before and after."""
 _MAX_ITERATIONS: Final = 1_000_000
-"""Of SCRAM's PBKDF2: half a second. OWASP names 600,000; a service that wants more keeps a processor busy."""
+"""Iterations of SCRAM's PBKDF2 at most: half a second. OWASP names 600,000; a service that wants more keeps a processor busy."""
 _PLACEHOLDER_STEPS: Final[dict[str, tuple[bytes, ...]]] = {
     "PLAIN": (b"",),
     "LOGIN": (b"Username:", b"Password:"),
@@ -63,17 +64,17 @@ _PLACEHOLDER_STEPS: Final[dict[str, tuple[bytes, ...]]] = {
 
 
 class Challenge(NamedTuple):
-    """The service wants an answer to this."""
+    """The service asks for a response to this."""
 
     data: bytes
 
 
 class Accepted(NamedTuple):
-    """The service has let us in."""
+    """The service has accepted the login."""
 
 
 class Rejected(NamedTuple):
-    """It has not."""
+    """The service has refused the login."""
 
     problem: Problem
     said: bytes
@@ -91,7 +92,7 @@ class Credential(NamedTuple):
 
     @classmethod
     def of(cls, order: Order) -> Credential:
-        """LoginError(unusable_credential) where these protocols have no way to say it."""
+        """Return the credential of an order. Raise LoginError(unusable_credential) if these protocols cannot send it."""
         try:
             secret = order.secret.decode("utf-8")
         except UnicodeDecodeError:
@@ -117,7 +118,7 @@ def _has_controls(text: str) -> bool:
 
 
 class Exchange(abc.ABC):
-    """One mechanism's steps for one credential."""
+    """The steps of one mechanism for one credential."""
 
     name: ClassVar[str]
     shows_secret: ClassVar[bool] = True
@@ -127,23 +128,23 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def first(self) -> bytes | None:
-        """What the client says first; None where the service does."""
+        """Return the client's first message, or None if the service sends first."""
 
     def answer(self, challenge: bytes) -> bytes:
-        """To what the service says next. LoginError."""
+        """Return the response to a challenge. LoginError."""
         raise _unexpected(self.name)
 
     def too_early(self) -> str:
-        """What is missing, where the service says now that it has let us in; empty where nothing is."""
+        """Return what is missing if the service accepts the login now; empty if nothing is."""
         return ""
 
     @property
     def refusal(self) -> bytes:
-        """What the service said of its refusal within the exchange."""
+        """The service's reason for a refusal within the exchange."""
         return b""
 
     def in_clear(self) -> tuple[bytes, ...]:
-        """The secret as it can be read back from what goes over the wire."""
+        """Return the forms in which the secret can be read back from the bytes on the wire."""
         return ()
 
 
@@ -182,7 +183,7 @@ class _Login(Exchange):
 
 
 class _Token(Exchange):
-    """Both mechanisms for access tokens: one message, and where it is refused an error that has to be answered."""
+    """Both mechanisms for access tokens: one message and, after a refusal, an error that must be answered."""
 
     refused_answer: ClassVar[bytes]
 
@@ -227,7 +228,7 @@ class _OAuthBearer(_Token):
 
 
 class _Scram(Exchange):
-    """SCRAM-SHA-256, which tells a service that we would have bound the channel, where we would."""
+    """SCRAM-SHA-256. It tells the service if we could have bound the channel."""
 
     name = "SCRAM-SHA-256"
     shows_secret = False
@@ -255,7 +256,7 @@ class _Scram(Exchange):
         return said
 
     def _next(self, challenge: bytes) -> tuple[LoginError | None, bytes]:
-        """Not raised here: scramp's errors quote the service."""
+        """Return the problem instead of raising it here: scramp's errors quote the service."""
         try:
             if self._step == 1:
                 return self._prove(challenge.decode("utf-8"))
@@ -293,14 +294,17 @@ def _scram_client(name: str, credential: Credential, tls: ssl.SSLSocket | None) 
 
 
 def _can_bind(tls: ssl.SSLSocket | None) -> bool:
-    """A certificate whose signature has no hash of its own (Ed25519) has no tls-server-end-point: RFC 5929 section 4.1."""
+    """Return whether tls-server-end-point is available.
+
+    A certificate whose signature has no hash of its own (Ed25519) has none: RFC 5929 section 4.1.
+    """
     return tls is not None and _scram_client("SCRAM-SHA-256-PLUS", Credential("password", "u", "p"), tls) is not None
 
 
 def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_plain: bool) -> Exchange | None:
-    """The strongest of the mechanisms that a service offers; None where it has none that is used here.
+    """Return the strongest mechanism that a service offers; None if it offers none that is used here.
 
-    `is_plain`: the user allowed this service to be talked to without TLS.
+    `is_plain`: the user allowed this service to be used without TLS.
     """
     names = {name.upper() for name in offered}
     may_show = server.is_encrypted or is_plain
@@ -318,9 +322,10 @@ def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_p
 
 
 def show(exchange: Exchange, say: Callable[[bytes], None], hear: Callable[[], Answer], first: bytes | None) -> None:
-    """The steps until the service lets us in. LoginError.
+    """Carry out the steps until the service accepts the login. LoginError.
 
-    `say` sends an answer and `hear` reads what the service says; `first` is what the command that begins it had no room for.
+    `say` sends a response and `hear` reads the service's next answer. `first` is the first message if it was not sent with the
+    command that begins the exchange.
     """
     for _step in range(_MAX_STEPS + 1):
         match hear():
@@ -341,7 +346,7 @@ def show(exchange: Exchange, say: Callable[[bytes], None], hear: Callable[[], An
 
 
 def refused(problem: Problem, said: bytes) -> LoginError:
-    """What a service's refusal means."""
+    """Return the error for a service's refusal."""
     match problem:
         case Problem.REFUSED_CREDENTIAL:
             return LoginError(problem, "the service does not accept the user name and secret", words(said))
@@ -352,7 +357,7 @@ def refused(problem: Problem, said: bytes) -> LoginError:
 
 
 def no_mechanism(credential: Credential, offered: Iterable[str], server: Side) -> LoginError:
-    """None of what the service offers is used here."""
+    """Return the error for a service that offers no mechanism that is used here."""
     listed = ", ".join(sorted(name.upper() for name in offered))[:200] or "none"
     wanted = "XOAUTH2 or OAUTHBEARER" if credential.kind == "token" else "SCRAM-SHA-256, PLAIN or LOGIN"
     how = "" if server.is_encrypted else ", and without TLS nothing that shows the secret"
@@ -368,7 +373,8 @@ def _unexpected(name: str) -> LoginError:
 
 
 def challenges(mechanism: str, *, has_initial: bool) -> tuple[bytes, ...] | None:
-    """What a library is asked in its own login, whose answers are dropped; None for a mechanism that it was not offered.
+    """Return the challenges for a library's own login, whose responses are dropped; None for a mechanism that it was not
+    offered.
 
     >>> challenges("login", has_initial=True)
     (b'Password:',)
@@ -378,12 +384,12 @@ def challenges(mechanism: str, *, has_initial: bool) -> tuple[bytes, ...] | None
 
 
 def encode(data: bytes) -> bytes:
-    """Base64, on one line."""
+    """Return base64 on one line."""
     return base64.b64encode(data)
 
 
 def decode(text: bytes) -> bytes:
-    """LoginError(protocol)."""
+    """Decode base64. LoginError(protocol)."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
@@ -392,5 +398,5 @@ def decode(text: bytes) -> bytes:
 
 
 def words(said: bytes) -> str:
-    """A service's words, for a message: printable, and bounded."""
+    """Return a service's words for a message: printable, and bounded."""
     return printable(said.decode("utf-8", "replace"))[:MAX_WORDS].strip()

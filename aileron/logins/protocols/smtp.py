@@ -1,18 +1,18 @@
-"""SMTP: logged in as a submission client, then command by command, with each envelope on record before its message.
+"""Logs in over SMTP as a submission client, then passes command by command; each envelope is on record before its message.
 
     service ◄── EHLO, STARTTLS, EHLO, AUTH ── log_in
     library ──► 220, and the filter answers EHLO, AUTH and STARTTLS itself
                 MAIL, RCPT, DATA … one at a time; a message to its end; and again
 
-Runs in the process of one login. Trusts neither end: what the record says of a message is what the service took.
+Runs in the process of one login. Trusts neither end: the record has what the service accepted.
 
 Rules
-- One command at a time is at the service, whatever the library sends ahead; so PIPELINING is not offered, nor is CHUNKING (BDAT),
-  which would be a second way for a message to end.
-- A closed list of commands passes. AUTH and what it brings never does.
-- The envelope is the sender and the recipients that the service answered with 25x. It is on disk before DATA goes on.
-- A message ends at CR LF . CR LF and nowhere else; a CR or LF by itself in it ends the stream, before the message is whole. An
-  end that one server sees and another does not is how a second message is smuggled (CVE-2023-51764).
+- The service gets one command at a time, whatever the library sends ahead. So PIPELINING is not offered, nor is CHUNKING
+  (BDAT), which would be a second way to end a message.
+- A closed list of commands passes. AUTH and its responses never pass.
+- The envelope is the sender and the recipients that the service accepted with a 2xx reply. It is on disk before DATA is sent.
+- A message ends at CR LF . CR LF and nowhere else; a CR or LF by itself in it ends the stream, before the message is complete.
+  If one server sees an end where another does not, a second message can be smuggled (CVE-2023-51764).
 
 Source: RFC 5321, RFC 6409, RFC 4954 (AUTH), RFC 3207 (STARTTLS), RFC 2920, RFC 1870. Not here: mechanisms (sasl.py).
 """
@@ -32,19 +32,19 @@ from aileron.logins.side import MAX_LINE, Side
 __all__ = ["SmtpFilter", "SmtpLogin"]
 
 _OWN_NAME: Final = b"[127.0.0.1]"
-"""What we call ourselves, as a client without a name of its own may (RFC 5321 section 4.1.3): the machine's is not told."""
+"""Our name in EHLO, as a client without its own name can give it (RFC 5321 section 4.1.3): it does not reveal the machine's."""
 _MAX_REPLY_LINES: Final = 100
 _MAX_REPLY: Final = 64 << 10
 _MAX_AHEAD: Final = 64 << 10
-"""Bytes that a library may send ahead of an answer. It was not offered to, and a message is not counted."""
+"""Bytes that a library can send ahead of a response. It was not offered to do so; a message is not counted."""
 _MAX_COMMAND: Final = 512
-"""With CR LF (RFC 4954 section 3): what an initial response does not fit into, it is not sent in."""
+"""Bytes of a command with CR LF (RFC 4954 section 3). An initial response that does not fit is sent separately."""
 _MAX_RECIPIENT_BYTES: Final = 12 << 10
-"""Of all of them together; JSON can double it, and a note has 64 KiB."""
+"""Bytes of all recipients together; JSON can double it, and a note has 64 KiB."""
 _EXTENSIONS: Final = frozenset(
     "SIZE 8BITMIME SMTPUTF8 DSN ENHANCEDSTATUSCODES VRFY EXPN HELP DELIVERBY FUTURERELEASE MT-PRIORITY REQUIRETLS".split()
 )
-"""What goes on being offered. Anything else may add commands or change where a message ends."""
+"""Extensions that are still offered to the library. Any other could add commands or change where a message ends."""
 _PASSING: Final = frozenset({b"MAIL", b"RCPT", b"RSET", b"NOOP", b"QUIT", b"VRFY", b"EXPN", b"HELP"})
 _REPLY: Final = re.compile(rb"([2-5][0-9]{2})(?:([ -])(.*))?", re.DOTALL)
 _PLAIN_PATH: Final = rb"""[^\s<>"\\\x00-\x1f\x7f]{1,512}"""
@@ -58,7 +58,7 @@ _END: Final = b"\r\n.\r\n"
 
 
 class Reply(NamedTuple):
-    """A whole answer of the service: its code, its lines after the code, and as it came."""
+    """A whole reply of the service: its code, its lines without the code, and its bytes."""
 
     code: int
     lines: tuple[bytes, ...]
@@ -66,12 +66,12 @@ class Reply(NamedTuple):
 
     @property
     def text(self) -> bytes:
-        """For a person."""
+        """The reply as text for a person."""
         return b"%d " % self.code + b" ".join(self.lines)
 
 
 class SmtpLogin(Login):
-    """As a submission client."""
+    """The login of a submission client."""
 
     can_read_only: ClassVar[bool] = True
 
@@ -80,7 +80,7 @@ class SmtpLogin(Login):
         self._extensions: dict[str, bytes] = {}
 
     def log_in(self, server: Side) -> None:
-        """Greeting, TLS, AUTH. LoginError."""
+        """Read the greeting, begin TLS, and log in with AUTH. LoginError."""
         credential = sasl.Credential.of(self.order)
         encryption = self.order.target.encryption
         if encryption == "tls":
@@ -110,7 +110,7 @@ class SmtpLogin(Login):
         if answer.code != 220:
             raise LoginError(Problem.NOT_ENCRYPTED, "the service does not begin TLS", sasl.words(answer.text))
         server.start_tls()
-        self._extensions = _ask_extensions(server)  # what was said before does not count: RFC 3207 section 4.2
+        self._extensions = _ask_extensions(server)  # extensions from before TLS are void: RFC 3207 section 4.2
 
     def _authenticate(self, server: Side, exchange: sasl.Exchange) -> None:
         first = exchange.first()
@@ -121,7 +121,7 @@ class SmtpLogin(Login):
         sasl.show(exchange, lambda data: server.write(sasl.encode(data) + b"\r\n"), lambda: _hear(server), first)
 
     def greet(self, client: Side, server: Side) -> Filter:
-        """The filter has it all: a library need not log in, and may ask for the extensions more than once."""
+        """Return the filter, which does the rest: a library need not log in, and can ask for the extensions more than once."""
         host = self.order.target.destination.host.encode("ascii", "replace")
         client.write(b"220 " + host + b" ESMTP\r\n")
         return SmtpFilter(host, self._extensions, reads_only=self.order.reads_only)
@@ -139,7 +139,7 @@ def _hear(server: Side) -> sasl.Answer:
         case 500 | 501 | 502 | 503 | 504:
             return sasl.Rejected(Problem.PROTOCOL, reply.text)
         case _:
-            # 454 among them: "temporary" is what services also say of an account that is locked for a while.
+            # This includes 454: services also report an account that is locked for a while as "temporary".
             return sasl.Rejected(Problem.REFUSED_CREDENTIAL, reply.text)
 
 
@@ -152,7 +152,7 @@ def _ask_extensions(server: Side) -> dict[str, bytes]:
         )
     extensions: dict[str, bytes] = {}
     for line in answer.lines[1:]:
-        name, _, parameters = line.replace(b"=", b" ", 1).partition(b" ")  # `AUTH=LOGIN`, of before there was an RFC
+        name, _, parameters = line.replace(b"=", b" ", 1).partition(b" ")  # `AUTH=LOGIN`, from before the RFC
         if name.isascii() and parameters.isascii():
             known = extensions.get(name.decode().upper(), b"")
             extensions[name.decode().upper()] = (known + b" " + parameters).strip()
@@ -167,7 +167,7 @@ def _read(server: Side) -> Reply:
 
 
 class _Replies:
-    """Bytes of the service into whole replies, however they are cut."""
+    """Assembles a service's bytes into whole replies, however they are cut."""
 
     def __init__(self) -> None:
         self._partial = bytearray()
@@ -176,7 +176,7 @@ class _Replies:
         self._code = b""
 
     def feed(self, data: bytes) -> Iterator[Reply]:
-        """LoginError where it is no reply."""
+        """Yield the replies that these bytes complete. LoginError if they are not replies."""
         self._partial += data
         while (at := self._partial.find(b"\n")) >= 0:
             line = bytes(self._partial[: at + 1])
@@ -205,7 +205,7 @@ class _Replies:
 
 
 class _Doing(enum.Enum):
-    """What the service's next answer is for; and what the library's next bytes are."""
+    """The command that the service's next reply belongs to, or the state of a message."""
 
     NOTHING = enum.auto()
     PASSED = enum.auto()
@@ -220,7 +220,7 @@ class _Doing(enum.Enum):
 
 
 class SmtpFilter(Filter):
-    """Commands one at a time, and messages to their end."""
+    """The filter of a logged-in stream. It passes commands one at a time, and messages to their end."""
 
     def __init__(self, host: bytes, extensions: dict[str, bytes], *, reads_only: bool) -> None:
         self._host: Final = host
@@ -230,7 +230,9 @@ class SmtpFilter(Filter):
         self._reads_only: Final = reads_only
         self._doing = _Doing.NOTHING
         self._asked: list[bytes] = []
-        """Challenges of a login of the library's that are still to be put to it; `_is_asking` while one is open."""
+        """Challenges of the library's own login that are still to be sent; `_is_asking` is true while one waits for a
+        response.
+        """
         self._is_asking = False
         self._is_extended = False
         self._ahead = bytearray()
@@ -244,12 +246,12 @@ class SmtpFilter(Filter):
         self._is_answered_early = False
 
     def up(self, data: bytes) -> Iterable[Passed]:
-        """Commands wait for the answer to the one before; a message passes as it comes."""
+        """Pass each command when the previous one was answered; pass a message as it comes."""
         self._ahead += data
         return self._go_on()
 
     def down(self, data: bytes) -> Iterable[Passed]:
-        """Whole replies."""
+        """Handle whole replies."""
         for reply in self._replies.feed(data):
             yield from self._answered(reply)
             yield from self._go_on()
@@ -274,7 +276,7 @@ class SmtpFilter(Filter):
             )
             raise LoginError(Problem.NOT_ALLOWED, f"{what}, and PIPELINING was not offered")
 
-    # What the library says.
+    # Bytes from the library.
 
     def _line(self, line: bytes) -> Iterator[Passed]:
         if len(line) > MAX_LINE:
@@ -306,7 +308,7 @@ class SmtpFilter(Filter):
         self._is_extended = is_extended
         if self._sender is None:
             return self._extensions_said()
-        self._doing = _Doing.EHLO  # which begins anew: RFC 5321 section 4.1.4
+        self._doing = _Doing.EHLO  # EHLO resets the transaction: RFC 5321 section 4.1.4
         return Passed(to_server=b"RSET\r\n")
 
     def _extensions_said(self) -> Passed:
@@ -373,7 +375,7 @@ class SmtpFilter(Filter):
             self._is_answered_early = False
         yield Passed(to_server=piece)
 
-    # What the service answers.
+    # Replies of the service.
 
     def _answered(self, reply: Reply) -> Iterator[Passed]:
         doing, is_done = self._doing, 200 <= reply.code < 300
@@ -422,16 +424,16 @@ class SmtpFilter(Filter):
 
 
 class _Message:
-    """One message as it passes: where it ends, and that no line in it ends otherwise."""
+    """A message as it passes: finds its end, and checks that no line of it ends in another way."""
 
     def __init__(self) -> None:
         self.size = 0
         self.is_over = False
         self._before = b"\r\n"
-        """What came last, as far as it matters for what is next: DATA's own line end at first."""
+        """The last bytes that matter for what follows; at first the line end of DATA."""
 
     def take(self, ahead: bytearray) -> bytes:
-        """All of the message that is there, out of `ahead`. LoginError."""
+        """Take the available part of the message out of `ahead`. LoginError."""
         at = (self._before + ahead).find(_END)
         size = len(ahead) if at < 0 else at + len(_END) - len(self._before)
         piece = bytes(ahead[:size])
@@ -443,8 +445,11 @@ class _Message:
         return piece
 
     def _check_lines(self, seen: bytes, *, is_over: bool) -> None:
-        """`seen` begins with what was checked; a CR at its end may still get its LF."""
-        begins = 1 if seen.startswith(b"\n") else 0  # whose CR was cut off with what came before
+        """Raise LoginError for a CR or LF by itself.
+
+        `seen` begins with bytes that were checked before; a CR at its end can still get its LF.
+        """
+        begins = 1 if seen.startswith(b"\n") else 0  # its CR was cut off before
         ends = len(seen) - (1 if seen.endswith(b"\r") and not is_over else 0)
         alone = seen[begins:ends].replace(b"\r\n", b"")
         if b"\r" in alone or b"\n" in alone:

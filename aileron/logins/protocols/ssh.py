@@ -1,31 +1,33 @@
-"""SSH: the pinned host key, one attempt with a key or a password, and one channel with one command or subsystem.
+"""Logs in over SSH: checks the pinned host key, tries a key or a password once, and opens one channel with one command or
+subsystem.
 
     Side (a plain socket) ◄──► a thread with asyncssh ◄── ssh ──► the server's command
           stdin, stdout             stderr kept, exit status
 
-Runs in the process of one login: SSH in a thread with an event loop of its own, so that the relay has a socket like any other.
+Runs in the process of one login, with SSH in a thread that has its own event loop, so that the relay has a socket like any
+other.
 
 Rules
-- The server's key is the pinned one, or nothing is said to it. Certificates of host keys are not taken.
-- Algorithms that have no known weakness, and no choice: AES-GCM alone. ChaCha20-Poly1305 is only safe where both ends know strict
-  key exchange (CVE-2023-48795), which the library does and does not tell; RSA signs with SHA-2.
+- The server's key must be the pinned one, otherwise nothing is sent to it. Host certificates are not accepted.
+- Only algorithms without a known weakness are used: AES-GCM alone. ChaCha20-Poly1305 is only safe if both ends use strict key
+  exchange (CVE-2023-48795), which the library supports but does not report; RSA signs with SHA-2.
 - Nothing comes from this machine: no configuration, known hosts, agent, default keys, GSSAPI.
-- One channel, without a terminal, agent or X11. What the server wants to open towards here is refused.
-- The environment is empty, except that git is asked for version 2 of its protocol, which a server may drop: only with that can a
-  client leave out what it does not need.
-- One attempt by one method. Keyboard-interactive is another method, and not used.
-- Before the login a server may send MAX_LOGIN_BYTES; after it, what the channel's window holds. Of stderr the last MAX_STDERR
-  bytes are kept.
-- A command that ends with another status than 0 ends the stream as an error, behind everything that it wrote.
+- There is one channel, without a terminal, agent or X11. Channels that the server opens are refused.
+- The environment is empty, except that git is asked for version 2 of its protocol, which a server can ignore: only with that
+  version can a client skip what it does not need.
+- There is one attempt with one method. Keyboard-interactive is another method, and not used.
+- Before the login a server can send MAX_LOGIN_BYTES; after it, as much as the channel's window allows. The last MAX_STDERR
+  bytes of stderr are kept.
+- If a command's exit status is not 0, the stream ends with an error, after everything that the command wrote.
 
 Source: RFC 4251 to 4254, RFC 8308, RFC 8332; https://asyncssh.readthedocs.io/. Not here: which commands are granted
-(aileron/model/commands.py, asked by egress before anything is connected).
+(aileron/model/commands.py, which egress asks before it connects).
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # all of it now: later no file can be opened any more
+import concurrent.futures.thread  # imported completely now: later no file can be opened
 import contextlib
 import logging
 import os
@@ -47,13 +49,13 @@ from aileron.model.commands import only_reads, subsystem_of
 __all__ = ["MAX_STDERR", "SSH_THREAD", "SshLogin"]
 
 SSH_THREAD: Final = "aileron-ssh"
-"""The thread's name."""
+"""The name of the thread that runs SSH."""
 MAX_STDERR: Final = 8 << 10
-"""Bytes that are kept of what a command says beside its output, from the end: its last line says why it failed."""
+"""Bytes that are kept from the end of a command's standard error: its last line says why the command failed."""
 _WINDOW: Final = 1 << 20
-"""Bytes that a server may send ahead of whoever reads: a connection of 100 ms at 10 MB/s."""
+"""Bytes that a server can send ahead of the reader: a connection of 100 ms at 10 MB/s."""
 _GRACE_S: Final = 1.0
-"""For the exit status, which comes behind the end of the output, and for saying goodbye."""
+"""Seconds to wait for the exit status, which follows the end of the output, and for closing the connection."""
 _KEEPALIVE_S: Final = 15.0
 _MIN_RSA_BITS: Final = 2048
 _KEX: Final = (
@@ -66,7 +68,7 @@ _KEX: Final = (
 )
 _CIPHERS: Final = ("aes256-gcm@openssh.com", "aes128-gcm@openssh.com")
 _MACS: Final = ("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com")
-"""AES-GCM needs none, but some servers want one to be agreed on."""
+"""MAC algorithms. AES-GCM needs none, but some servers insist on agreeing on one."""
 _SIGNATURES: Final = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -77,12 +79,14 @@ _SIGNATURES: Final = (
 )
 _GIT_READS: Final = "git-upload-pack "
 _GIT_V2: Final[dict[bytes | str, bytes | str]] = {"GIT_PROTOCOL": "version=2"}
-"""gitprotocol-v2(5), "SSH and file transports"; a client that knows version 1 alone is none that is still kept."""
+"""Environment for git's protocol version 2: gitprotocol-v2(5), "SSH and file transports". No client that only knows version 1
+is still maintained.
+"""
 _PLAIN_KEYS: Final = frozenset(_SIGNATURES[:4]) | {"ssh-rsa"}
 
 
 class SshLogin(Login):
-    """A key (OpenSSH's form or PEM) or a password; `mechanism` is `publickey` or `password`."""
+    """The login with a key (OpenSSH's form or PEM) or a password; `mechanism` is `publickey` or `password`."""
 
     can_read_only = True
 
@@ -92,7 +96,7 @@ class SshLogin(Login):
         self._tunnel: _Tunnel | None = None
 
     def log_in(self, server: Side) -> None:
-        """As `Login.log_in`; the command has begun then."""
+        """Log in and begin the command. LoginError."""
         command = self.order.command
         if not command:
             raise LoginError(
@@ -110,13 +114,13 @@ class SshLogin(Login):
         server.replace(self._tunnel.open(server.sock, self._until))
 
     def greet(self, client: Side, server: Side) -> Unchanged:
-        """There is nothing to answer: SSH is spoken here alone."""
+        """Return the filter at once: SSH ends here, so the library has no login of its own."""
         assert self._tunnel is not None
         return _Command(self._tunnel)
 
 
 class _Command(Unchanged):
-    """Standard input and output of the command; its end is looked at when both have passed."""
+    """Standard input and output of the command. Its exit is checked when both have passed."""
 
     def __init__(self, tunnel: _Tunnel) -> None:
         self._tunnel: Final = tunnel
@@ -128,13 +132,13 @@ class _Command(Unchanged):
 
 
 class _Client(asyncssh.SSHClient):
-    """What the library asks for during the login."""
+    """The answers to what the library asks for during the login."""
 
     def __init__(self, order: Order, pinned: asyncssh.SSHKey) -> None:
         self.pinned: Final = pinned
         self.has_seen_key = False
         self.other: asyncssh.SSHKey | None = None
-        """The server's, where it is not the pinned one."""
+        """The server's key, if it is not the pinned one."""
         self._key: asyncssh.SSHKey | None = None
         self._password: str | None = None
         if order.secret.lstrip().startswith(b"-----BEGIN"):
@@ -167,7 +171,7 @@ class _Client(asyncssh.SSHClient):
 
 
 class _Socket(socket.socket):
-    """The connected socket, of which only so much can be read until the login is over."""
+    """The connected socket. Until the login is over, only a limited number of bytes can be read from it."""
 
     left: int | None = MAX_LOGIN_BYTES
 
@@ -180,7 +184,7 @@ class _Socket(socket.socket):
         return data
 
     def setsockopt(self, level: int, *option: Any) -> None:
-        """SO_KEEPALIVE, which the library sets in any case, cannot be set in this process: SSH has a keepalive of its own."""
+        """Set only TCP options. The library always sets SO_KEEPALIVE, which this process cannot: SSH has its own keepalive."""
         if level == socket.IPPROTO_TCP:
             super().setsockopt(level, *option)
 
@@ -190,7 +194,7 @@ class _Socket(socket.socket):
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """The channel's end: what the command writes goes to the near socket, at the pace at which that is read."""
+    """The channel's end: the command's output goes to the near socket, at the pace at which that is read."""
 
     def __init__(self, near: _Near) -> None:
         self._near: Final = near
@@ -230,7 +234,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             self.over.set_result(None)
 
     def problem(self) -> LoginError | None:
-        """How the command ended, if not well."""
+        """Return the error with which the command ended, or None if it succeeded."""
         said = self._last_line()
         if self._error is not None:
             return LoginError(Problem.CLOSED, "the connection to the server broke while the command ran", said)
@@ -248,7 +252,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 
 class _Near(asyncio.Protocol):
-    """The thread's end of the socket pair: what the connector sends goes into the channel."""
+    """The thread's end of the socket pair: bytes from the connector go into the channel."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -305,7 +309,7 @@ class _Near(asyncio.Protocol):
             self._transport.resume_reading()
 
     def end(self) -> None:
-        """The connector sees the end of the output when it has read it."""
+        """End the output: the connector sees the end after it has read everything."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write_eof()
 
@@ -315,7 +319,7 @@ class _Near(asyncio.Protocol):
 
 
 class _Tunnel:
-    """The thread. `problem` is read when the near socket has ended: it is set before."""
+    """The thread that runs SSH. `problem` is set before the near socket ends, and is read after that."""
 
     def __init__(self, host: str, command: str, client: _Client, options: asyncssh.SSHClientConnectionOptions) -> None:
         self._host: Final = host
@@ -326,7 +330,7 @@ class _Tunnel:
         self.problem: LoginError | None = None
 
     def open(self, sock: socket.socket, until: float) -> socket.socket:
-        """The near socket, behind which the command runs. Takes `sock` over. LoginError."""
+        """Start the thread, and return the near socket, behind which the command runs. Takes over `sock`. LoginError."""
         far = _Socket(fileno=sock.detach())
         far.setblocking(False)
         ours, theirs = socket.socketpair()
@@ -343,7 +347,7 @@ class _Tunnel:
 
     async def _run(self, far: _Socket, ours: socket.socket, until: float) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda loop, context: None)  # it would print what it choked on
+        loop.set_exception_handler(lambda loop, context: None)  # the default handler would print the bad bytes
         problem: LoginError | None = None
         connection: asyncssh.SSHClientConnection | None = None
         _, near = await loop.create_connection(_Near, sock=ours)
@@ -362,7 +366,7 @@ class _Tunnel:
             self.problem = session.problem()
         near.close()
         await _leave(connection)
-        await near.closed  # everything was read, or nobody reads any more
+        await near.closed  # everything was read, or nobody reads it
 
     async def _begin(self, connection: asyncssh.SSHClientConnection, near: _Near) -> _Session:
         subsystem = subsystem_of(self._command)
@@ -429,9 +433,9 @@ async def _leave(connection: asyncssh.SSHClientConnection | None) -> None:
 
 
 def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptions:
-    """Everything that the library would take from this machine is said here."""
+    """Return the options. They set everything that the library would otherwise take from this machine."""
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL + 1)
-    # Asked for even where nothing is made of them; where they are not set, /etc/passwd is, which cannot be opened here.
+    # The library reads both even if it does not use them. If unset, it reads /etc/passwd, which cannot be opened here.
     os.environ |= {"LOGNAME": "nobody", "HOME": "/nonexistent"}
     pinned = _signatures_of(client.pinned)
     try:
@@ -443,7 +447,7 @@ def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptio
             username=order.username,
             config=None,
             known_hosts=((), (), ()),
-            # Its own first: a server that has it shows it. The others are for saying what it shows instead.
+            # The pinned key's own come first: a server that has that key shows it. The others let the error name another key.
             server_host_key_algs=[*pinned, *(each for each in _SIGNATURES if each not in pinned)],
             kex_algs=_kex(),
             encryption_algs=_CIPHERS,
@@ -475,7 +479,7 @@ def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptio
 
 
 def _kex() -> list[str]:
-    """Those of this OpenSSL."""
+    """Return the key exchange algorithms that this OpenSSL has."""
     known = {name.decode("ascii") for name in asyncssh.kex.get_kex_algs()}
     return [name for name in _KEX if name in known]
 
