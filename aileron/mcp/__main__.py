@@ -1,4 +1,6 @@
-"""What the daemon executes: `python -m aileron.mcp SOCKET_FD`. Hides, and serves in a child that nobody ever saw.
+"""The program that the daemon executes: `python -m aileron.mcp SOCKET_FD`. It hides, and serves in a child.
+
+Nobody can have looked into that child before it hides.
 
 Source: aileron/hidden/process.py, which does both. Not here: serving (process.py).
 """
@@ -16,18 +18,18 @@ __all__ = ["import_server", "main"]
 
 
 def main(arguments: list[str]) -> int:
-    """0 when the daemon let go of it, 1 where the child was traced or ended otherwise."""
+    """Run the process of the protocol. Return 0 when the daemon let go of it, 1 if the child was traced or ended otherwise."""
     return work_hidden(int(arguments[0]), _serve)
 
 
 def _serve(control: int) -> int:
-    gc.disable()  # what is imported is no garbage, and to look for some is a fifth of the start; on again in process.py
-    atexit.register(gc.freeze)  # no last search either
+    gc.disable()  # imports leave no garbage, and collections are a fifth of the start; on again in process.py
+    atexit.register(gc.freeze)  # no collection at the exit either
     return import_server()(control)
 
 
 def import_server() -> Callable[[int], int]:
-    """Import what serves, and little else. Not before the process has hidden: it stays in the memory that it is done in."""
+    """Import the server, and little else. Call it only after the process has hidden: imports stay in its memory."""
     from aileron.mcp.sdk import import_little
 
     import_little()

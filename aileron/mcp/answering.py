@@ -1,14 +1,14 @@
-"""The daemon's end of an agent's channel: answers what the process of the protocol asks for that agent, and nothing else.
+"""The daemon's end of an agent's channel: it answers what the process of the protocol asks for that agent, and nothing else.
 
-Runs in the daemon. The process is not trusted: it parses what agents send. Whose channel it is was established before, and no
-message can say otherwise; what it asks goes through the door of that agent (calls.py).
+Runs in the daemon. The process is not trusted: it parses what agents send. The agent of the channel was established before, and
+no message can say otherwise; its requests go through the door of that agent (calls.py).
 
 Rules
 - MAX_UNDER_WAY questions of a channel at once, of MAX_CALLS_BYTES together; meanwhile no other is read.
-- A question that is taken back, or whose channel ends, stops waiting. What has begun goes on (calls.py).
+- A question that is dropped, or whose channel ends, stops waiting. A run that has begun goes on (calls.py).
 - A report of progress waits until the one before was heard: an agent that reads nothing gets no more of them. That wait ends
   with the question.
-- Nothing that was asked or answered is logged.
+- No question or answer is logged.
 
 Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: the other end (asking.py).
 """
@@ -48,13 +48,13 @@ from aileron.model.failure import AileronError
 __all__ = ["answer_agent"]
 
 MAX_UNDER_WAY: Final = 128
-"""Twice what a connection may have (lines.MAX_CALLS): those that were taken back end in their own time."""
+"""Questions under way, twice what a connection can have (lines.MAX_CALLS): those that were dropped end in their own time."""
 MAX_CALLS_BYTES: Final = 16 << 20
-"""Twice what a connection may have (lines.MAX_CALLS_BYTES)."""
+"""Bytes of these questions, twice what a connection can have (lines.MAX_CALLS_BYTES)."""
 
 
 async def answer_agent(sock: socket.socket, calls: ToolCalls, asker: Asker) -> None:
-    """Answer on this end of the agent's channel until either side ends it; then it is closed."""
+    """Answer on this end of the agent's channel until either side ends it; then close it."""
     await _Answering(calls, asker).run(sock)
 
 

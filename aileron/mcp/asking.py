@@ -1,9 +1,9 @@
-"""One agent, for the server of the protocol: what it may ask goes to the daemon over the agent's channel, and comes back.
+"""An agent, for the server of the protocol: its questions go to the daemon over the agent's channel, and the answers come back.
 
-Runs in the process of the protocol, which knows of an agent only this. The daemon knows whose channel it is.
+Runs in the process of the protocol, which knows nothing else of an agent. The daemon knows whose channel it is.
 
 Rules
-- A question that is cancelled is taken back (Drop): it stops waiting, and what has begun goes on.
+- A question that is cancelled is dropped (Drop): it stops waiting, and a run that has begun goes on.
 - One report of progress is on its way at a time; the daemon sends the next when the agent was told of this one.
 - When the daemon ends the channel, every question ends with AgentGone.
 
@@ -36,23 +36,24 @@ from aileron.mcp.messages import (
 )
 from aileron.model.misfit import misfit_in
 
-if TYPE_CHECKING:  # the process has no use for what is behind it
+if TYPE_CHECKING:  # the process does not need what that imports
     from aileron.mcp.agent_port import Report
 
 __all__ = ["Agent", "AgentGone", "AskRefused"]
 
 
 _TURNS: Final = 4
-"""Of the event loop before anything is asked: a cancellation that came in the same breath as its call takes two to be heard, and
-then the call is not begun."""
+"""Turns of the event loop before a question is sent: a cancellation that arrived together with its call takes two to be noticed,
+and then the call is not begun.
+"""
 
 
 class AgentGone(Exception):
-    """The daemon does not answer for this agent any more."""
+    """The daemon no longer answers for this agent."""
 
 
 class AskRefused(Exception):
-    """The daemon's refusal, as an error of the protocol. `is_invalid`: the caller sent what there is not."""
+    """The daemon's refusal, as an error of the protocol. `is_invalid`: the caller named something that does not exist."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.message)
@@ -61,7 +62,7 @@ class AskRefused(Exception):
 
 
 class Agent:
-    """One for each channel."""
+    """The agent of one channel."""
 
     def __init__(self) -> None:
         self._channel = Channel(self._take, MAX_SAID_BYTES, self._go)
@@ -74,7 +75,7 @@ class Agent:
         await self._channel.open(sock)
 
     async def wait_gone(self) -> None:
-        """Return once the daemon does not answer for this agent any more."""
+        """Wait until the daemon no longer answers for this agent."""
         await self._channel.wait_over()
 
     def close(self) -> None:
@@ -82,7 +83,7 @@ class Agent:
         self._channel.close()
 
     async def listed(self, cursor: str | None) -> Listed:
-        """One page of the tools. AskRefused, AgentGone."""
+        """Return a page of the tools. AskRefused, AgentGone."""
         self._last += 1
         said = await self._ask(List(self._last, cursor), None)
         if not isinstance(said, Listed):
@@ -90,7 +91,7 @@ class Agent:
         return said
 
     async def call(self, name: str, arguments: dict[str, Any], report: Report | None) -> Answered:
-        """One call of a tool. AskRefused, AgentGone."""
+        """Call a tool. AskRefused, AgentGone."""
         self._last += 1
         document, misfit = _carried(arguments)
         said = await self._ask(Call(self._last, name, document, misfit, report is not None), report)
@@ -101,7 +102,7 @@ class Agent:
     async def _ask(self, question: List | Call, report: Report | None) -> Said:
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        if self._is_gone:  # looked at where nothing is awaited before `_go` can find the queue
+        if self._is_gone:  # checked here, as nothing is awaited before `_go` can find the queue
             raise AgentGone
         waiting = self._waiting[question.id] = asyncio.Queue()
         is_answered = False
@@ -131,14 +132,16 @@ class Agent:
         said = decode_said(message)
         waiting = self._waiting.get(said.id)
         if waiting is None:
-            return  # it was taken back, and this was on its way
+            return  # the question was dropped while this was on its way
         if waiting.qsize() > 1:
             raise MessageError("more is said than was asked")
         waiting.put_nowait(said)
 
 
 def _carried(arguments: dict[str, Any]) -> tuple[bytes, str | None]:
-    """The arguments as JSON; or, where it cannot carry them, what is wrong. The SDK's parsers let more through than JSON has."""
+    """Return the arguments as JSON; or, if it cannot carry them, what is wrong. The SDK's parsers let more
+    through than JSON has.
+    """
     misfit = misfit_in(arguments)
     if misfit is None:
         try:

@@ -1,8 +1,8 @@
-"""Bodies of HTTP requests to /mcp, read before the SDK sees the request: bounded in bytes and in time, and never left lying.
+"""Bodies of HTTP requests to /mcp, read before the SDK sees the request: bounded in bytes and in time, and never left unread.
 
-Runs in the process of the protocol. Callers have a session and are untrusted. A body that is refused is still taken, as far as it
-is worth it: a client that writes while it is being answered hears of a broken pipe and not of the refusal, and on a connection
-that stays, what was not read holds up the next request.
+Runs in the process of the protocol. Callers have a session and are untrusted. A body that is refused is still taken, within
+bounds: a client that writes while it is being answered sees a broken pipe and not the refusal, and on a connection that is kept,
+unread bytes would hold up the next request.
 
 Source: RFC 9110, sections 15.5.9 and 15.5.14; the ASGI specification. Not here: what a request may ask (server.py).
 """
@@ -20,20 +20,20 @@ from aileron.mcp.lines import MAX_LINE_BYTES
 __all__ = ["after", "drain_body", "read_body", "refusal"]
 
 BODY_S: Final = 10.0
-"""For a body to arrive: a megabyte takes milliseconds on this machine, and seconds from a slow container."""
+"""Seconds for a body to arrive: a megabyte takes milliseconds on this machine, and seconds from a slow container."""
 _DRAINED_BYTES: Final = 4 * MAX_LINE_BYTES
-"""How much of a body that is too long is taken before the answer."""
+"""Bytes of an overlong body that are taken before the answer."""
 _INVALID_REQUEST: Final = -32600  # JSON-RPC 2.0, section 5.1
 
 
 async def drain_body(receive: Receive) -> None:
-    """Take what is refused whatever it is, and keep none of it."""
+    """Take the body of a request that is refused in any case, and keep none of it."""
     await read_body(receive, kept=0)
 
 
 async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | JSONResponse:
-    """The body, of which as many bytes are `kept`; or the answer to one that is longer than MAX_LINE_BYTES, or did not come in
-    time, or not to its end.
+    """Return the body, of which at most `kept` bytes are kept; or the answer to one that is longer than MAX_LINE_BYTES, or did
+    not come in time, or not to its end.
     """
     body = bytearray()
     size = 0
@@ -56,7 +56,7 @@ async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | 
 
 
 def after(body: bytes, receive: Receive) -> Receive:
-    """`receive` as it was before `body` was read from it."""
+    """Return `receive` as it was before `body` was read from it."""
     read = False
 
     async def again() -> Message:
@@ -70,6 +70,6 @@ def after(body: bytes, receive: Receive) -> Receive:
 
 
 def refusal(status: int, message: str) -> JSONResponse:
-    """A JSON-RPC error under no id, after which the connection is not used again: what is left of the body may still come."""
+    """Return a JSON-RPC error under no id, after which the connection is not used again: the rest of the body may still come."""
     error = {"code": _INVALID_REQUEST, "message": message}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, {"Connection": "close"})

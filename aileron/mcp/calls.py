@@ -1,13 +1,13 @@
-"""What a call of a tool does, whichever way it came: over the protocol (server.py), or in a model's answer (docs/adr/0064).
+"""The work of a tool call, whichever way it came: over the protocol (server.py), or in a model's answer (docs/adr/0064).
 
-Runs in the daemon. Whoever calls has a session, established before it comes here, and is untrusted; all it can do goes through
-the door of that session (agent_port.py), and what is another session's does not exist.
+Runs in the daemon. The caller has a session, established before it comes here, and is untrusted; all that it can do goes through
+the door of that session (agent_port.py), and another session's runs and questions do not exist for it.
 
 Rules
-- A call of an action returns at once where a person must decide, and else after CALL_S at the latest, with an id to ask about.
-- What an action or the door refuses is a result with `isError`; only an unknown tool is an error of the caller's protocol.
-- A call that is cancelled stops waiting. What has begun goes on, and what waits for a person still waits: only `cancel_action`
-  takes a question back.
+- A call of an action returns at once if a person must decide, and else after CALL_S at the latest, with an id to ask about.
+- A refusal by an action or the door is a result with `isError`; only an unknown tool is an error of the caller's protocol.
+- A call that is cancelled stops waiting. A run that has begun goes on, and a question to a person stays: only `cancel_action`
+  withdraws it.
 - Arguments and results are logged nowhere.
 
 Source: docs/reference/mcp.md. Not here: what is said (results.py), which tools there are (tools.py).
@@ -39,27 +39,29 @@ from aileron.model.visible import visible
 __all__ = ["CALL_S", "PROGRESS_S", "QUIET_S", "ToolCalls", "UnknownTool", "bug"]
 
 CALL_S: Final = 25.0
-"""How long a call may last before it answers `running`: every agent measured waits for at least 60 s."""
+"""Seconds that a call may last before it answers `running`: every agent measured waits for at least 60 s."""
 QUIET_S: Final = 0.5
-"""Of a call before its client hears of progress, if it asked for that: most are over by then, and cost no second look."""
+"""Seconds of a call before its client gets progress, if it asked for that: most calls are over by then, and
+cost no second query.
+"""
 PROGRESS_S: Final = 4.0
-"""Between two signs of life of wait_for_action: agents that count the time without one allow 60 s. A question of the person is
-noticed as often.
+"""Seconds between two signs of life of wait_for_action: agents that count the time without one allow 60 s. A question of the
+person is noticed as often.
 """
 _DEFAULT_WAIT_S: Final = 25.0
 _MAX_KNOWN: Final = 4000
-"""Names of tools that were offered once: four times as many as there may be actions at a time."""
+"""Names of tools that were offered once: four times as many as there can be actions at a time."""
 _MAX_NEAREST: Final = 5
-"""Names that a wrong one is answered with."""
+"""Similar names that an answer to an unknown name suggests."""
 _ACCOUNT_CHARACTERS: Final = 2000
-"""Of what says whose credential is meant: ten names in full."""
+"""Characters of the argument that names a credential: ten names in full."""
 _ID_CHARACTERS: Final = 200
 _log = logging.getLogger(__name__)
 _Asked = TypeVar("_Asked")
 
 
 class UnknownTool(LookupError):
-    """No tool has this name; the words are for the caller."""
+    """The caller named an unknown tool; the message is for the caller."""
 
 
 _OwnTool = Callable[[Asker, dict[str, Any]], Awaitable[ToolResult]]
@@ -95,14 +97,14 @@ class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Rising:
-    """Progress that never goes back, as the protocol wants it, of reports that begin anew with each step and each try."""
+    """Progress that never goes back, as the protocol requires, from reports that begin anew with each step and each try."""
 
     def __init__(self) -> None:
         self._base = 0.0
         self._done = self._last = -math.inf
 
     def step(self, done: float, total: float | None) -> tuple[float, float | None] | None:
-        """What to say of a report, `progress` and `total`; None where that would not be more than was said."""
+        """Return `progress` and `total` to report, or None if that would not be more than was reported before."""
         if done < self._done:
             self._base = self._last
         self._done = done
@@ -114,7 +116,7 @@ class _Rising:
 
 
 class ToolCalls:
-    """One for each way in."""
+    """The tool calls of one way in."""
 
     def __init__(self, door: AgentPort, progress_s: float = PROGRESS_S) -> None:
         self._door = door
@@ -128,15 +130,15 @@ class ToolCalls:
             "wait_for_action": self._wait_for_action,
         }
         self._finder = Finder()
-        self._finding = anyio.CapacityLimiter(1)  # it takes texts apart for all of them
+        self._finding = anyio.CapacityLimiter(1)  # one thread at a time: the finder is shared
         self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
 
     async def offer(self, asker: Asker) -> Offer:
-        """What this caller can use now; its names are known from then on."""
+        """Return the actions that this caller can use now, and remember their names."""
         return await self._offer(asker)
 
     async def call(self, asker: Asker, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """One call. UnknownTool; every other failure is a result."""
+        """Make a call. UnknownTool; every other failure is a result."""
         own = self._own.get(name)
         status = self._refused_status(name)
         try:
@@ -154,15 +156,15 @@ class ToolCalls:
             return results.refused(bug(error), status=status)
 
     def misfit(self, name: str, problem: str) -> ToolResult:
-        """The answer to a call whose arguments JSON cannot carry."""
+        """Return the answer to a call whose arguments JSON cannot carry."""
         return results.refused(_bad_input(problem).failure, status=self._refused_status(name))
 
     def _refused_status(self, name: str) -> RunStatus | None:
-        """A call of an action that is refused has failed; one of our own tools has no status."""
+        """Return `failed` for a refused call of an action, and None for one of our own tools, which have no status."""
         return RunStatus.FAILED if name not in self._own or name == tools.RUN_ACTION.name else None
 
     async def _act(self, asker: Asker, action: str, args: dict[str, Any]) -> ToolResult:
-        """A call of an action, whichever tool it came by."""
+        """Make a call of an action, whichever tool it came by."""
         tool = tool_name(action)
         account = _account(args)
         call = Call(session=asker.session, action=action, args=args, binding=account, process=asker.process)
@@ -179,7 +181,7 @@ class ToolCalls:
         return results.state_result(state)
 
     async def _run(self, asker: Asker, call: Call) -> dict[str, Any]:
-        """The one door; and where the client asked for it, what the connector says of its progress meanwhile."""
+        """Call the one door; if the client asked for progress, pass on the connector's reports meanwhile."""
         if asker.report is None:
             return await self._door.run(call, CALL_S)
         until = anyio.current_time() + CALL_S
@@ -205,7 +207,7 @@ class ToolCalls:
         offer = await self._door.offer(asker.session, asker.process)
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
-        # What was offered once is remembered: the door says better than "unknown" why it is no more.
+        # A name that was offered once is remembered: the door says better than "unknown" why it is gone.
         self._known.update({tool_name(entry.action.name): entry.action.name for entry in offer.actions})
         return offer
 
@@ -270,10 +272,10 @@ class ToolCalls:
             raise await self._with_nearest(asker, tool, error.failure.message) from None
 
     async def _with_nearest(self, asker: Asker, tool: str, message: str) -> AileronError:
-        """That there is no such action, with the names that may have been meant."""
+        """Return the error that there is no such action, with similar names."""
         offer = await self._offer(asker)
         names = [tool_name(entry.action.name) for entry in offer.actions]
-        # Comparing with a thousand names takes a tenth of a second, as often as somebody asks for a name that is not there.
+        # Comparing with a thousand names takes a tenth of a second, each time that a caller gives an unknown name.
         alike = await anyio.to_thread.run_sync(
             difflib.get_close_matches, tool, names, _MAX_NEAREST, limiter=self._finding
         )
@@ -288,8 +290,8 @@ class ToolCalls:
 
 
 def _plain(args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as JSON has them. The SDK's parsers let through what JSON has not: numbers without end, half characters."""
-    misfit = misfit_in(args)  # msgspec would write null for a number without end
+    """Return the arguments as JSON has them. The SDK's parsers let through more: infinite numbers, lone surrogates."""
+    misfit = misfit_in(args)  # msgspec would write null for an infinite number
     if misfit is not None:
         raise _bad_input(misfit)
     try:
@@ -300,7 +302,7 @@ def _plain(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _account(args: dict[str, Any]) -> str | None:
-    """Whose credential is meant, taken out of the arguments: it is none of the action's, whatever that declares."""
+    """Take the name of the credential out of the arguments: it is no argument of the action, whatever that declares."""
     account = args.pop(tools.ACCOUNT, None)
     if account is None or (isinstance(account, str) and len(account) <= _ACCOUNT_CHARACTERS):
         return account
@@ -308,7 +310,7 @@ def _account(args: dict[str, Any]) -> str | None:
 
 
 def _decoded(args: dict[str, Any], shape: type[_Asked]) -> _Asked:
-    """The arguments of a tool of ours. AileronError(bad_input) says which one is wrong."""
+    """Return the arguments of a tool of ours. AileronError(bad_input) says which one is wrong."""
     try:
         return msgspec.convert(args, shape)
     except msgspec.ValidationError as error:
@@ -326,7 +328,7 @@ def _bad_input(message: str) -> AileronError:
 
 
 def bug(error: Exception) -> Failure:
-    """What nobody foresaw, without its words, which may be an argument's or a result's."""
+    """Return the failure for an unforeseen error, without its message, which may contain an argument or a result."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     _log.error("a request of an agent failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
     return AileronError(FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`").failure

@@ -1,13 +1,14 @@
-"""A stream of messages between two processes of ours: each is its length in four bytes, big-endian, and so many bytes.
+"""A stream of messages between two of our processes: each is its length in four bytes, big-endian, and that number of bytes.
 
-Runs on both sides of a channel (messages.py) and trusts neither. A message is written whole or not at all, whenever who writes it
-is cancelled; who does not read stops the writer in `put`. Whoever cannot take more messages stops the other side with `pause`.
+Runs on both sides of a channel (messages.py) and trusts neither. A message is written whole or not at all, whenever its writer
+is cancelled; a side that does not read stops the writer in `put`. A side that cannot take more messages stops the other with
+`pause`.
 
 Rules
-- A message has at most as many bytes as was said when the channel was made. A longer one, or one that `take` refuses with
+- A message has at most the number of bytes given when the channel was made. A longer one, or one that `take` refuses with
   MessageError, ends the channel.
-- AT_ONCE messages are taken in one turn of the event loop; then others have theirs.
-- After its end nothing is taken, and what is put is thrown away.
+- AT_ONCE messages are taken in one turn of the event loop; then other tasks have theirs.
+- After the channel's end no message is taken, and one that is put is thrown away.
 
 Source: asyncio's flow control of transports and protocols. Not here: what the messages mean (asking.py, answering.py).
 """
@@ -25,14 +26,14 @@ from aileron.mcp.messages import MessageError
 __all__ = ["AT_ONCE", "Channel", "is_taken", "take"]
 
 AT_ONCE: Final = 64
-"""A message is taken in microseconds, and as many as a connection may have under way in less than a millisecond."""
+"""Messages taken in one turn: one takes microseconds, and as many as a connection can have under way less than a millisecond."""
 _LENGTH: Final = 4
 _TAKEN: Final = b"+"
 _log = logging.getLogger(__name__)
 
 
 async def is_taken(sock: socket.socket) -> bool:
-    """Return whether the other side has begun on its end of the socket pair, once it has, or has gone."""
+    """Wait until the other side has begun on its end of the socket pair, or has gone. Return whether it has begun."""
     sock.setblocking(False)
     try:
         return bool(await asyncio.get_running_loop().sock_recv(sock, len(_TAKEN)))
@@ -41,12 +42,14 @@ async def is_taken(sock: socket.socket) -> bool:
 
 
 def take(sock: socket.socket) -> None:
-    """Say on this end of a socket pair that it is begun on: the first byte, before any message."""
+    """Tell the other side of a socket pair that this side has begun: the first byte, before any message."""
     sock.send(_TAKEN)
 
 
 class Channel(asyncio.Protocol):
-    """One end. `take` gets each message, and returns at once; so does `ended`, which is called at the end of it."""
+    """An end of a channel. `take` gets each message, and returns at once; so does `ended`, which is called
+    when the channel ends.
+    """
 
     def __init__(self, take: Callable[[bytes], None], most: int, ended: Callable[[], None] = lambda: None) -> None:
         self._take = take
@@ -58,7 +61,7 @@ class Channel(asyncio.Protocol):
         self._writable.set()
         self._over = asyncio.Event()
         self._is_paused = False
-        self._is_due = False  # messages are here that are taken in the next turn
+        self._is_due = False  # held messages are taken in the next turn
 
     async def open(self, sock: socket.socket) -> None:
         """Begin on this end of a socket pair, which is the channel's from now on."""
@@ -86,18 +89,18 @@ class Channel(asyncio.Protocol):
             self._take_held()
 
     def close(self) -> None:
-        """End it, at once."""
+        """End the channel, at once."""
         if self._transport is not None:
             self._transport.abort()
 
     async def wait_over(self) -> None:
-        """Return once either side has ended it."""
+        """Wait until either side has ended the channel."""
         await self._over.wait()
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Keep the transport of the open connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
@@ -108,15 +111,15 @@ class Channel(asyncio.Protocol):
             self._take_held()
 
     def pause_writing(self) -> None:
-        """The other side does not read."""
+        """Stop `put`: the other side does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Let `put` go on: the other side reads again."""
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over; nobody waits for it any more."""
+        """Record that the channel is over, and end all waits for it."""
         self._held.clear()
         self._writable.set()
         self._over.set()
@@ -146,7 +149,7 @@ class Channel(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _next(self) -> bytes | None:
-        """The next message; None until it is here whole. MessageError."""
+        """Return the next message, or None until it is here whole. MessageError."""
         if len(self._held) < _LENGTH:
             return None
         end = _LENGTH + int.from_bytes(self._held[:_LENGTH], "big")

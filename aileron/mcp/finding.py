@@ -1,4 +1,4 @@
-"""Finding actions by words: which of many are meant, the likeliest first. Pure; runs in the daemon, in a worker thread.
+"""Finding actions by words: those of many that match, the likeliest first. Pure; runs in the daemon, in a worker thread.
 
 Words are compared with what an action's file says of it: its name, intent, tags, summary, inputs and description. A word that
 fewer actions have counts more, and so does one in a name (BM25F: Robertson and Zaragoza, 2009). The same words and the same
@@ -6,16 +6,16 @@ actions always give the same answer.
 
 Rules
 - Endings of English words do not count (`meetings`, `creating`), and the first letters of a longer word find it (`repo`).
-- What people and interfaces call differently is found by either word, for less (ALIKE): agents say `delete` where an API says
-  `cancel`. A word of the request and its alternatives are one: the best of them counts, and they are as rare as all together
-  (Pirkola, 1998), or else the rare spelling of a common thing would count more than the thing.
-- A request has at most MAX_WORDS_CHARACTERS, of which MAX_TERMS words are looked at.
-- What an action has was taken apart once for each text, and is kept for the next request: `Finder` remembers MAX_KEPT of them.
+- If people and interfaces use different words for a thing, either word finds it, for less (ALIKE): agents say `delete` where an
+  API says `cancel`. A word of the request and its alternatives are one: the best of them counts, and they are as rare as all
+  together (Pirkola, 1998), or else the rare spelling of a common thing would count more than the thing.
+- A request has at most MAX_WORDS_CHARACTERS, of which MAX_TERMS words are used.
+- The words of an action are counted once for each text, and kept for the next request: `Finder` remembers MAX_KEPT of them.
 
 >>> Finder().find("file a bug", [])
 []
 
-Source: docs/adr/0053-many-tools.md. Not here: what an agent is told of an action (server.py), who may see which.
+Source: docs/adr/0053-many-tools.md. Not here: what an agent is told of an action (results.py), who may see which.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from aileron.model.manifest import ActionFile
 __all__ = ["ALIKE", "MAX_FOUND", "MAX_TERMS", "MAX_WORDS_CHARACTERS", "USUAL_FOUND", "Finder"]
 
 USUAL_FOUND: Final = 5
-"""Actions in an answer, unless asked otherwise: what 60 requests were measured with (tests/mcp/test_finding.py)."""
+"""Actions in an answer, unless the request says otherwise: 60 requests were measured with it (tests/mcp/test_finding.py)."""
 MAX_FOUND: Final = 20
 MAX_WORDS_CHARACTERS: Final = 400
-"""Of a request: a long sentence. What agents ask has under 100."""
+"""Characters of a request: a long sentence. Requests of agents have under 100."""
 MAX_TERMS: Final = 24
 MAX_KEPT: Final = 2000
-"""Texts of actions: twice as many as there may be at once, 10 KiB each at most."""
+"""Texts of actions: twice as many as there can be at once, 10 KiB each at most."""
 _MAX_BODY_CHARACTERS: Final = 4000
-"""Of a description: what an action does stands in its first lines."""
+"""Characters of a description that are used: what an action does stands in its first lines."""
 
 _WEIGHTS: Final = {"name": 4.0, "intent": 3.0, "tags": 2.0, "summary": 2.0, "inputs": 0.7, "body": 1.0}
-"""What a word counts by where it stands. Names and intents are chosen with care; bodies hold whatever an author had to say."""
+"""Weight of a word by where it stands. Names and intents are chosen with care; bodies hold whatever an author had to say."""
 _SATURATION: Final = 1.2
-"""BM25's k1: how fast a word that is repeated stops to count."""
+"""BM25's k1: how fast further repetitions of a word stop to count."""
 _LENGTH: Final = 0.6
 """BM25's b: how much less a word counts in a longer field."""
 _ALIKE_WEIGHT: Final = 0.7
-"""Of a word that means the same. From 0.5 to 0.8 makes a difference of two requests in sixty."""
+"""Weight of a word that means the same. From 0.5 to 0.8 makes a difference of two requests in sixty."""
 _PREFIX_WEIGHT: Final = 0.6
 _MIN_PREFIX: Final = 3
-"""Letters: `doc` finds documents, `do` would find too much."""
+"""Letters from which a word stands for longer ones: `doc` finds documents, `do` would find too much."""
 _MAX_PREFIXED: Final = 50
 """Longer words that one word of a request stands for, the commonest: of real actions `con` begins thirty."""
 
@@ -64,7 +64,7 @@ _EMPTY: Final = frozenset(
     "me my of on or our please so some somebody someone something than that the their them then there these they this to "
     "us want was we were what when where which will with would you your".split()
 )
-"""Words that say nothing of what is meant."""
+"""Words that do not help to find an action."""
 
 ALIKE: Final = (
     "create add new make insert open file start",
@@ -117,17 +117,17 @@ ALIKE: Final = (
     "secret key variable credential",
     "label tag",
 )
-"""Words that one says and another writes, a line for each meaning."""
+"""Words with a common meaning, a line for each: people say one and interfaces another."""
 
 
 class Finder:
-    """One for each server. Not for two threads at once."""
+    """The finder of one server. It must not be used by two threads at once."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, _Document] = OrderedDict()
 
     def find(self, words: str, actions: Iterable[ActionFile], limit: int = USUAL_FOUND) -> list[ActionFile]:
-        """At most `limit` of the actions that the words fit, the likeliest first; of two alike, by name."""
+        """Return at most `limit` of the actions that match the words, the likeliest first; equal ones by name."""
         asked = _terms(words[:MAX_WORDS_CHARACTERS])[:MAX_TERMS]
         known = [(action, self._document(action)) for action in actions]
         if not asked or not known:
@@ -152,7 +152,7 @@ class Finder:
 
 
 class _Document(NamedTuple):
-    """One action as counts of words: by field, and how long each field is."""
+    """An action as counts of words: by field, and the length of each field."""
 
     counts: dict[str, Counter[str]]
     lengths: dict[str, int]
@@ -160,13 +160,13 @@ class _Document(NamedTuple):
 
 
 class _Corpus(NamedTuple):
-    """What all documents together say of a word."""
+    """The frequency of words in all documents together."""
 
     size: int
     have: Counter[str]
-    """In how many documents a term stands."""
+    """Number of documents that have a term."""
     lengths: dict[str, float]
-    """The mean length of each field."""
+    """Mean length of each field."""
 
     @classmethod
     def of(cls, documents: Sequence[_Document]) -> _Corpus:
@@ -178,7 +178,7 @@ class _Corpus(NamedTuple):
         return cls(size, have, lengths)
 
     def alternatives(self, term: str) -> dict[str, float]:
-        """The terms that a word of the request may have meant, with what each counts in one place of these documents."""
+        """Return the terms that a word of the request can stand for, with what each counts in one place of these documents."""
         meant = {term: 1.0} | dict.fromkeys(_alike().get(term, ()), _ALIKE_WEIGHT)
         if len(term) >= _MIN_PREFIX:
             longer = (known for known in self.have if known.startswith(term) and known != term)
@@ -189,7 +189,7 @@ class _Corpus(NamedTuple):
         return {one: weight * worth for one, weight in there.items()}
 
     def score(self, document: _Document, asked: Sequence[dict[str, float]]) -> float:
-        """How well a document fits: of each word that was asked, its best alternative."""
+        """Return how well a document matches: the sum, over the words of the request, of the best alternative of each."""
         return sum(
             max(
                 (one[term] * self._weight(document, term) for term in one.keys() & document.terms),
@@ -206,7 +206,7 @@ class _Corpus(NamedTuple):
         return found / (_SATURATION + found)
 
     def _rarity(self, have: float) -> float:
-        """BM25's: of what stands in `have` of the documents."""
+        """Return BM25's rarity of a term that is in `have` of the documents."""
         return math.log(1 + (self.size - min(have, self.size) + 0.5) / (min(have, self.size) + 0.5))
 
 
@@ -225,14 +225,14 @@ def _document_of(action: ActionFile) -> _Document:
 
 
 def _terms(text: str) -> list[str]:
-    """The words of a text as they are compared, in their order, without the empty ones."""
+    """Return the words of a text as they are compared, in their order, without the empty ones."""
     words = (part.lower() for word in _WORD.findall(text) for part in _CAMEL.split(word))
     return [_stem(word) for word in words if word not in _EMPTY and (len(word) > 1 or word.isdigit())]
 
 
 @functools.lru_cache(8192)
 def _stem(word: str) -> str:
-    """Without what English puts at the end of a verb or for a plural: not always a word, and the same for all its forms."""
+    """Return a word without English endings of verbs and plurals: not always a word, and the same for all its forms."""
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
     if word.endswith(("sses", "xes", "ches", "shes")):
@@ -250,7 +250,7 @@ def _stem(word: str) -> str:
 
 @functools.cache
 def _alike() -> dict[str, tuple[str, ...]]:
-    """By a term, those of the lines that it stands in."""
+    """Return, for each term, the other terms of the lines that it stands in."""
     found: dict[str, dict[str, None]] = {}
     for line in ALIKE:
         terms = [_stem(word) for word in line.split()]

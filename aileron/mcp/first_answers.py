@@ -1,10 +1,10 @@
-"""What the server answers a client first, asked of it as any client asks: for the file from which the relay answers before there
+"""First answers of the server to a client, requested as any client does: for the file from which the relay answers before there
 is a daemon.
 
-Runs in the daemon, at a connection of its own to the process of the protocol. What it hears is bounded, and is JSON or nothing.
+Runs in the daemon, at a connection of its own to the process of the protocol. What it reads is bounded, and must be JSON.
 
-Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: the file (daemon/http/mcp.py), who
-reads it (relay_early.py).
+Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: the file (daemon/http/mcp.py), its
+reader (relay_early.py).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 __all__ = ["first_answers"]
 
 _ANSWERS_S: Final = 10.0
-"""For the first answers of one version: they take milliseconds, and a loop that is busy ten times that."""
+"""Seconds for the first answers of one version: they take milliseconds, and ten times that in a busy loop."""
 _MAX_ANSWER_BYTES: Final = 16 << 20
-"""One of them: what the relay takes as a message."""
+"""Bytes of one answer, as many as the relay takes as a message."""
 _META: Final = "io.modelcontextprotocol"
 
 
 async def first_answers(connection: socket.socket, version: str, *, is_modern: bool) -> dict[str, Any]:
-    """The results of `initialize` or `server/discover`, and of the first page of `tools/list`, by method. `connection` is new,
-    and closed here. TimeoutError; ValueError and anyio's errors of streams for an answer that is none.
+    """Return the results of `initialize` or `server/discover`, and of the first page of `tools/list`, by method. `connection` is
+    new, and closed here. TimeoutError; ValueError and anyio's errors of streams for an invalid answer.
     """
     results: dict[str, Any] = {}
     with anyio.fail_after(_ANSWERS_S):
@@ -44,7 +44,7 @@ async def first_answers(connection: socket.socket, version: str, *, is_modern: b
 
 
 def _first_questions(version: str, *, is_modern: bool) -> dict[str, bytes]:
-    """What a client of this version begins with, by method, under the method's name as its id."""
+    """Return the first requests of a client of this version, by method, under the method's name as its id."""
     nobody = {"name": "aileron", "version": "0"}
 
     def asks(method: str, params: dict[str, Any]) -> bytes:

@@ -1,8 +1,8 @@
 """Newline-delimited JSON-RPC over a byte stream, for the SDK: one message a line, both ways, and everything bounded.
 
 Runs in the process of the protocol, once for each connection of run/mcp.sock. The peer is untrusted: it may send anything, any
-amount of it, and may never read. What it sends becomes the SDK's messages; what is none is answered with the JSON-RPC error that
-says so.
+amount of it, and may never read. Its lines become the SDK's messages; a line that is no message is answered with the JSON-RPC
+error that says so.
 
 Rules
 - A line has at most MAX_LINE_BYTES; a longer one is answered and ends the connection, because what follows it cannot be found.
@@ -56,9 +56,9 @@ MAX_LINE_BYTES: Final = 1 << 20
 MAX_CALLS: Final = 64
 """Requests under way on one connection: what the daemon runs at once for everybody. The busiest agent measured had eight."""
 MAX_CALLS_BYTES: Final = 8 * MAX_LINE_BYTES
-"""Of these requests together, as lines: what a connection may keep in memory."""
+"""Bytes of these requests together, as lines: what a connection can keep in memory."""
 WRITE_S: Final = 60.0
-"""For one answer to leave. A peer reads in microseconds; one that is stopped in a debugger gets a minute."""
+"""Seconds for one answer to leave. A peer reads in microseconds; one that is stopped in a debugger gets a minute."""
 _READ_BYTES: Final = 64 << 10
 _TOO_MANY: Final = -32000
 """JSON-RPC's first implementation-defined error."""
@@ -68,7 +68,7 @@ Incoming = SessionMessage | Exception
 
 
 class LineTooLong(Exception):
-    """A line is longer than MAX_LINE_BYTES, ended or not. `begun`: what came of it."""
+    """A line is longer than MAX_LINE_BYTES, ended or not. `begun`: the part of it that came."""
 
     def __init__(self, most: int, begun: bytes) -> None:
         super().__init__(f"a line of more than {most} bytes")
@@ -76,14 +76,14 @@ class LineTooLong(Exception):
 
 
 class Splitter:
-    """Bytes in pieces of any size → lines without their ends. Holds at most one line."""
+    """Splitter of bytes in pieces of any size into lines without their ends. It holds at most one line."""
 
     def __init__(self, most: int = MAX_LINE_BYTES) -> None:
         self._most = most
         self._held = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that `piece` completes, without empty ones. LineTooLong, after which nothing can be fed any more."""
+        """Return the lines that `piece` completes, without empty ones. LineTooLong, after which nothing more can be fed."""
         self._held += piece
         if b"\n" not in piece:
             self._check(self._held)
@@ -100,7 +100,7 @@ class Splitter:
 
 
 class LineWire:
-    """One connection: `read` feeds the SDK, `write` empties it. Both end when the stream does."""
+    """A connection: `read` feeds the SDK, `write` empties it. Both end when the stream does."""
 
     def __init__(self, stream: ByteStream, write_s: float = WRITE_S) -> None:
         self._stream = stream
@@ -109,7 +109,7 @@ class LineWire:
         self._calls: dict[str, int] = {}  # under way: id → bytes of its line
 
     async def read(self, into: MemoryObjectSendStream[Incoming]) -> None:
-        """Until the peer ends its side, or says something after which nothing can be understood."""
+        """Read until the peer ends its side, or sends something after which nothing can be understood."""
         splitter = Splitter()
         async with into:
             while True:
@@ -127,7 +127,7 @@ class LineWire:
                     await self._take(line, into)
 
     async def write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Until the SDK has nothing more to say. TimeoutError when the peer does not read."""
+        """Write until the SDK has nothing more to send. TimeoutError if the peer does not read."""
         async with outgoing:
             async for item in outgoing:
                 message = item.message
@@ -171,7 +171,7 @@ class LineWire:
 
 
 def error_line(request: RequestId | None, code: int, message: str) -> bytes:
-    """A JSON-RPC error of this layer, as a line."""
+    """Return a JSON-RPC error of this layer, as a line."""
     error = {"code": code, "message": message}
     return (
         json.dumps({"jsonrpc": "2.0", "id": request, "error": error}).encode() + b"\n"
@@ -179,7 +179,7 @@ def error_line(request: RequestId | None, code: int, message: str) -> bytes:
 
 
 def _has_id(line: bytes) -> bool:
-    """JSON-RPC 2.0, section 4.1: a notification is a request object without an "id" member."""
+    """Return whether the line has an id. JSON-RPC 2.0, section 4.1: a notification is a request object without an "id" member."""
     return b'"id"' in line and "id" in json.loads(line)
 
 
@@ -187,7 +187,7 @@ def _line(message: Any) -> bytes:
     try:
         text: str = message.model_dump_json(by_alias=True, exclude_unset=True)
     except (PydanticSerializationError, ValueError) as error:
-        # A lone surrogate, which UTF-8 cannot carry. What was done is done, so the rest of the answer is not lost for it.
+        # A lone surrogate, which UTF-8 cannot carry. The call has had its effect, so the rest of the answer must arrive.
         _log.warning("an answer had half of a character: %s", type(error).__name__)
         half = json.dumps(message.model_dump(by_alias=True, exclude_unset=True), ensure_ascii=False)
         text = half.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -195,7 +195,7 @@ def _line(message: Any) -> bytes:
 
 
 def _not_a_message(line: bytes, error: ValidationError) -> bytes:
-    """The JSON-RPC error for what is no message, under its id where that can be read, and with the place of what is wrong."""
+    """Return the JSON-RPC error for an invalid message, under its id if that can be read, and with the place of the fault."""
     asked = id_in(line)
     try:
         found = json.loads(line)

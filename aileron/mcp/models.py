@@ -1,9 +1,9 @@
-"""Build the SDK's models when they are used, and those of what is served before anybody asks.
+"""Pydantic models of the SDK: build most when they are first used, and those of the served methods before the first request.
 
 The SDK has 500 models of pydantic, of which a server of tools uses 200. pydantic builds each when its class is made, unless its
 configuration says otherwise: 5 MB and a tenth of a second more.
 
-Runs in the process of the protocol, before it confines itself. What is built later needs no file, and no module that is not here.
+Runs in the process of the protocol, before it confines itself. A later build needs no file, and no module that is not loaded.
 
 Source: pydantic, `defer_build`; mcp_types.methods, whose tables name the models of each method. Not here: what is not imported
 (sdk.py).
@@ -32,7 +32,7 @@ _ASKED: Final = "_defer_build"
 def built_when_used() -> Iterator[None]:
     """Have pydantic build the models and adapters that are made meanwhile with their first use.
 
-    An adapter of a union takes no configuration, so what it asks itself is answered for it. A pydantic without that private
+    An adapter of a union takes no configuration, so the property that it reads is replaced. A pydantic without that private
     property builds adapters at once, which costs memory and nothing else.
     """
     asked = TypeAdapter.__dict__.get(_ASKED)
@@ -48,7 +48,7 @@ def built_when_used() -> Iterator[None]:
 
 
 def build_served() -> None:
-    """Build every model that a method of ours has, 30 ms: whoever asks first does not wait for it."""
+    """Build every model that a served method has, 30 ms: the first client does not wait for it."""
     from mcp.server.auth.provider import AccessToken
     from mcp.server.models import InitializationOptions
     from mcp_types import jsonrpc, methods

@@ -1,15 +1,15 @@
 """The process that speaks the protocol with agents, once nobody can look into it: it has the SDK, which parses what they send.
 
 Takes connections of run/mcp.sock and requests to /mcp from the daemon, each with a channel, and serves them. It has no key, no
-file and no socket but these, and asks the daemon for everything (asking.py). Whoever takes it over has what the agents that are
-connected say and hear, and can ask what they may ask; the vault, the ledger and what a person decides are not there.
+file and no socket but these, and asks the daemon for everything (asking.py). An attacker who takes it over has what the connected
+agents send and receive, and can ask what they may ask; the vault, the ledger and a person's decisions are not there.
 
 Rules
 - Everything that is needed later is imported before it confines itself: then no file can be opened, and no connection begun.
 - It ends with the daemon, and when the daemon lets go of the control socket.
 - When nobody has used it for a while it says so. What the daemon sent meanwhile counts as use: `taken` says what had come.
 
-Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: how it came to be nobody's to look into (hidden/process.py), when
+Source: docs/adr/0075-mcp-in-a-process-of-its-own.md. Not here: how the process is hidden (hidden/process.py), when
 it is started and ended (daemon/http/mcp.py).
 """
 
@@ -53,22 +53,25 @@ from aileron_sandbox import kernel
 __all__ = ["serve_control"]
 
 DATA_BYTES: Final = 2 << 30
-"""RLIMIT_DATA. Bounded by what is counted in lines.py and server.py; this is for what was not thought of: it ends, and is started
-anew."""
+"""RLIMIT_DATA, for the unforeseen; lines.py and server.py count and bound the rest. A process that exceeds it ends, and is
+started anew.
+"""
 LOG_BYTES: Final = 32 << 20
-"""RLIMIT_FSIZE: standard error is the daemon's log, which is put aside at 5 MiB."""
+"""RLIMIT_FSIZE: standard error is the daemon's log, which is rotated at 5 MiB."""
 _LOOKS: Final = 10
-"""At whether anybody uses it, while it rests."""
+"""Checks of its use in the time after which it rests."""
 _PASSED: Final = 2
 """Descriptors that come with an agent."""
 _LET_GO_S: Final = 10.0
-"""For the daemon to take an answer and close its end: microseconds, unless its event loop is held up."""
+"""Seconds for the daemon to take an answer and close its end: microseconds, unless its event loop is held up."""
 _log = logging.getLogger(__name__)
 _Serve = Callable[[Agent], Awaitable[None]]
 
 
 def serve_control(descriptor: int) -> int:
-    """Do what is told over the control socket. 0 when the daemon lets go of it. MessageError where it is no daemon that tells."""
+    """Obey the orders on the control socket. Return 0 when the daemon lets go of it. MessageError if the
+    sender is not a daemon.
+    """
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="mcp: %(levelname)s %(name)s: %(message)s")
     packet, _, _ = received_with(control, MAX_PACKET, 0)
@@ -77,7 +80,7 @@ def serve_control(descriptor: int) -> int:
         raise MessageError("the first order is not to start")
     server = McpServer(start.version)
     confine(compiled(_calls, "no agent is served"), data_bytes=DATA_BYTES, file_bytes=LOG_BYTES)
-    gc.freeze()  # what was imported stays: it is not looked through again and again
+    gc.freeze()  # imported objects stay: they are not searched again and again
     gc.enable()
     control.setblocking(False)
     anyio.run(_Process(control, start, server).run)
@@ -85,14 +88,14 @@ def serve_control(descriptor: int) -> int:
 
 
 def _calls() -> bytes:
-    """The list of a process that has its sockets and gets no others."""
+    """Compile the system call filter of a process that has its sockets and gets no others."""
     from aileron_sandbox.filters import compile_login
 
     return compile_login(forks=False)
 
 
 class _Process:
-    """Everything, until the daemon lets go."""
+    """The tasks of the process, which run until the daemon lets go."""
 
     def __init__(self, control: socket.socket, start: Start, server: McpServer) -> None:
         self._control = control
@@ -138,7 +141,9 @@ class _Process:
         await send(self._control, encode(message))
 
     async def _rest(self) -> None:
-        """Say when nobody has used it for as long as was asked; meanwhile give back what was needed and is no more."""
+        """Report when nobody has used the process for as long as Start said; meanwhile give back memory that
+        is no longer needed.
+        """
         self._used_at = anyio.current_time()
         while True:
             await anyio.sleep(self._rest_s / _LOOKS)
@@ -184,7 +189,7 @@ class _Process:
             tasks.cancel_scope.cancel()
 
     async def _serve_request(self, sock: socket.socket, session: str, agent: Agent) -> None:
-        """Serve until the server is done: an answer of which all was sent is not cancelled when the daemon lets go of it, or the
+        """Serve until the server is done: an answer that was sent whole is not cancelled when the daemon lets go of it, or the
         SDK would take the request for one that failed, and forget the session that it began.
         """
         with sock:
@@ -202,9 +207,10 @@ class _Process:
 
 
 async def _wait_room(descriptor: int) -> None:
-    """Wait until two more descriptors are free: the kernel drops what finds no number, unix(7), and who was handed over with it.
+    """Wait until two more descriptors are free: the kernel drops a descriptor for which there is no number, unix(7), and the
+    agent handed over with it.
 
-    Whoever comes meanwhile waits in the socket, for as long as the daemon has them wait.
+    An agent that comes meanwhile waits in the socket, for as long as the daemon lets it wait.
     """
     is_told = False
     while not are_free(_PASSED, descriptor):
@@ -215,7 +221,7 @@ async def _wait_room(descriptor: int) -> None:
 
 
 class _Begun(ByteStream):
-    """A stream of which some bytes were read already."""
+    """A stream from which some bytes were read already."""
 
     def __init__(self, stream: ByteStream, begun: bytes) -> None:
         self._stream = stream

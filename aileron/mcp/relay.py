@@ -2,14 +2,14 @@
 
 The server itself is in the daemon, behind `$AILERON_HOME/run/mcp.sock`. This process knows no tool and decides nothing. It trusts
 neither side's bytes, holds no secret but the session's token, and outlives the daemon: when that is restarted, it connects again
-and the client's connection goes on (relay_requests.py says what becomes of what was asked). Where there is no daemon it starts
+and the client's connection goes on (relay_requests.py says what becomes of open requests). If there is no daemon it starts
 one, at the beginning and whenever a request waits; never only because one has gone, since a person may have stopped it. While the
 first one starts, the client is told what the last one would have answered (relay_early.py).
 
 Rules
-- Only whole lines go out, in both directions, so that what is cut off by the end of a daemon is never continued with another. A
+- Only whole lines go out, in both directions, so that a line truncated by the end of a daemon is never continued with another. A
   line of which a byte was sent is never sent again; one of which none was goes to the next daemon.
-- Nothing is read that could not be passed on: each direction holds at most one line and what was read with it; before the first
+- The relay reads only what it can pass on: each direction holds at most one line and what was read with it; before the first
   daemon, requests of 1 MiB.
 - Nothing but protocol on standard output. A problem is one line on standard error, and the answer to each request meanwhile.
 - When standard input ends, so does this process, at once. What it has begun goes on in the daemon.
@@ -33,7 +33,7 @@ import time
 from aileron import UNSUPPORTED
 from aileron.mcp.relay_process import MAX_LINE_BYTES, say, token_of
 
-TYPE_CHECKING = False  # what typing says, without importing it
+TYPE_CHECKING = False  # as in typing, without importing it
 if TYPE_CHECKING:
     from typing import Final
 
@@ -49,31 +49,36 @@ UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
 
 MAX_ASKED_BYTES: Final = 1 << 20
-"""A message of the client: what the daemon's server takes. It would end the connection, and with it what else is asked."""
+"""Bytes of a client's message that the daemon's server takes. A longer one would end the connection, and all other requests on
+it.
+"""
 _TOO_LONG: Final = f"a message of more than {MAX_ASKED_BYTES >> 20} MiB is not passed on"
 _CHUNK: Final = 1 << 18
 _PIPE_BUF: Final = 4096
-"""What a pipe that is ready takes at once, pipe(7). Standard output is not made non-blocking: others may share it."""
+"""Bytes that a pipe which is ready takes at once, pipe(7). Standard output is not made non-blocking: others may share it."""
 _NOTED_BYTES: Final = 1 << 16
-"""Of lines that are kept unread while no answer comes; an agent sends some hundred before it has one."""
+"""Bytes of lines that are kept unread while no answer comes; an agent sends some hundred before it has one."""
 _SOON_S: Final = 0.05
 _AGAIN_S: Final = 1.0
-"""Between two looks for a daemon while nobody needs one: at most, and at first `_SOON_S`, doubled each time."""
+"""Most seconds between two checks for a daemon while nobody needs one; at first `_SOON_S`, doubled each time."""
 _READY_S: Final = 20.0
-"""From the daemon's word that it is ready to its socket for this: it imports the protocol's server afterwards, in a second."""
+"""Seconds from the daemon's word that it is ready to its socket for the relay: it imports the protocol's server afterwards, in a
+second.
+"""
 _LIST_S: Final = 1.0
-"""From the start of a daemon until the list of tools is given from what the last one said: one that starts in its usual time
-gives its own. The shortest time an agent is known to wait is five seconds (docs/adr/0040-answers-before-the-daemon.md).
+"""Seconds from the start of a daemon until the list of tools is given from the last one's answers: a daemon that starts in its
+usual time gives its own. The shortest time that an agent is known to wait is five seconds
+(docs/adr/0040-answers-before-the-daemon.md).
 """
 _REFUSING_S: Final = 5.0
-"""After a failed start, requests are answered with the reason for so long before another start is tried."""
+"""Seconds after a failed start in which requests are answered with the reason, before another start is tried."""
 _FUTILE: Final = 3
 """Connections in a row that the daemon ended before it said anything, each within `_AGAIN_S`."""
 _WATCH: Final = 0  # poll(2) tells of a hang-up without being asked
 
 
 class Relay:
-    """One client on standard input and output, and the daemon of one home, as often as it is another one."""
+    """A client on standard input and output, and the daemon of one home, through its restarts."""
 
     def __init__(self, home: str, first: bytes) -> None:
         self._home = home
@@ -82,10 +87,10 @@ class Relay:
         self._is_taking = False  # the daemon still reads
         self._starting: Starting | None = None
         self._early: Early | None = None  # until there is a first daemon
-        self._list_at = 0.0  # from when on it gives the list of tools
+        self._list_at = 0.0  # when it begins to give the list of tools
         self._look_at = 0.0
         self._pause_s = _SOON_S
-        self._give_up_at = 0.0  # of waiting for a daemon that is there but does not take connections; 0 when not
+        self._give_up_at = 0.0  # deadline of a daemon that exists but takes no connections; else 0
         self._refuse_until = 0.0
         self._problem = ""
         self._futile = 0
@@ -109,7 +114,7 @@ class Relay:
         self._writable.register(1, select.POLLOUT)
 
     def run(self) -> int:
-        """Until standard input ends or nobody reads standard output. 0, or 69 if there is no daemon."""
+        """Relay until standard input ends or nobody reads standard output. Return 0, or 69 if there is no daemon."""
         self._find_daemon()
         while not self._is_over:
             for fd, events in self._poll():
@@ -201,7 +206,7 @@ class Relay:
                 self._refuse_long(whole)
             else:
                 fresh.append(whole)
-        self._lines = fresh[::-1] + self._lines  # there were none, but before the first daemon
+        self._lines = fresh[::-1] + self._lines  # older lines are left only before the first daemon
         if self._skipped is None:
             self._asking += rest
         else:
@@ -215,7 +220,7 @@ class Relay:
         self._send()
 
     def _put_aside(self) -> None:
-        """While there is no daemon, only what wants an answer waits for one; a notification would start one for nothing."""
+        """Keep only requests and their cancellations without a daemon; other notifications would start one for nothing."""
         if self._link is not None or self._book is None:
             return
         from aileron.mcp.relay_requests import takes_back, wants_answer
@@ -239,7 +244,9 @@ class Relay:
         self._tell()
 
     def _send(self) -> None:
-        """As much as the daemon takes now. What ends the connection is seen by reading: answers may still lie there."""
+        """Send as much as the daemon takes now. The end of a connection is noticed by reading: unread answers
+        may still be there.
+        """
         if self._link is None:
             return
         try:
@@ -292,13 +299,15 @@ class Relay:
             self._break(self._book.broken)
 
     def _break(self, problem: str) -> None:
-        """The daemon is not what the client was promised: nothing that follows would mean what either side thinks."""
+        """End the relay: the daemon is not what the client was promised, and no later message would mean what
+        either side thinks.
+        """
         self._fail(problem)
         self._tell()
         self._is_over = True
 
     def _answer_early(self) -> None:
-        """Before the first daemon: what the last one would have answered to what waits, the list of tools not at once."""
+        """Answer waiting requests before the first daemon, as the last one would have; the list of tools only after a while."""
         if self._early is None or not self._lines:
             return
         from aileron.mcp.relay_early import LIST
@@ -317,7 +326,7 @@ class Relay:
         self._tell()
 
     def _tell(self) -> None:
-        """As much as standard output takes without blocking."""
+        """Write as much as standard output takes without blocking."""
         try:
             while self._out and self._writable.poll(0):
                 del self._out[: os.write(1, self._out[:_PIPE_BUF])]
@@ -333,7 +342,7 @@ class Relay:
         self._noted_bytes += len(lines)
 
     def _read_notes(self) -> ClientConversation:
-        """What was passed on, in its order, is read: now the book knows what is open."""
+        """Read the lines that were passed on, in their order, so that the book knows the open requests."""
         if self._book is None:
             from aileron.mcp.relay_requests import ClientConversation
 
@@ -351,7 +360,7 @@ class Relay:
     # The daemon comes and goes
 
     def _lose(self) -> None:
-        """The daemon went away."""
+        """Handle the end of the daemon's connection."""
         assert self._link is not None
         self._link.close()
         self._link = None
@@ -390,7 +399,7 @@ class Relay:
             if now < self._refuse_until:
                 self._refuse()
             elif not self._give_up_at:
-                self._look_at = now  # somebody asks: do not wait for the next look
+                self._look_at = now  # a request waits: check for a daemon at once
 
     def _start_daemon(self) -> None:
         from aileron.mcp.relay_early import Early
@@ -410,7 +419,7 @@ class Relay:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             link.connect(f"{self._home}/run/mcp.sock")
-        except BlockingIOError:  # its backlog is full: it is there
+        except BlockingIOError:  # its backlog is full: there is a daemon
             link.close()
             self._give_up_at = self._give_up_at or time.monotonic() + _READY_S
             return False
@@ -435,7 +444,7 @@ class Relay:
             self._give_up_at = time.monotonic() + _READY_S
 
     def _fail(self, problem: str) -> None:
-        """There is no daemon, and there will be none soon. Who waits is told why."""
+        """Record that there will be no daemon soon, and tell waiting requests why."""
         if problem != self._problem:
             say(problem)
         self._problem = problem
@@ -459,7 +468,7 @@ class Relay:
 
 
 def main() -> int:
-    """The exit code; the settings are the environment's."""
+    """Run the relay with the environment's settings. Return the exit code."""
     if not _has_standard_streams():
         return MISUSED
     if UNSUPPORTED is not None:
@@ -479,7 +488,9 @@ def main() -> int:
 
 
 def home_directory() -> str:
-    """`$AILERON_HOME`, else `~/.aileron`: the rule of aileron.client, without its imports. ValueError where there is no home."""
+    """Return `$AILERON_HOME`, else `~/.aileron`: the rule of aileron.client, without its imports. ValueError
+    if there is no home.
+    """
     configured = os.environ.get("AILERON_HOME")
     home = os.path.join(os.getcwd(), configured) if configured else os.path.expanduser("~/.aileron")
     if not home.startswith("/"):
@@ -488,13 +499,13 @@ def home_directory() -> str:
 
 
 def preamble(token: str) -> bytes:
-    """The line every connection begins with, where there is a session; else nothing."""
+    """Return the first line of every connection if there is a session; else nothing."""
     message = '{"jsonrpc":"2.0","method":"notifications/aileron/session","params":{"token":"%s"}}\n'
     return (message % token).encode() if token else b""
 
 
 def _has_standard_streams() -> bool:
-    """Standard input and output are open: else the next socket would take their place."""
+    """Return whether standard input and output are open: else the next socket would take their place."""
     try:
         os.fstat(0)
         os.fstat(1)
@@ -505,7 +516,7 @@ def _has_standard_streams() -> bool:
 
 
 def _lines_of(block: bytes) -> list[bytes]:
-    """Whole lines, each with its end. Only a line feed ends one."""
+    """Return whole lines, each with its end. Only a line feed ends one."""
     return [line + b"\n" for line in block.split(b"\n")[:-1]]
 
 

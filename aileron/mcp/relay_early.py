@@ -1,11 +1,11 @@
-"""What a client is told before there is a daemon: the answers that the last daemon of this home would have given, word for word.
+"""Answers to a client before there is a daemon: those that the last daemon of this home would have given, word for word.
 
-Runs in the relay, and only while a daemon starts: what it imports is dear. The file is the daemon's (daemon/http/mcp.py): by
-version of the protocol and method, the results of `initialize` or `server/discover`, and of `tools/list`. The relay makes none of
-its own: where the file is not there, is of another version of Aileron, or has no result for what is asked, that waits.
+Runs in the relay, and only while a daemon starts: its imports are expensive. The file is the daemon's (daemon/http/mcp.py): by
+version of the protocol and method, the results of `initialize` or `server/discover`, and of `tools/list`. The relay makes no
+answer of its own: if the file is missing, is of another version of Aileron, or has no result for a request, that request waits.
 
 Rules
-- Only what is in it is answered, and nothing is asked of the file twice: whoever connects to a daemon forgets it.
+- Only the file's content is answered, and a relay that has connected to a daemon no longer uses it.
 - `tools/list` is answered for the version that was negotiated, and without a cursor.
 - A session that cannot use every action has a list of its own, which is not kept: it waits. The file has the digests of the
   tokens of such sessions.
@@ -28,17 +28,17 @@ __all__ = ["LIST", "Early", "early_file"]
 LIST: Final = "tools/list"
 _BEGINNINGS: Final = ("initialize", "server/discover")
 _MAX_BYTES: Final = 16 << 20
-"""Five versions of the longest list of a page; the daemon writes no more either."""
+"""16 MiB: five versions of the longest list of a page; the daemon writes no more either."""
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 
 
 def early_file(home: str) -> str:
-    """Where the daemon of this home keeps them."""
+    """Return the path at which the daemon of this home keeps the answers."""
     return f"{home}/run/mcp-answers.json"
 
 
 class Early:
-    """The answers of one home, as they were on disk when this was made; none where they cannot be read."""
+    """The answers of one home, as they were on disk when this was made; none if they cannot be read."""
 
     def __init__(self, home: str, token: str = "") -> None:
         self._results, limited = _read(early_file(home))
@@ -46,12 +46,12 @@ class Early:
         self._negotiated: str | None = None
 
     def method(self, line: bytes) -> str | None:
-        """What `line` asks, where there is an answer to it."""
+        """Return the method of `line`, if there is an answer to it."""
         found = self._found(line)
         return None if found is None else str(found[0]["method"])
 
     def answer(self, line: bytes) -> bytes:
-        """The answer to it, as a line; empty where there is none."""
+        """Return the answer to `line`, as a line; empty if there is none."""
         found = self._found(line)
         if found is None:
             return b""
@@ -97,8 +97,8 @@ def _params(message: Message) -> Message:
 
 
 def _read(path: str) -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
-    """By version, then by method, and whose tokens have another list. Empty for whatever is not a file of ours, written by the
-    daemon of this very version.
+    """Return the results by version, then by method, and the digests of tokens with another list. Both are empty unless the file
+    is ours, written by the daemon of this very version.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,20 +1,20 @@
-"""The relay where there is no socket: in a container, over HTTPS to the daemon's `/mcp`, as the session of its token.
+"""The relay without a socket: in a container, over HTTPS to the daemon's `/mcp`, as the session of its token.
 
 Runs in `aileron-mcp` when AILERON_URL is set: `https://HOST:PORT`, or `http://` on loopback only, because the token goes with
 each request. The certificate must be of the system's authorities or of AILERON_CA_FILE. Trusts neither side's bytes. Standard
 library only, and a thread for each open request: an agent has a handful, and no event loop has to be imported.
 
 Rules
-- As over the socket: a call is never sent twice, its lost answer is said to be lost, what is safe is asked again, and a session
+- As over the socket: a call is never sent twice, a lost answer is reported as lost, a safe request is sent again, and a session
   or a subscription that the daemon has forgotten is made again unseen. The relay starts no daemon here.
 - Each request has a connection of its own. On one that is kept, "closed before the answer" can also mean "closed before the
-  question": it would make calls uncertain that never were begun. A TLS handshake is the price.
+  request": it would make calls uncertain that never were begun. A TLS handshake is the price.
 - A request says itself of which protocol it is: with the version in its `_meta` it is of 2026 and gets the headers that mirror
   it; else it belongs to the session that `initialize` began.
-- Cancelling a request of the 2026 protocol closes its connection; of the older ones, a notification says it.
+- Cancelling a request of the 2026 protocol closes its connection; in the older ones, a notification cancels.
 - Never follows a redirect, never asks a proxy.
 
-Source: the MCP specification, streamable HTTP transport, 2025-11-25 and 2026-07-28. Not here: what is asked again
+Source: the MCP specification, streamable HTTP transport, 2025-11-25 and 2026-07-28. Not here: which requests are sent again
 (relay_requests.py), events (relay_sse.py), the other side (server.py).
 """
 
@@ -62,11 +62,11 @@ INTERRUPTED: Final = 130
 MAX_OPEN: Final = 64
 """Requests at once; as many as the daemon's server takes of one session."""
 CONNECT_S: Final = 10.0
-"""Until a connection stands, tried again and again: a daemon that is restarted is back in two."""
+"""Seconds until a connection stands, tried again and again: a daemon that is restarted is back in two."""
 ANSWER_S: Final = 90.0
-"""Without a byte: a call is answered after 70 s at the latest, and a stream says something every 15."""
+"""Seconds without a byte: a call is answered after 70 s at the latest, and a stream sends something every 15."""
 _TOLD_S: Final = 15.0
-"""For a notification, which needs no thought."""
+"""Seconds for a notification, which needs no work of the daemon."""
 _GOODBYE_S: Final = 2.0
 _PAUSE_S: Final = 0.25
 _MOST_PAUSE_S: Final = 5.0
@@ -76,7 +76,7 @@ _MAX_WORDS: Final = 200
 _CHUNK: Final = 1 << 16
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Where a request's Mcp-Name stands among its parameters."""
+"""Parameter of each method that the Mcp-Name header repeats."""
 _BOTH: Final = "application/json, text/event-stream"
 _ENDED: Final = (
     "the session of this agent is over, or was never one: `aileron sessions new`, where the daemon is, makes another"
@@ -84,11 +84,11 @@ _ENDED: Final = (
 
 
 class Misconfigured(Exception):
-    """The environment does not say where to, or as whom; the message says what to set."""
+    """The environment lacks the daemon's address or the session's token; the message says what to set."""
 
 
 class Unreachable(Exception):
-    """No connection: nothing was sent."""
+    """The daemon cannot be reached: nothing was sent."""
 
 
 class Lost(Exception):
@@ -96,10 +96,10 @@ class Lost(Exception):
 
 
 class Endpoint:
-    """A daemon elsewhere, as often as a connection to it is needed."""
+    """A daemon elsewhere, for any number of connections to it."""
 
     def __init__(self, url: str, ca_file: str = "") -> None:
-        """Misconfigured."""
+        """Check the address and the file of authorities. Misconfigured."""
         try:
             self._elsewhere = Elsewhere(url, ca_file)
         except ValueError as error:
@@ -107,7 +107,7 @@ class Endpoint:
         self.url = self._elsewhere.url
 
     def connect(self, until: float, read_s: float) -> http.client.HTTPConnection:
-        """A connection that stands, tried until `until`; then waits of `read_s` for each byte. Unreachable."""
+        """Return a connection that stands, tried until `until`; each wait for bytes is then at most `read_s`. Unreachable."""
         pause_s = _PAUSE_S
         while True:
             left = until - time.monotonic()
@@ -130,7 +130,7 @@ class Endpoint:
 
 
 class _Flight:
-    """One request that is open."""
+    """An open request."""
 
     def __init__(self, message: Message, line: bytes) -> None:
         self.id: int | str = message["id"]
@@ -145,14 +145,14 @@ class _Flight:
 
     @property
     def tool(self) -> str:
-        """As unknown_outcome wants it."""
+        """Name of the tool, as unknown_outcome expects it."""
         if self.is_safe:
             return ""
         name = _params(self.message).get("name")
         return name if isinstance(name, str) else "another"
 
     def cancel(self) -> None:
-        """Close it from another thread: its own then ends without a word."""
+        """Close the connection from another thread: the request's own thread then ends without an answer."""
         self.is_cancelled = True
         if self.connection is not None and self.connection.sock is not None:
             with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ class _Flight:
 
 
 class _Session:
-    """What the protocols before 2026 keep between requests. Replaced as a whole when the daemon has forgotten it."""
+    """State that the protocols before 2026 keep between requests. Replaced as a whole when the daemon has forgotten it."""
 
     def __init__(self, handshake: Message, session_id: str, version: str) -> None:
         self.handshake = handshake
@@ -170,7 +170,7 @@ class _Session:
 
 
 class HttpRelay:
-    """One client on standard input and output, and one daemon."""
+    """A client on standard input and output, and a daemon."""
 
     def __init__(self, endpoint: Endpoint, token: str) -> None:
         self._endpoint = endpoint
@@ -184,7 +184,7 @@ class HttpRelay:
         self.was_met = False
 
     def take(self, line: bytes) -> None:
-        """One line of the client. Returns when the next one may be read."""
+        """Take a line of the client. Return when the next one can be read."""
         message = message_of(line)
         if message is None:
             self._write(as_line(_protocol_error(id_in(line), -32700, "not one JSON object")))
@@ -200,11 +200,11 @@ class HttpRelay:
             self._notify(message, line)
 
     def refuse(self, request_id: int | str | None, why: str) -> None:
-        """Answer what is not passed on."""
+        """Answer a line that is not passed on."""
         self._write(as_line(failed(request_id, why)))
 
     def close(self) -> None:
-        """The daemon may forget the session."""
+        """Let the daemon forget the session."""
         session = self._session
         if session is None or not session.id:
             return
@@ -225,7 +225,7 @@ class HttpRelay:
         if is_full:
             self._write(as_line(failed(flight.id, f"at most {MAX_OPEN} requests at once; wait for an answer")))
         elif flight.method == "initialize":
-            self._carry(flight, key)  # what comes next needs its answer
+            self._carry(flight, key)  # later requests need its answer
         else:
             threading.Thread(target=self._carry, args=(flight, key), daemon=True).start()
 
@@ -246,7 +246,7 @@ class HttpRelay:
             self._write(as_line(answer))
 
     def _ask(self, flight: _Flight) -> Message | None:
-        """Until it is answered. What is still to be answered, or None. Unreachable."""
+        """Send a request until it is answered. Return an answer for the client, or None if it has one already. Unreachable."""
         body = flight.line
         for asked in range(1, MAX_ASKED + 1):
             session = None if flight.is_modern or flight.method == "initialize" else self._session
@@ -273,7 +273,7 @@ class HttpRelay:
         return None if flight.is_cancelled else unknown_outcome(flight.id, flight.tool)
 
     def _listen_again(self, flight: _Flight) -> Message | None:
-        """A subscription that stood: as if it were new, and as often as it takes."""
+        """Open again a subscription that stood, as if it were new, and as often as it takes."""
         while not flight.is_cancelled:
             with contextlib.suppress(Unreachable):
                 again = _Flight(flight.message, as_line(anew(flight.message)))
@@ -294,7 +294,7 @@ class HttpRelay:
         *,
         is_again: bool = False,
     ) -> Message | None:
-        """One POST. What is still to be answered, or None. Lost, _Forgotten."""
+        """Send a POST. Return an answer for the client, or None if it has one already. Lost, _Forgotten."""
         response = _posted(connection, body.rstrip(b"\n"), {**self._headers(session), **_mirrored(flight.message)})
         self.was_met = True
         if response.status == 503 or (response.status == 404 and session is not None and session.id):
@@ -316,7 +316,7 @@ class HttpRelay:
         raise Lost
 
     def _answered(self, flight: _Flight, response: http.client.HTTPResponse, data: bytes) -> Message | None:
-        """The answer goes to the client as it came, if it is one line."""
+        """Pass the answer on to the client as it came, if it is one line."""
         message = message_of(data)
         if message is None or not ("result" in message or "error" in message):
             return failed(flight.id, "the daemon's answer is no message")
@@ -331,7 +331,7 @@ class HttpRelay:
         return None
 
     def _heard(self, flight: _Flight, message: Message, data: bytes, *, is_again: bool) -> bytes:
-        """A notification on the way to the answer: what the client is told."""
+        """Return what the client is told of a notification on the way to the answer."""
         if flight.method == LISTEN and message.get("method") == "notifications/subscriptions/acknowledged":
             if flight.is_heard and is_again:
                 honoured = _params(message).get("notifications")
@@ -343,7 +343,9 @@ class HttpRelay:
     # The session of the older protocols
 
     def _notify(self, message: Message, line: bytes) -> None:
-        """A notification, or an answer of the client to the daemon: nobody waits, but what comes next may depend on it."""
+        """Send a notification, or an answer of the client to the daemon: nobody waits for it, but later lines
+        may depend on it.
+        """
         session = self._session
         if session is None:
             return  # over HTTP the 2026 protocol has no notifications of the client
@@ -367,7 +369,7 @@ class HttpRelay:
                 raise _Forgotten
 
     def _renew(self, forgotten: _Session | None) -> None:
-        """The handshake again, once for all who noticed; the client hears that the tools may be others."""
+        """Make the handshake again, once for all threads that noticed; tell the client that the tools may have changed."""
         with self._renewing, contextlib.suppress(Unreachable, Lost, _Forgotten):
             session = self._session
             if session is None or session is not forgotten:
@@ -390,7 +392,7 @@ class HttpRelay:
                 self._write(as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}))
 
     def _stream(self) -> None:
-        """What the daemon says unasked, for as long as the client lives."""
+        """Pass on the daemon's own messages, for as long as the client lives."""
         pause_s = _PAUSE_S
         while (session := self._session) is not None:
             try:
@@ -400,7 +402,7 @@ class HttpRelay:
                     if response.status in (404, 503):
                         raise _Forgotten
                     if response.status != 200:
-                        return  # it offers none, or the session's token has ended
+                        return  # the daemon offers no stream, or the session's token has ended
                     pause_s = _PAUSE_S
                     for data in _events(response):
                         message = message_of(data)
@@ -416,7 +418,7 @@ class HttpRelay:
     # Both
 
     def _cancel(self, message: Message) -> bool:
-        """The protocol of 2026 cancels by closing. Whether that was it."""
+        """Close the connection of a request of the 2026 protocol, and return whether it was one."""
         with self._knowing:
             flight = self._flights.get(json.dumps(_params(message).get("requestId")))
         if flight is not None and flight.is_modern:
@@ -441,11 +443,11 @@ class HttpRelay:
 
 
 class _Forgotten(Exception):
-    """The daemon does not know the session any more, or is not ready yet: it was restarted. It did nothing."""
+    """The daemon no longer knows the session, or is not ready yet: it was restarted. It did nothing."""
 
 
 def main() -> int:
-    """Until standard input ends. 0, or 69 where the daemon was never reached."""
+    """Relay until standard input ends. Return 0, or 69 if the daemon was never reached."""
     signal.signal(signal.SIGTERM, _end)
     try:
         endpoint = Endpoint(os.environ["AILERON_URL"], os.environ.get("AILERON_CA_FILE", ""))
@@ -471,7 +473,7 @@ def main() -> int:
 
 
 def _refuse_all(problem: str) -> int:
-    """The agent shows its person what it is answered; what is on standard error it may not."""
+    """Answer every request with the problem: the agent shows its person answers, but perhaps not standard error."""
     say(problem)
     with contextlib.suppress(OSError):
         for line in _lines(lambda request_id, _: _write(as_line(failed(request_id, problem)))):
@@ -484,7 +486,7 @@ def _end(number: int, _frame: object) -> None:
 
 
 def _lines(refuse: Callable[[int | str | None, str], None]) -> Iterator[bytes]:
-    """Whole lines of standard input; one that is too long is skipped, and refused at its end."""
+    """Yield whole lines of standard input; one that is too long is skipped, and refused at its end."""
     held = bytearray()
     skipped: IdScanner | None = None
     while data := _read():
@@ -509,7 +511,7 @@ def _lines(refuse: Callable[[int | str | None, str], None]) -> Iterator[bytes]:
 
 
 def _read() -> bytes:
-    """What there is, or nothing at the end. Whoever started us may have made it non-blocking."""
+    """Return what standard input has, or nothing at its end. It may be non-blocking, which the parent process decides."""
     while True:
         try:
             return os.read(0, _CHUNK)
@@ -520,7 +522,7 @@ def _read() -> bytes:
 
 
 def _write(data: bytes) -> None:
-    """All of it. OSError when nobody reads."""
+    """Write all of `data`. OSError if nobody reads."""
     while data:
         try:
             data = data[os.write(1, data) :]
@@ -566,7 +568,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: str) -> Message:
-    """The answer for any status but 200."""
+    """Return the answer for any status but 200."""
     if response.status == 401:
         return failed(request_id, _ENDED)
     data = b""
@@ -583,7 +585,7 @@ def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: st
 
 
 def _mirrored(message: Message) -> dict[str, str]:
-    """The headers that say what is in the body, where the protocol wants them."""
+    """Return the headers that repeat the body, if the protocol requires them."""
     version = _version_of(message)
     if version is None:
         return {}
@@ -594,7 +596,7 @@ def _mirrored(message: Message) -> dict[str, str]:
 
 
 def header_of(value: str) -> str:
-    """As it is if a header can carry it; else in the protocol's base64 spelling."""
+    """Return the value as it is if a header can carry it; else in the protocol's base64 spelling."""
     is_plain = value.isascii() and value.isprintable() and value == value.strip()
     if is_plain and not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
@@ -602,7 +604,7 @@ def header_of(value: str) -> str:
 
 
 def _version_of(message: Message) -> str | None:
-    """The protocol's version, if the request is of 2026 or later."""
+    """Return the protocol's version, if the request is of 2026 or later."""
     meta = _params(message).get("_meta")
     version = meta.get(_VERSION) if isinstance(meta, dict) else None
     return version if isinstance(version, str) and message.get("method") != "initialize" else None

@@ -1,4 +1,4 @@
-"""What both relays have of their process: the session that the environment names, a line for whoever looks, the longest message.
+"""Parts that both relays share: the session from the environment, a line on standard error, the longest message.
 
 Runs in a process of the agent's. It imports as little as the relay does: an agent waits for it.
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["MAX_LINE_BYTES", "say", "token_of"]
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""A message of the daemon; and of the client, so that what is refused can be answered under its id."""
+"""16 MiB of a message of the daemon; and of the client, so that a refused one can be answered under its id."""
 
 
 def token_of(environment: Mapping[str, str]) -> str:
-    """The session's token, or empty. ValueError, which does not repeat it, if it is none."""
+    """Return the session's token, or empty. ValueError, which does not repeat it, if it is none."""
     token = environment.get("AILERON_SESSION_TOKEN", "")
     if token and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
         raise ValueError("AILERON_SESSION_TOKEN is not a session's token: start the agent with `aileron launch`")
@@ -29,7 +29,7 @@ def token_of(environment: Mapping[str, str]) -> str:
 
 
 def say(problem: str) -> None:
-    """One line for whoever reads standard error."""
+    """Write one line to standard error."""
     words = "".join(character if character.isprintable() else " " for character in problem)
     try:
         os.write(2, f"aileron-mcp: {words}\n".encode(errors="replace"))

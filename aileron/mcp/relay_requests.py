@@ -1,15 +1,15 @@
-"""What a client asked over the relay and nobody has answered: what it is told, and what is asked again, without its daemon.
+"""Open requests of a client over the relay: what it is told, and what is sent again, if their daemon goes away.
 
 Runs in the relay (`aileron-mcp`), which an agent starts. Trusts neither side's bytes: a line that is not one JSON object, or
-whose parts are not of the right type, is relayed and otherwise as if it were not there. No I/O.
+whose parts are not of the right type, is relayed and otherwise ignored. No I/O.
 
 Rules
-- A request is asked again only if its method is in `SAFE`; a `tools/call` never is. What is asked again is written anew from
+- A request is sent again only if its method is in `SAFE`; a `tools/call` never is. A repeated request is written anew from
   what was read here, so a line that two parsers read differently (a key twice, say) cannot become the same call twice.
 - Every other open request gets one answer: that its outcome is not known.
 - The handshake of the 2025 protocol (`initialize`) is state of a connection: it is made again, and its answer is kept from the
   client, which has had one. A `subscriptions/listen` of the 2026 protocol is opened again under its own id.
-- Bounds: `MAX_OPEN` requests, `MAX_KEPT_BYTES` of what may be asked again.
+- Bounds: `MAX_OPEN` requests, `MAX_KEPT_BYTES` of requests that may be sent again.
 
 >>> told = Conversation()
 >>> told.sent(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_mail"}}')
@@ -47,29 +47,31 @@ __all__ = [
 MAX_OPEN: Final = 1024
 """Requests without an answer. An agent has a handful; then nothing more is read from it until one is answered."""
 MAX_KEPT_BYTES: Final = 1 << 20
-"""Of all requests kept to be asked again. One is some hundred bytes; what would not fit is not asked again."""
+"""Bytes of all requests kept to be sent again. One is some hundred bytes; a request that would not fit is not sent again."""
 MAX_ASKED: Final = 4
-"""Times one request is asked, of a daemon that goes away each time."""
+"""Times that one request is sent, to a daemon that goes away each time."""
 SAFE: Final = frozenset({"initialize", "server/discover", "tools/list", "ping", "subscriptions/listen"})
-"""Requests that change nothing, and so may be asked twice."""
+"""Requests that change nothing, and so may be sent twice."""
 
 LISTEN: Final = "subscriptions/listen"
 LIST_CHANGED: Final = "notifications/tools/list_changed"
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _LOOKS: Final = frozenset({"check_action_status", "find_action", "wait_for_action", "list_pending"})
-"""The tools that only look: what to do after one of them failed is to look again."""
+"""Tools that only read: after one of them failed, the agent can call it again."""
 _MAX_ID: Final = 1024
 """Characters of an id that is remembered; those of agents have at most forty."""
 FAILED: Final = -32000
-"""The code the SDKs use themselves where a connection ends before the answer; the specification leaves it to implementations."""
+"""Error code that the SDKs use themselves if a connection ends before the answer; the specification leaves it
+to implementations.
+"""
 
 Message = dict[str, Any]
-"""One JSON-RPC message as it was read: nothing in it is checked but that it is an object."""
+"""A JSON-RPC message as it was read: nothing in it is checked but that it is an object."""
 
 
 class ClientConversation:
-    """Both directions of one client, over as many connections as it takes."""
+    """Both directions of one client, over any number of connections."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
@@ -79,29 +81,31 @@ class ClientConversation:
         self._is_initialized = False
         self._was_lost = False
         self.is_early = False
-        """The client has a list of tools that no daemon gave: it is told that they may be others once there is one."""
+        """True if the client has a list of tools that no daemon gave: once there is a daemon, it is told that the tools may have
+        changed.
+        """
         self.broken = ""
-        """Why the daemon there is now is not the one the client was promised; nothing can go on then."""
+        """Reason to end the relay: the present daemon is not the one that the client was promised. Else empty."""
         self._hidden: set[str] = set()  # ids of our own: their answers are not for the client
         self._made = 0
 
     @property
     def is_full(self) -> bool:
-        """No more requests can be remembered."""
+        """True if no more requests can be remembered."""
         return len(self._open) >= MAX_OPEN
 
     @property
     def is_waiting(self) -> bool:
-        """Somebody waits for an answer that a daemon has to give; a subscription that is open does not count."""
+        """True if a request waits for an answer that a daemon has to give; an open subscription does not count."""
         return any(not one.is_listening for one in self._open.values())
 
     @property
     def is_resuming(self) -> bool:
-        """Answers are to come that the client must not see: ask `heard` before anything is passed on."""
+        """True if answers are to come that the client must not see: call `heard` before anything is passed on."""
         return bool(self._hidden) or self.is_early or any(one.is_reopened for one in self._open.values())
 
     def sent(self, line: bytes) -> None:
-        """The client's line went to the daemon, or a part of it did."""
+        """Record that the client's line went to the daemon, or a part of it did."""
         message = message_of(line)
         if message is None:
             return
@@ -117,7 +121,7 @@ class ClientConversation:
             self._cancelled(message)
 
     def heard(self, line: bytes) -> bytes:
-        """The daemon's line: what the client is to be told in its place, which mostly is the line itself."""
+        """Take the daemon's line, and return what the client is told in its place, which mostly is the line itself."""
         message = message_of(line)
         if message is None:
             return line
@@ -135,7 +139,7 @@ class ClientConversation:
         return line
 
     def _resumed_with(self, message: Message) -> bytes:
-        """The answer to the handshake that was made again: kept from the client, who is told that the tools may be others."""
+        """Keep the answer to the repeated handshake from the client, and tell it that the tools may have changed."""
         if not _keeps(_result(self._promised), _result(message)):
             self.broken = "the daemon speaks the protocol otherwise than this agent was told: start the agent again"
             return b""
@@ -144,7 +148,9 @@ class ClientConversation:
         return as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}) if is_news else b""
 
     def lost(self) -> bytes:
-        """The daemon went away: the answers to what cannot be asked again, as lines. The rest waits for `resumed`."""
+        """Record that the daemon went away. Return answers to requests that cannot be sent again, as lines. The rest waits for
+        `resumed`.
+        """
         self._hidden.clear()
         self._was_lost = True
         for one in self._open.values():
@@ -153,7 +159,7 @@ class ClientConversation:
         return b"".join(self._give_up(one, unknown_outcome(one.id, one.tool)) for one in over)
 
     def resumed(self) -> bytes:
-        """There is a daemon again: the lines it is sent ahead of any other."""
+        """Return the lines that a new daemon is sent ahead of any other."""
         lines = []
         if self._handshake is not None:
             own = self._own_id()
@@ -169,7 +175,7 @@ class ClientConversation:
         return b"".join(lines)
 
     def give_up(self, why: str) -> bytes:
-        """There will be no daemon soon: the answers to all that wait. Subscriptions stay, for when there is one again."""
+        """Return answers to all requests that wait, as there will be no daemon soon. Subscriptions stay, for the next daemon."""
         over = [one for one in self._open.values() if not one.is_listening]
         return b"".join(self._give_up(one, failed(one.id, why)) for one in over)
 
@@ -213,7 +219,7 @@ class ClientConversation:
         return line + news if is_early else line
 
     def _own_id(self) -> str:
-        """An id for the relay's own question that none of the client's has."""
+        """Return an id for the relay's own request that none of the client's has."""
         while True:
             self._made += 1
             own = f"aileron-relay-{self._made}"
@@ -222,7 +228,7 @@ class ClientConversation:
 
 
 class _Open:
-    """A request without an answer: what the answer must name, and the message to ask again, if it may be."""
+    """A request without an answer: the id that the answer must name, and the message to send again, if that is allowed."""
 
     __slots__ = ("again", "asked", "id", "is_heard", "is_reopened", "method", "size", "tool")
 
@@ -242,7 +248,7 @@ class _Open:
 
 
 def message_of(line: bytes) -> Message | None:
-    """One JSON object, or None for whatever else the line is."""
+    """Return the JSON object of a line, or None if it is anything else."""
     try:
         value = json.loads(line.decode())
     except (ValueError, RecursionError):  # UnicodeDecodeError and numbers of too many digits are ValueErrors
@@ -251,7 +257,7 @@ def message_of(line: bytes) -> Message | None:
 
 
 def refusal(line: bytes, why: str) -> bytes:
-    """The answer to a line that nobody will get: an error with the reason, if it is a request; else nothing."""
+    """Return the answer to a line that nobody will get: an error with the reason, if it is a request; else nothing."""
     message = message_of(line)
     if message is None:
         from aileron.mcp.unreadable import id_in
@@ -264,7 +270,7 @@ def refusal(line: bytes, why: str) -> bytes:
 
 
 class TooLong:
-    """A line of which only the id is kept, while it goes on: many clients write it last."""
+    """A line, while it goes on, of which only the id is kept: many clients write it last."""
 
     def __init__(self, begun: bytes) -> None:
         from aileron.mcp.unreadable import IdScanner
@@ -273,34 +279,34 @@ class TooLong:
         self._scanner.feed(begun)
 
     def feed(self, piece: bytes) -> None:
-        """Take what comes next of it."""
+        """Take the next piece of the line."""
         self._scanner.feed(piece)
 
     def refusal(self, why: str) -> bytes:
-        """The answer to it, under no id where it has none."""
+        """Return the answer to the line, under no id if it has none."""
         return as_line(failed(self._scanner.found(), why))
 
 
 def wants_answer(line: bytes) -> bool:
-    """Whether somebody may wait for what becomes of the line; not so for notifications and for answers."""
+    """Return whether the client may wait for an answer to the line; False for notifications and answers."""
     message = message_of(line)
     return message is None or ("method" in message and "id" in message)
 
 
 def takes_back(line: bytes) -> bool:
-    """Whether the line cancels a request."""
+    """Return whether the line cancels a request."""
     message = message_of(line)
     return message is not None and message.get("method") == "notifications/cancelled"
 
 
 def failed(request_id: int | str | None, why: str, **data: Any) -> Message:
-    """An error as an answer; `data` goes beside the words, for programs."""
+    """Return an error as an answer; `data` goes beside the message, for programs."""
     error: Message = {"code": FAILED, "message": f"aileron: {why}"}
     return {"jsonrpc": "2.0", "id": request_id, "error": {**error, "data": data} if data else error}
 
 
 def unknown_outcome(request_id: int | str, tool: str) -> Message:
-    """The answer to a request whose daemon went away. `tool` is the tool called, or empty."""
+    """Return the answer to a request whose daemon went away. `tool` is the tool called, or empty."""
     if not tool:
         return failed(request_id, "the daemon went away before it answered: ask again")
     if tool in _LOOKS:
@@ -313,17 +319,17 @@ def unknown_outcome(request_id: int | str, tool: str) -> Message:
 
 
 def list_changed(subscription: int | str) -> Message:
-    """What a subscription of the 2026 protocol is told when the tools may be others."""
+    """Return the notification for a subscription of the 2026 protocol that the tools may have changed."""
     return {"jsonrpc": "2.0", "method": LIST_CHANGED, "params": {"_meta": {SUBSCRIPTION: subscription}}}
 
 
 def as_line(message: Message) -> bytes:
-    """A message as one line."""
+    """Return a message as one line."""
     return json.dumps(message).encode() + b"\n"  # ASCII: also an id with half of a surrogate pair
 
 
 def anew(message: Message) -> Message:
-    """What was understood of a request, and nothing else of it: how it is asked again."""
+    """Return the known parts of a request, and nothing else of it, to send it again."""
     kept = {"jsonrpc": "2.0", "id": message["id"], "method": message["method"]}
     return {**kept, "params": message["params"]} if isinstance(message.get("params"), dict) else kept
 
@@ -334,7 +340,7 @@ def _result(message: Message | None) -> Message:
 
 
 def _keeps(promised: Message, given: Message) -> bool:
-    """Whether the answer to a handshake is good for what was promised: the same version, and every capability of then."""
+    """Return whether the answer to a handshake keeps what was promised: the same version, and every capability of then."""
     if promised.get("protocolVersion") != given.get("protocolVersion"):
         return False
     then, now = promised.get("capabilities"), given.get("capabilities")
@@ -351,7 +357,7 @@ def _size(message: Message) -> int | None:
 
 
 def _key(request_id: object) -> str | None:
-    """What tells ids apart: 1 and "1" are two. None for what is no id."""
+    """Return what tells ids apart: 1 and "1" are two. None for a value that is no id."""
     if type(request_id) is int:  # not a bool
         return _encoded(request_id)
     return _encoded(request_id) if isinstance(request_id, str) and len(request_id) <= _MAX_ID else None

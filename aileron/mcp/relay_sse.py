@@ -1,4 +1,4 @@
-r"""Server-sent events, as they come: bytes in any pieces, the data of each event out.
+r"""Server-sent events, as they come: bytes in any pieces in, the data of each event out.
 
 Pure. Trusts no server: an event is bounded. Only `data` counts: the protocol has one kind of event, and the relay resumes none.
 
@@ -17,15 +17,15 @@ from typing import Final
 __all__ = ["MAX_EVENT_BYTES", "EventError", "Events"]
 
 MAX_EVENT_BYTES: Final = 16 << 20
-"""As much as one line of the other transport."""
+"""16 MiB, as much as one line of the other transport."""
 
 
 class EventError(Exception):
-    """An event is larger than one may be."""
+    """An event is larger than MAX_EVENT_BYTES."""
 
 
 class Events:
-    """One stream."""
+    """The parser of one stream."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -34,7 +34,7 @@ class Events:
         self._was_return = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The data of each event that is whole now; an event without any is none. EventError."""
+        """Yield the data of each event that is whole now; an event without data is ignored. EventError."""
         if self._was_return and data:
             data = data.removeprefix(b"\n")  # the other half of a line end
             self._was_return = False

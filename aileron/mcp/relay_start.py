@@ -1,6 +1,6 @@
-"""Starting the daemon while the client is listened to: a thread that asks for it, and a descriptor that says when it is over.
+"""Starting the daemon while the relay goes on reading its client: a thread that requests it, and a descriptor that tells its end.
 
-Runs in the relay, and only where there is no daemon: what it imports is dear. Not here: how a daemon is started (aileron.client).
+Runs in the relay, and only if there is no daemon: its imports are expensive. Not here: how a daemon is started (aileron.client).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from aileron.client import Client, DaemonUnreachable
 __all__ = ["Starting"]
 
 DEADLINE_S: Final = 45.0
-"""In all; aileron.client gives one start 30."""
+"""Seconds in all; aileron.client gives one start 30."""
 _PAUSE_S: Final = 0.1
 
 
 class Starting:
-    """One start that has begun. `done` is readable when it is over."""
+    """A start that has begun. `done` is readable when it is over."""
 
     def __init__(self, home: str) -> None:
         self._home = Path(home)
@@ -32,7 +32,7 @@ class Starting:
         self._thread.start()
 
     def finish(self) -> str:
-        """Why there is no daemon; empty if there is one. Call it when `done` is readable."""
+        """Return why there is no daemon; empty if there is one. Call it when `done` is readable."""
         self._thread.join()
         os.close(self.done)
         return self._problem
@@ -46,7 +46,9 @@ class Starting:
             os.close(self._over)
 
     def _start(self) -> None:
-        """Until one answers. One that is about to end still holds its lock: another takes it for the daemon, and ends too."""
+        """Start daemons until one answers. One that is about to end still holds its lock: a new one takes it for the daemon, and
+        ends too.
+        """
         client, until = Client(self._home, operator=False), time.monotonic() + DEADLINE_S
         while True:
             try:

@@ -1,4 +1,4 @@
-r"""What an agent is told: the answers of the daemon as results of tool calls, the same facts twice.
+r"""Answers of the daemon to an agent, as results of tool calls, the same facts twice.
 
 Some agents show their model only `structuredContent`, others only the text, so each holds everything: a short sentence that says
 what happened and what to tell the person (`message`), one that says what to do next (`next_step`), and the facts. Runs in the
@@ -6,10 +6,10 @@ daemon; pure. Reasons, questions and messages of failures come from people, conn
 hidden characters are spelled out and their length is bounded; as facts they are data.
 
 Rules
-- `isError` is set when what was asked is over and did not complete, and when the call itself was refused.
-- An outcome that nobody knows carries `do_not_retry`.
+- `isError` is set if the request is over and did not complete, and if the call itself was refused.
+- An unknown outcome carries `do_not_retry`.
 - A result whose JSON is longer than PAGE_BYTES comes in pages, never split inside a character; put together they are that JSON.
-- Everything else in an answer is bounded too: what is too long is cut, or left out and named.
+- Everything else in an answer is bounded too: what is too long is truncated, or left out and named.
 
 Source: docs/reference/mcp.md; MCP specification, "Tools". Not here: which tools there are (tools.py).
 """
@@ -31,22 +31,22 @@ from aileron.model.visible import visible, visible_json
 __all__ = ["PAGE_BYTES", "ToolResult", "cancelled", "found_list", "pages_of", "pending_list", "refused", "state_result"]
 
 PAGE_BYTES: Final = 8 << 10
-"""Of a result's JSON, in UTF-8, as it stands in the answer. What the real agents let their models see of one answer, without a
-word to us: codex 12,000 characters where it does not know the model, pi 20,000, the others more (docs/reference/agents.md). With
+"""Bytes of a result's JSON, in UTF-8, as it stands in the answer. The real agents let their models see as much of one answer, and
+do not tell us: codex 12,000 characters if it does not know the model, pi 20,000, the others more (docs/reference/agents.md). With
 the sentences and the other facts, an answer stays below that.
 """
 _MAX_WORDS: Final = 2000
-"""Characters of somebody else's words inside a sentence: a paragraph, not a page."""
+"""Characters of another party's words inside a sentence: a paragraph, not a page."""
 _MAX_SAID: Final = 4000
 """Characters of a reason or a question: as many as are on record."""
 _MAX_FACT_BYTES: Final = 2 << 10
-"""Of what a failure says besides its message, and of arguments that a person edited: beside a page of the result there is no room
+"""Bytes of a failure besides its message, and of arguments that a person edited: beside a page of the result there is no room
 for more.
 """
 _MAX_DESCRIPTION: Final = 600
-"""Characters of what a found action does: five of them leave room for their schemas."""
+"""Characters of a found action's description: five of them leave room for their schemas."""
 _MAX_TITLE: Final = 100
-"""Characters of what it is called: an intent is a phrase."""
+"""Characters of a found action's title: an intent is a phrase."""
 _MAX_LISTED: Final = 25
 """Questions in one list, which are 8 KiB: more are only counted."""
 
@@ -87,9 +87,9 @@ _NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again w
 
 
 def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> ToolResult:
-    """Where a run or a question is, as the door said it; `page` is of the result, from 1. `first` is said before that.
+    """Return the state of a run or a question, as the door gave it; `page` is of the result, from 1. `first` is said before that.
 
-    AileronError(bad_input) for a page that is not there.
+    AileronError(bad_input) for a page that does not exist.
     """
     status = RunStatus(state["status"])
     asked = state.get("approval_id") or state.get("audit_id") or state.get("run_id")
@@ -116,7 +116,7 @@ def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> To
 
 
 def refused(failure: Failure, *, status: RunStatus | None = None) -> ToolResult:
-    """A call that was refused; nothing was done. `status` for a call of an action: it is `failed`."""
+    """Return the result of a refused call; nothing was done. `status` for a call of an action: it is `failed`."""
     facts: dict[str, Any] = {} if status is None else {"status": status.value}
     error = _error(msgspec.to_builtins(failure))
     facts |= {"message": _words(failure.message), "next_step": _after_failure(error)}
@@ -127,7 +127,7 @@ def refused(failure: Failure, *, status: RunStatus | None = None) -> ToolResult:
 
 
 def cancelled(state: dict[str, Any]) -> ToolResult:
-    """A question was taken back: what cancel_action says when it did what it is for."""
+    """Return the result of cancel_action after it withdrew a question."""
     facts = {
         "status": state["status"],
         "message": "It was withdrawn. Nothing was done, and nobody can approve it now.",
@@ -139,7 +139,7 @@ def cancelled(state: dict[str, Any]) -> ToolResult:
 
 
 def pending_list(questions: list[dict[str, Any]]) -> ToolResult:
-    """What this session asked and nobody decided yet, at most _MAX_LISTED of them."""
+    """Return the session's requests that are not decided yet, at most _MAX_LISTED of them."""
     shown = [
         {"id": question.get("approval_id")}
         | {name: question[name] for name in (*_COPIED, "status", "created_at") if question.get(name) is not None}
@@ -155,8 +155,8 @@ def pending_list(questions: list[dict[str, Any]]) -> ToolResult:
 
 
 def found_list(found: Sequence[Offered], total: int) -> ToolResult:
-    """What find_action found among `total` actions, the likeliest first: whole as long as that fits into PAGE_BYTES together,
-    then by name and title.
+    """Return the answer of find_action: `found` of `total` actions, the likeliest first, whole as long as they fit into
+    PAGE_BYTES together, then by name and title.
     """
     if not found:
         message = f"None of {total} actions fits these words."
@@ -208,7 +208,7 @@ def _size(value: Any) -> int:
 
 
 def pages_of(result: Any) -> tuple[str, ...]:
-    """The JSON of a result: whole where it has at most PAGE_BYTES, else cut between characters into pieces that have no more
+    """Return the JSON of a result: whole if it has at most PAGE_BYTES, else cut between characters into pieces that have no more
     than that once each is a string of JSON itself.
     """
     document = msgspec.json.encode(result)
@@ -226,14 +226,14 @@ def pages_of(result: Any) -> tuple[str, ...]:
 def _end_of_page(document: bytes, start: int) -> int:
     end = min(start + PAGE_BYTES, len(document))
     while (over := end - start + _escapes(document, start, end) - PAGE_BYTES) > 0:
-        end -= (over + 1) // 2  # each byte that goes takes one more with it at most
+        end -= (over + 1) // 2  # each byte that goes takes one escape with it at most
     while end < len(document) and document[end] & 0xC0 == 0x80:  # a continuation byte: RFC 3629, section 3
         end -= 1
     return end
 
 
 def _escapes(document: bytes, start: int, end: int) -> int:
-    """How many bytes longer it is as a string of JSON. Control characters are escaped in it already."""
+    """Return how many bytes longer the part is as a JSON string. Control characters are escaped in it already."""
     return document.count(b'"', start, end) + document.count(b"\\", start, end)
 
 
@@ -257,7 +257,7 @@ def _put_result(facts: dict[str, Any], result: Any, page: int) -> None:
 
 
 def _sentences(status: RunStatus, facts: dict[str, Any], message: str) -> tuple[str, str]:
-    """What happened, and what to do next. `message` is the daemon's own, of what waits: passed on word for word."""
+    """Return what happened, and what to do next. `message` is the daemon's, for a waiting request: passed on word for word."""
     match status:
         case RunStatus.COMPLETED:
             edited = " A person changed the arguments first: executed_arguments is what ran."
@@ -318,7 +318,7 @@ def _next(failure_class: FailureClass | None, retriable: bool) -> str:
 
 
 def _after_failure(error: dict[str, Any]) -> str:
-    """What to do about a failure as it is told; where several credentials could serve, how a call says which."""
+    """Return what to do about a failure as it is told; if several credentials could serve, how a call names one."""
     failure_class = _class({"error": error})
     details = error.get("details")
     if failure_class is FailureClass.NOT_FOUND and isinstance(details, dict) and details.get("nearest"):
@@ -340,7 +340,7 @@ def _class(facts: dict[str, Any]) -> FailureClass | None:
 
 
 def _error(error: Any) -> dict[str, Any]:
-    """A failure as a fact. Its class, and whether it is worth another try, always fit; the rest is bounded."""
+    """Return a failure as a fact. Its class, and whether it is worth another try, always fit; the rest is bounded."""
     plain: dict[str, Any] = {"retriable": False, **msgspec.to_builtins(error)}
     facts: dict[str, Any] = {name: plain.pop(name) for name in ("class", "retriable", "boundary") if name in plain}
     facts["message"] = _cut(str(plain.pop("message", "")), _MAX_SAID)
@@ -348,7 +348,9 @@ def _error(error: Any) -> dict[str, Any]:
 
 
 def _fitting(values: dict[str, Any]) -> dict[str, Any]:
-    """As many of the values as fit into _MAX_FACT_BYTES, in their order; of the others, how long they are, or how many."""
+    """Return as many of the values as fit into _MAX_FACT_BYTES, in their order; in place of the others, their
+    length or number.
+    """
     room = _MAX_FACT_BYTES
     shown: dict[str, Any] = {}
     for name, value in values.items():
@@ -364,7 +366,7 @@ def _fitting(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quoted(reason: str) -> str:
-    """A person's words at the end of a sentence, which they may have ended themselves."""
+    """Return a person's words for the end of a sentence, which they may have ended themselves."""
     return f': "{reason}"' if reason.endswith((".", "!", "?", "…")) else f': "{reason}".'
 
 
@@ -382,5 +384,5 @@ def _told(facts: dict[str, Any], *, is_error: bool) -> ToolResult:
 
 
 def _json(value: Any) -> str:
-    """JSON in which hidden characters are escapes: still the same values, and nothing that a terminal would obey."""
+    """Return JSON in which hidden characters are escapes: still the same values, and nothing that a terminal would obey."""
     return visible_json(msgspec.json.encode(value).decode())

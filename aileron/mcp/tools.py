@@ -1,11 +1,11 @@
-"""Actions as tools, and the tools that are Aileron's own: what an agent is shown. Pure; runs in the daemon.
+"""Actions as tools, and the tools that are Aileron's own, as an agent is shown them. Pure; runs in the daemon.
 
 Rules
 - One tool for each action that is switched on; the order is fixed: our own first, then by name.
-- Where there are too many, FIND_ACTION and RUN_ACTION stand for those that are not listed, and are not shown where all are.
+- If there are too many, FIND_ACTION and RUN_ACTION stand for those that are not listed; they are not shown if all are listed.
 - Every tool has a title and all four hints, from what the action file says (docs/adr/0019-mcp.md says why each is what it is).
 - A description is the file's Markdown, at most MAX_DESCRIPTION characters; a page of the list at most PAGE_TOOLS tools.
-- Where several credentials could serve an action, and only there, its tool has one argument more: ACCOUNT.
+- If several credentials could serve an action, and only then, its tool has one argument more: ACCOUNT.
 
 Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not here: what a call does (calls.py).
 """
@@ -42,7 +42,7 @@ __all__ = [
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a call can do by itself, as the protocol spells it (`annotations`)."""
+    """Hints about what a call can do without a person, as the protocol spells them (`annotations`)."""
 
     title: str
     read_only_hint: bool
@@ -52,7 +52,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, rename={"input_schema": "inputSchema", "meta": "_meta"}):
-    """One tool, as the protocol spells it."""
+    """A tool, as the protocol spells it."""
 
     name: str
     title: str
@@ -63,20 +63,20 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, rename={"input_schema": "i
 
 
 ACCOUNT: Final = "useAccount"
-"""The argument that says whose credential is meant. No input of an action can have this name: theirs are lower case."""
+"""Argument that names the credential to use. No input of an action can have this name: theirs are lower case."""
 
 MAX_DESCRIPTION: Final = 8192
 """Characters of a body: every request to a model carries each of them again. The longest description in use has 2,000."""
 PAGE_TOOLS: Final = 200
 """Tools in one page: many more than a model can choose from, so that agents which never ask for a second page miss nothing."""
 MAX_WAIT_S: Final = 50
-"""The most wait_for_action waits: two agents give a call 60 seconds."""
+"""Longest wait of wait_for_action, in seconds: two agents give a call 60."""
 _MAX_ACCOUNTS: Final = 32
-"""Values that are listed; with more of them any name is taken, and a wrong one is answered with the names there are."""
+"""Accounts that are listed; if there are more, any name is taken, and a wrong one is answered with the names there are."""
 _MAX_TOLD: Final = 100
-"""Characters of what one of them is: an address has fewer."""
+"""Characters of an account's description: an address has fewer."""
 _UP_FRONT: Final = {"anthropic/alwaysLoad": True}
-"""Claude Code declares such a tool at once, where it would else have to search for it by name."""
+"""Metadata with which Claude Code declares a tool at once; else it would have to search for it by name."""
 _CURSOR: Final = re.compile(r"after:([a-z0-9_]{1,64})")
 
 _ID: Final = {
@@ -86,7 +86,7 @@ _ID: Final = {
 
 
 def tool_of(offered: Offered) -> Tool:
-    """The tool of one action."""
+    """Return the tool of an action."""
     action = offered.action
     return Tool(
         name=tool_name(action.name),
@@ -99,7 +99,7 @@ def tool_of(offered: Offered) -> Tool:
 
 
 def page_of(offer: Offer, cursor: str | None) -> tuple[list[Tool], str | None]:
-    """One page of the list, and the cursor of the next. ValueError for a cursor that is none of ours.
+    """Return a page of the list, and the cursor of the next. ValueError for a cursor that is none of ours.
 
     A cursor names the tool before the page, so what is added or removed between two pages moves nothing else.
     """
@@ -113,7 +113,7 @@ def page_of(offer: Offer, cursor: str | None) -> tuple[list[Tool], str | None]:
 
 
 def schema_of(offered: Offered) -> dict[str, Any]:
-    """The action's inputs and, where there is a choice, whose credential to use."""
+    """Return the schema of the action's inputs and, if there is a choice, of the credential to use."""
     schema = offered.input_schema
     if not offered.accounts:
         return schema
@@ -131,7 +131,7 @@ def schema_of(offered: Offered) -> dict[str, Any]:
 
 
 def asks_first(offered: Offered) -> bool:
-    """Whether each call waits for a person."""
+    """Return whether each call waits for a person."""
     return offered.action.approval.required and not offered.granted
 
 
@@ -158,7 +158,7 @@ def _cut(text: str) -> str:
 
 
 def _annotated(offered: Offered) -> Hints:
-    """What a call can do by itself. Reasons: docs/adr/0019-mcp.md."""
+    """Return the hints of a tool. Reasons: docs/adr/0019-mcp.md."""
     action = offered.action
     asks = asks_first(offered)
     reads = not asks and all(step.does is Effect.READ for step in action.steps)
@@ -182,7 +182,7 @@ def _own(
     reads: bool = False,
     acts: bool = False,
 ) -> Tool:
-    """One tool of ours; `acts`: it does whatever an action does."""
+    """Return a tool of ours; `acts`: it does whatever an action does."""
     return Tool(
         name=name,
         title=title,

@@ -1,14 +1,14 @@
-"""Find the id of a request in a line that is no message, so that it can be refused under it.
+"""Search for the id of a request in a line that is no message, so that it can be refused under it.
 
     id_in(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":')      # 7
 
-A client that is answered with `id: null` goes on waiting for the id that it gave. So the id is looked for also in what is broken,
-too long, or JSON that UTF-8 cannot carry. Runs in the relay, which imports it only for such a line, and in the process of the
-protocol. The standard library alone; no line is trusted, and of one that has no end only its top level is kept.
+A client that is answered with `id: null` goes on waiting for the id that it gave. So the id is looked for also in a line that is
+broken, too long, or JSON that UTF-8 cannot carry. Runs in the relay, which imports it only for such a line, and in the process of
+the protocol. The standard library alone; no line is trusted, and of one that has no end only its top level is kept.
 
 Rules
 - Only a member of the object itself is its id, never one further inside. The last one counts, as for every parser here.
-- Nothing is kept of what is inside of a member, and nothing is looked for once as much is kept as may be.
+- The inside of a member is not kept, and the search ends once the most that can be kept is kept.
 - A line that has a `result` or an `error` is an answer, and nobody waits for an answer to it.
 
 Source: JSON-RPC 2.0, section 5: the id is null only "if there was an error in detecting the id". Not here: what is wrong with
@@ -25,22 +25,22 @@ from typing import Final
 __all__ = ["IdScanner", "id_in"]
 
 _MAX_KEPT: Final = 16 << 10
-"""Bytes of the top level: an id and five members, of which the longest is a method."""
+"""Bytes of the top level that are kept: an id and five members, of which the longest is a method."""
 _MAX_TEXT: Final = 1 << 10
-"""Bytes kept of a text in it; no id is longer (relay_requests.py)."""
+"""Bytes of a string that are kept; no id is longer (relay_requests.py)."""
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 _OF_TEXT: Final = re.compile(rb'(?:[^"\\]+|\\.){1,4096}', re.DOTALL)
-"""A stretch of a text with whole escapes. A step of Python for each escape took 20 s for 17 MiB of them."""
+"""A stretch of a string with whole escapes. A step of Python for each escape took 20 s for 17 MiB of them."""
 _STRUCTURE: Final = re.compile(rb'["{}\[\]]')
 _STEPS: Final = tuple({b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(bytes([byte]), 0) for byte in range(256))
 _INSIDE_BYTES: Final = 256
-"""Bytes inside of a member that are passed over at once: few, as they are looked at again for each member that ends in them."""
+"""Bytes inside of a member that are passed over at once: few, as they are read again for each member that ends in them."""
 _MEMBER: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:\s*("(?:[^"\\]|\\.)*"|[^\s,{}\[\]]*)', re.DOTALL)
 
 
 class IdScanner:
-    """The top level of one line, of which any number of bytes come in any pieces."""
+    """The scanner of one line's top level; the line has any length and comes in any pieces."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -50,7 +50,7 @@ class IdScanner:
         self._kept = bytearray()
 
     def feed(self, piece: bytes) -> None:
-        """Take what comes next of the line."""
+        """Take the next piece of the line."""
         at = 0
         while at < len(piece) and len(self._kept) < _MAX_KEPT:
             if self._is_text:
@@ -61,13 +61,13 @@ class IdScanner:
                 at = self._structure(piece, at)
 
     def found(self) -> int | str | None:
-        """The id of the request that the line began or was; None where there is none."""
+        """Return the id of the request that the line began or was; None if there is none."""
         members = dict(_MEMBER.findall(self._kept))
         if self._kept.lstrip()[:1] != b"{" or b"result" in members or b"error" in members:
             return None
         try:
             value = json.loads(members.get(b"id", b"null"))
-        except ValueError:  # also a number of too many digits, and half of a text
+        except ValueError:  # also a number of too many digits, and an unfinished string
             return None
         return value if type(value) in (int, str) else None
 
@@ -89,7 +89,7 @@ class IdScanner:
         return at + 1
 
     def _inside(self, piece: bytes, at: int) -> int:
-        """Pass over what is inside of a member, up to the member's end or a text."""
+        """Pass over what is inside of a member, up to the member's end or a string."""
         quote = piece.find(b'"', at, at + _INSIDE_BYTES)
         part = piece[at : at + _INSIDE_BYTES if quote < 0 else quote]
         depths = list(accumulate(map(_STEPS.__getitem__, part), initial=self._depth))[1:]
@@ -129,7 +129,7 @@ class IdScanner:
 
 
 def id_in(line: bytes) -> int | str | None:
-    """The id of the request that `line` is, or would be if it were whole."""
+    """Return the id of the request that `line` is, or would be if it were whole."""
     scanner = IdScanner()
     scanner.feed(line)
     return scanner.found()
