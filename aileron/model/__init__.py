@@ -1,6 +1,6 @@
-"""Frozen values everyone shares. No I/O; imports nothing of ours.
+"""The frozen values that all rooms share. No I/O; imports nothing else of Aileron.
 
-invocation.py what a caller asks · plan.py the same, resolved, and ApprovedPlan · outcome.py what comes back and the status
+invocation.py a caller's request · plan.py the request, resolved, and ApprovedPlan · outcome.py the result and the status
 words · failure.py the closed list of failures · manifest.py actions and connectors as values · names.py the grammars ·
 secret.py bytes that must not be seen · canonical.py digests
 """

@@ -1,12 +1,13 @@
-"""An AWS key out of a stored secret: the secret access key as text, or the JSON that `credential_process` programs print.
+"""Reading of an AWS key from a stored secret:
+the secret access key as text, or the JSON that `credential_process` programs print.
 
-Pure; runs in the daemon. The value is one that a person stored; what is wrong with it is said in words that quote nothing of it.
+Pure; runs in the daemon. A person stored the value; an error says what is wrong with it and quotes nothing of it.
 
 Rules
 - As text it is the secret access key alone; its access key ID is the user name of the binding.
-- As JSON it has `AccessKeyId` and `SecretAccessKey`, and may have `SessionToken` and `Expiration`. It stands for itself: a user
-  name beside it has to be the same ID.
-- A temporary key (`ASIA…`) is nothing without its session token.
+- As JSON it has `AccessKeyId` and `SecretAccessKey`, and may have `SessionToken` and `Expiration`. It needs no user
+  name: one beside it has to be the same ID.
+- A temporary key (`ASIA…`) is refused without its session token.
 
 Source: AWS SDKs and Tools Reference Guide, process credential provider; IAM, unique identifiers. Not here: the signature
 (egress/signing/aws.py).
@@ -28,7 +29,7 @@ from aileron.model.secret import Secret
 __all__ = ["AwsKey"]
 
 _ID: Final = re.compile(r"[A-Za-z0-9_.\-]{3,128}")
-"""AWS: 16 to 128 letters and digits. Services that speak its protocol have shorter ones, or dashes."""
+"""Pattern of an access key ID. AWS: 16 to 128 letters and digits. Services with its protocol have shorter ones, or dashes."""
 _LOOKS_LIKE_AN_ID: Final = re.compile(rb"A(?:KIA|SIA)[A-Z0-9]{12,}")
 _SECRET: Final = re.compile(rb"[\x21-\x7e]{8,256}")
 _TOKEN: Final = re.compile(rb"[\x21-\x7e]{8,8192}")
@@ -47,7 +48,7 @@ class _Document(msgspec.Struct, rename="pascal"):
 
 
 class AwsKey(msgspec.Struct, frozen=True):
-    """What signs. `expires_at` is None for a key that lasts."""
+    """A key that signs. `expires_at` is None for a key that lasts."""
 
     access_key_id: str
     secret_access_key: Secret
@@ -56,18 +57,18 @@ class AwsKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, username: str | None, value: Secret) -> Self:
-        """The key in a stored value. ValueError says what is wrong with the value, as the end of "the secret …"."""
+        """Return the key in a stored value. ValueError has what is wrong with the value, as the end of "the secret …"."""
         data = value.reveal().strip()
         return cls._of_document(username, data) if data.startswith(b"{") else cls._of_text(username, data)
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """Its parts that must not be seen, as bytes."""
+        """Parts of the key that must not be seen, as bytes."""
         token = () if self.session_token is None else (self.session_token.reveal(),)
         return (self.secret_access_key.reveal(), *token)
 
     def check_current(self, now: datetime.datetime) -> None:
-        """Return while it is valid. ValueError once it has expired."""
+        """Raise ValueError if the key has expired."""
         if self.expires_at is not None and self.expires_at <= now:
             raise ValueError(f"expired at {self.expires_at.astimezone(datetime.UTC):%Y-%m-%d %H:%M} UTC")
 

@@ -6,8 +6,8 @@ when one is read.
 Rules
 - Exactly one private key, not encrypted: nobody is there to type a passphrase. The certificate that it belongs to is the
   client's; the others are its chain, and are put in order, whatever order they have in the file.
-- A certificate that has expired, or is not valid yet, is told as that here, with its date: what a server says of it is less.
-- An error says what is wrong and what mends it, and quotes nothing of the value.
+- If a certificate has expired or is not valid yet, the error here says so, with its date: a server's error says less.
+- An error says what is wrong and how to fix it, and quotes nothing of the value.
 
 Source: RFC 5280 sections 4.1.2.5 and 4.1.2.6, RFC 8446 section 4.4.2. Not here: blocks and keys (pem.py), TLS with it
 (egress/client_certificate.py).
@@ -29,20 +29,22 @@ if TYPE_CHECKING:
 __all__ = ["CertificateError", "CertificateFacts", "ClientCertificate"]
 
 MAX_CERTIFICATES: Final = 10
-"""A chain has two or three; OpenSSL verifies at most a hundred, other servers ten."""
+"""Certificates in a file. A chain has two or three; OpenSSL verifies at most a hundred, other servers ten."""
 _MAX_NAME_CHARACTERS: Final = 300
 _PARAMETERS: Final = frozenset({b"EC PARAMETERS"})
-"""What `openssl ecparam -genkey` writes before the key, which has them too."""
+"""PEM label that `openssl ecparam -genkey` writes before the key, which has the parameters too."""
 _TOGETHER: Final = "put the certificate and its private key into one file: `cat client.crt client.key > client.pem`"
 
 
 class CertificateError(PemError):
-    """This is no client certificate that can be used."""
+    """The stored value is no usable client certificate."""
 
 
 class CertificateFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a certificate says of itself, for people. `subject` and `issuer` are distinguished names (RFC 4514), or the subject's
-    alternative names where it has no other. Times are in UTC.
+    """Facts from a certificate, for people.
+
+    `subject` and `issuer` are distinguished names (RFC 4514); a subject without one has its alternative names. Times are in
+    UTC.
     """
 
     subject: str
@@ -52,7 +54,7 @@ class CertificateFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientCertificate:
-    """One that can be used, but for its dates. Holds the private key, and prints nothing.
+    """A client certificate that can be used, except that its dates are not checked. Holds the private key, and prints nothing.
 
     `pem`: the client's certificate, its chain in order, its private key. Times are in seconds since the epoch.
     """
@@ -60,7 +62,7 @@ class ClientCertificate:
     __slots__ = ("begins_at", "ends_at", "facts", "pem")
 
     def __init__(self, stored: bytes) -> None:
-        """Of what is stored. CertificateError."""
+        """Read a stored value. CertificateError."""
         blocks = pem_blocks(stored)
         key = _key_block(blocks)
         certificates = _certificates(blocks)
@@ -77,7 +79,7 @@ class ClientCertificate:
         self.pem: Final = b"".join((*(_pem_of(one) for one in chain), key.text))
 
     def check_valid_at(self, now_s: float) -> None:
-        """Return if it is valid then. CertificateError."""
+        """Raise CertificateError unless the certificate is valid at that time."""
         if now_s > self.ends_at:
             raise CertificateError(
                 f"has a certificate that expired on {self.facts.valid_until}",
@@ -94,7 +96,7 @@ class ClientCertificate:
 
 
 def _key_block(blocks: list[PemBlock]) -> PemBlock:
-    """The one private key. CertificateError."""
+    """Return the one private key. CertificateError if there is none, or more."""
     keys = [block for block in blocks if block.is_private_key]
     if not keys:
         is_public = any(label.endswith(b"PUBLIC KEY") for label, _ in blocks)
@@ -144,7 +146,7 @@ def _belonging_to(key: PrivateKeyTypes, certificates: list[Certificate]) -> Cert
     for certificate in certificates:
         try:
             is_its = certificate.public_key() == key.public_key()
-        except (ValueError, UnsupportedAlgorithm):  # of another certificate of the chain
+        except (ValueError, UnsupportedAlgorithm):  # the key of another certificate in the chain
             continue
         if is_its:
             return certificate
@@ -155,7 +157,7 @@ def _belonging_to(key: PrivateKeyTypes, certificates: list[Certificate]) -> Cert
 
 
 def _in_order(client: Certificate, certificates: list[Certificate]) -> list[Certificate]:
-    """From the client's to whoever issued it, and so on; what belongs to no such chain is left out."""
+    """Return the chain from the client's certificate to its issuer, and so on, without certificates that are not part of it."""
     chain, rest = [client], [one for one in certificates if one != client]
     while issuer := next((one for one in rest if one.subject == chain[-1].issuer), None):
         chain.append(issuer)
@@ -170,7 +172,9 @@ def _pem_of(certificate: Certificate) -> bytes:
 
 
 def _subject_of(certificate: Certificate) -> str:
-    """Its distinguished name, else its alternative names: what SPIFFE, for one, issues has no other."""
+    """Return the distinguished name of the subject, or its alternative names:
+    certificates of SPIFFE, for example, have no other.
+    """
     from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName
 
     if named := certificate.subject.rfc4514_string():

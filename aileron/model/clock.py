@@ -1,4 +1,4 @@
-"""A clock that nobody sets, and that goes on while the machine sleeps: for how long something has been open, kept or unused.
+"""A clock that nobody can set, and that counts suspend time: it measures how long something has been open, kept or unused.
 
 Runs in the daemon and in its clients. `time.monotonic` stands still while the machine sleeps, and the time of day can be set.
 
@@ -16,5 +16,5 @@ __all__ = ["since_boot"]
 
 
 def since_boot() -> float:
-    """Seconds since the machine was started, those in which it slept among them."""
+    """Return the seconds since the machine was started, including suspend time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

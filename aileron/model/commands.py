@@ -1,19 +1,19 @@
-"""Which commands an `ssh` login may execute: those that match a pattern of the manifest.
+"""Check of the commands that an `ssh` login can execute: those that match a pattern of the manifest.
 
     git-upload-pack 'team/*.git'          git-upload-pack 'team/website.git'
     subsystem sftp                        subsystem sftp        (a subsystem of the server, not a command of a shell)
 
-A server gives a command to a shell. What a pattern spells out is the author's, and was shown to whoever granted it; what `*`
-stands for is the connector's, and is nothing that a shell, a path or a program's options give a meaning to.
+A server gives a command to a shell. The spelled-out part of a pattern is the author's, and was shown to the person who granted
+it. The part that `*` stands for is the connector's, and means nothing special to a shell, in a path or in a program's options.
 
 Rules
-- `*` is one or more of the characters A-Z a-z 0-9 . _ / @ : + , = - and never the start of an option: where nothing of the
-  pattern is before it in its word, it does not begin with `-`.
-- Where a pattern has a `*`, no part of a path in the command is `..`.
-- Everything else is itself. The program is spelled out: no `*` in the first word.
-- A preview may execute what only reads: of all commands, those with which git sends what a repository has.
+- `*` is one or more of the characters A-Z a-z 0-9 . _ / @ : + , = - and never the start of an option: if it begins a word of
+  the pattern, it does not begin with `-`.
+- If a pattern has a `*`, no part of a path in the command is `..`.
+- Everything else is literal. The program is spelled out: no `*` in the first word.
+- A preview can execute only commands that read: those with which git sends the contents of a repository.
 
-Pure. `check_command_pattern` is for who reads a manifest, `is_granted` for who opens a stream, before anything is connected.
+Pure. The reader of a manifest calls `check_command_pattern`; the opener of a stream calls `is_granted`, before it connects.
 
 Source: docs/reference/connector-manifest.md. Not here: executing one (aileron/logins/protocols/ssh.py).
 
@@ -34,18 +34,20 @@ __all__ = ["MAX_COMMAND", "SUBSYSTEM", "check_command_pattern", "is_granted", "o
 MAX_COMMAND: Final = 4096
 """Characters of a command or a pattern: a program and paths, of which Linux has none longer."""
 SUBSYSTEM: Final = "subsystem "
-"""What a command begins with that is the name of a subsystem (RFC 4254 section 6.5)."""
+"""Beginning of a command that is the name of a subsystem (RFC 4254 section 6.5)."""
 _MAX_STARS: Final = 8
 _STANDS_FOR: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/@:+,=-")
 _SUBSYSTEM: Final = re.compile(r"subsystem ([A-Za-z0-9][A-Za-z0-9._@-]{0,63})")
 _ONLY_READS: Final = re.compile(r"git-upload-(?:pack|archive) '[A-Za-z0-9._/@:+,=~][A-Za-z0-9._/@:+,=~-]*'")
-"""gitprotocol-pack(5), git-upload-archive(1): no options, and a path that means nothing else to a shell."""
+"""Pattern of commands that only read, from gitprotocol-pack(5) and git-upload-archive(1):
+no options, and a path without any meaning to a shell.
+"""
 _PARENT: Final = re.compile(r"(?<![A-Za-z0-9._-])\.\.(?![A-Za-z0-9._-])")
-"""`..` with nothing at either end that a name could have: after `=` and `:` a path may begin too."""
+"""Pattern of `..` without a character of a name beside it: after `=` and `:` a path can begin too."""
 
 
 def check_command_pattern(pattern: str) -> None:
-    """ValueError says what is wrong."""
+    """Raise ValueError with what is wrong if `pattern` is not valid."""
     if not 1 <= len(pattern) <= MAX_COMMAND:
         raise ValueError(f"a command has 1 to {MAX_COMMAND} characters")
     if not pattern.isprintable() or pattern != pattern.strip():
@@ -59,16 +61,16 @@ def check_command_pattern(pattern: str) -> None:
 
 
 def is_granted(command: str, patterns: Iterable[str]) -> bool:
-    """Whether one of the patterns matches all of the command. Takes time in proportion to the command's length."""
+    """Return whether one of the patterns matches the whole command. Takes time in proportion to the command's length."""
     if not 1 <= len(command) <= MAX_COMMAND:
         return False
     return any(_matches(command, pattern) for pattern in patterns)
 
 
 def only_reads(command: str) -> bool:
-    """Whether a preview may execute it: it changes nothing at the server, whatever it is told.
+    """Return whether a preview can execute the command: it changes nothing at the server, whatever its arguments.
 
-    That it is granted is another question.
+    The caller must also check that it is granted.
 
     >>> [only_reads(f"git-{verb}-pack 'team/website.git'") for verb in ("upload", "receive")]
     [True, False]
@@ -77,7 +79,7 @@ def only_reads(command: str) -> bool:
 
 
 def subsystem_of(command: str) -> str | None:
-    """The name of the subsystem that a command asks for; None where it is for a shell."""
+    """Return the name of the subsystem that a command requests; None for a command of a shell."""
     found = _SUBSYSTEM.fullmatch(command)
     return None if found is None else found[1]
 
@@ -98,13 +100,13 @@ def _matches(command: str, pattern: str) -> bool:
 
 
 def _after_star(command: str, starts: set[int], *, begins_word: bool) -> set[int]:
-    """Where a `*` can end that begins at one of `starts`."""
+    """Return the positions where a `*` can end that begins at one of `starts`."""
     ends: set[int] = set()
     for start in sorted(starts):
         if begins_word and command.startswith("-", start):
             continue
         for end in range(start + 1, len(command) + 1):
-            if command[end - 1] not in _STANDS_FOR or end in ends:  # from there on they have been walked
+            if command[end - 1] not in _STANDS_FOR or end in ends:  # an earlier start has covered the rest
                 break
             ends.add(end)
     return ends

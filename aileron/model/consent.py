@@ -1,8 +1,8 @@
-"""What a person agrees to beside single runs, and what they agreed to last: the values that a vault seals.
+"""The subjects that a person consents to besides single runs, and the last consents: the values that a vault seals.
 
 Pure. A consent is a row of the queue of approvals, with a `kind`, about a subject: JSON values, frozen, with a digest over their
-canonical form. What was agreed to is kept by kind and name as that digest, inside the vault's authenticated contents, beside the
-public half of the approver's key: whoever puts another file in the place of one of these has to break the vault's seal.
+canonical form. The vault keeps that digest, by kind and name, inside its authenticated contents, beside the public half of the
+approver's key: to put another file in the place of one of these means to break the vault's seal.
 
 Source: docs/reference/consents.md. Not here: what widens (actions/widening.py), who signs (approver/), the queue (audit/log.py).
 """
@@ -56,7 +56,7 @@ __all__ = [
 
 
 class ConsentKind(enum.StrEnum):
-    """What an approval request is about."""
+    """The subject of an approval request."""
 
     ACTION = "action"
     """A gated run: its subject is a frozen plan (model/plan.py)."""
@@ -87,22 +87,26 @@ PASSKEY_DECIDES: Final = frozenset(
         ConsentKind.HOST,
     }
 )
-"""What a passkey may say yes to; it may say no to everything. Not another passkey, which would outlive its own revocation, and
-not settings, which all else stands on: docs/adr/0028-passkeys.md.
+"""Kinds that a passkey can approve; it can deny every kind.
+
+It cannot approve another passkey, which would outlive its own revocation, nor settings, on which all else depends:
+docs/adr/0028-passkeys.md.
 """
 
 SETTINGS: Final = "settings"
-"""What the agreement about all of them is called: there is one."""
+"""Name of the one consent to all settings."""
 MAX_PASSKEYS: Final = 16
-"""One for each device of a person, and room."""
+"""Passkeys of a home: one for each device of a person, and room."""
 MAX_CHANGE_CHARACTERS: Final = 2000
-"""Of one side of a change: a screen. The whole of a file is beside its changes."""
+"""Characters of one side of a change: a screen. The whole file is beside its changes."""
 _CONTEXT_CHARACTERS: Final = 200
-"""Kept before the first difference of two long texts, so that a reader knows where they are."""
+"""Characters kept before the first difference of two long texts, so that a reader knows where they are."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference: where, and the values before and after. `widens`: it allows more, so a person must approve it."""
+    """A difference: its place, and the values before and after.
+    `widens` means that it allows more, so a person must approve it.
+    """
 
     where: str
     before: str | None
@@ -111,9 +115,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, where: str, before: str | None, after: str | None, *, widens: bool = True) -> Self:
-        """The change with both texts cut to MAX_CHANGE_CHARACTERS, and a mark where.
+        """Return the change with both texts cut to MAX_CHANGE_CHARACTERS, and a note at each cut.
 
-        Of long texts first goes what they begin with alike, so two that differ are never shown alike, wherever the difference is.
+        If texts are long, their common beginning is cut first, so two that differ are never shown alike, wherever the
+        difference is.
         """
         skipped = 0
         if before is not None and after is not None and max(len(before), len(after)) > MAX_CHANGE_CHARACTERS:
@@ -143,25 +148,25 @@ class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     name: str
     text: str
     before: str | None
-    """The digest (`sha256:…`) of the file agreed to last; None: there was none."""
+    """Digest (`sha256:…`) of the file with the last consent; None if there was none."""
     changes: tuple[Change, ...]
     reaches: tuple[str, ...]
-    """HOST:PORT of the connectors it pins."""
+    """HOST:PORT of every host that the connectors it pins can reach."""
     credentials: tuple[str, ...]
-    """What kinds of credential they take, with their scope."""
+    """Kinds of credential that the connectors take, with their scope."""
     install: bool = False
-    """Whether the file is to be put in its place; else it lies there already."""
+    """True if the file has to be put in its place; otherwise it is there already."""
     replace: bool = False
     fetched: str | None = None
-    """`NAME@VERSION`, where the text was fetched, or made of what was; None: it came from this machine."""
+    """`NAME@VERSION` that the text was fetched as or made from; None if it is from this machine."""
     published: str | None = None
-    """The digest (`sha256:…`) of the file that was fetched."""
+    """Digest (`sha256:…`) of the file that was fetched."""
     signature: str | None = None
-    """What is known of the signature of what was fetched, in one line."""
+    """Facts about the signature of the fetched file, in one line."""
     group: str | None = None
-    """What it is agreed to together with, or not at all; None: with nothing."""
+    """Group of questions that are approved together or not at all; None if it belongs to none."""
     installs: tuple[str, ...] = ()
-    """The pins (`sha256:…`) of the connectors that come with it, each a question of the same `group`."""
+    """Pins (`sha256:…`) of the connectors that come with it, each a question of the same `group`."""
 
 
 class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="connector"):
@@ -178,20 +183,20 @@ class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     imports: tuple[str, ...]
     limits: dict[str, Any]
     wire: str | UnsetType = UNSET
-    """How its credential travels (`Reach.wire`), where it logs in; absent otherwise."""
+    """Form of its credential on the wire (`Reach.wire`), if it logs in; absent otherwise."""
     publisher: str | None = None
-    """Who it says it is from."""
+    """Claimed publisher."""
     group: str | None = None
-    """What it is agreed to together with, or not at all; None: with nothing."""
+    """Group of questions that are approved together or not at all; None if it belongs to none."""
     for_action: str | None = None
-    """The action that it comes with."""
+    """Action that it comes with."""
 
 
 class ConnectorUpdateConsent(ConnectorConsent, frozen=True, kw_only=True, tag_field="kind", tag="connector_update"):
-    """The approval of another version of an installed connector: what it requests more, and less, than the version `before`."""
+    """The approval of another version of an installed connector. `changes` compares its requests with those of `before`."""
 
     before: str
-    """The version whose manifest it is compared with."""
+    """Version whose manifest it is compared with."""
     changes: tuple[Change, ...]
 
 
@@ -204,21 +209,21 @@ class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
     username: str | None
     reaches: tuple[str, ...]
     scopes: tuple[str, ...] = ()
-    """What the provider is asked for, sorted; for oauth2."""
+    """Scopes that the provider is asked for, sorted; for oauth2."""
     wire: str = ""
-    """How it travels, in one line, and where it logs in."""
+    """Form of the credential on the wire, in one line, and where it logs in."""
     client: str | None = None
-    """Whose application the provider knows it by; for oauth2."""
+    """Application that the provider knows it by; for oauth2."""
     replaces: bool = False
-    """Whether there is a binding of this name, in whose place it comes."""
+    """True if it replaces a binding of this name."""
     account: str | None = None
-    """Who signed in, as the provider names them."""
+    """Account that signed in, as the provider names it."""
     details: LoginDetails | UnsetType = UNSET
-    """What the user said of a login: the database, the server's key, that the role only reads; absent where nothing was said."""
+    """Facts that the user stated about a login: the database, the server's key, that the role only reads; absent without any."""
     commitment: str | None = None
-    """sha256(nonce ‖ tokens) of a sign-in, whose tokens are nowhere until this is agreed to; None: the secret is stored."""
+    """sha256(nonce ‖ tokens) of a sign-in, whose tokens are stored nowhere before the approval; None if the secret is stored."""
     reference: str | UnsetType = UNSET
-    """Where the secret is kept, and what reads it there, if not in the vault; absent otherwise."""
+    """Reference to the place of the secret, and to what reads it there, if it is not in the vault; absent otherwise."""
 
 
 class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="secret"):
@@ -233,12 +238,12 @@ class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind",
     commitment: str
     reference: str | UnsetType = UNSET
     token_to: str | UnsetType = UNSET
-    """Who gets the token: a program's path, or a server's HOST:PORT."""
+    """Receiver of the token: a program's path, or a server's HOST:PORT."""
     token: str | UnsetType = UNSET
-    """The name of the secret that is sent there. There is one exactly when there is `token_to`."""
+    """Name of the secret that is sent there. It is set exactly if `token_to` is."""
 
     def __post_init__(self) -> None:
-        """ValueError where only one of `token` and `token_to` is said: a person is shown both, or is not asked."""
+        """Raise ValueError if only one of `token` and `token_to` is set: a person must be shown both."""
         if (self.token is UNSET) != (self.token_to is UNSET):
             raise ValueError("of `token` and `token_to` there are both, or neither")
 
@@ -247,7 +252,7 @@ Operator = Literal["equals", "one_of", "prefix", "at_most", "absent"]
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
-    """What one argument must be: `equals` a value, `one_of` a list, a string with a `prefix`, a number `at_most`, `absent`.
+    """A condition on one argument: `equals` a value, `one_of` a list, a string with a `prefix`, a number `at_most`, `absent`.
 
     `value` is null for `absent`: the argument must not be given.
     """
@@ -266,21 +271,21 @@ class GrantConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     constraints: tuple[Constraint, ...]
     uses: int
     until: str
-    """RFC 3339, UTC."""
+    """End of the grant, in RFC 3339, UTC."""
 
 
 class TrustedKeyConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="trusted_key"):
     """The approval of a publisher's key. `keys` are all keys that are then trusted for `authority`, in base64, sorted."""
 
     authority: str
-    """`scheme://owner`, or `scheme://owner/repository`."""
+    """Owner of the key: `scheme://owner`, or `scheme://owner/repository`."""
     new: str
-    """The fingerprint of the key that comes."""
+    """Fingerprint of the new key."""
     keys: tuple[str, ...]
     before: tuple[str, ...]
-    """The fingerprints of those that count now."""
+    """Fingerprints of the keys that are trusted now."""
     source: str
-    """Where the key is from."""
+    """Source of the key."""
 
 
 class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="settings"):
@@ -294,13 +299,13 @@ class PasskeyConsent(PasskeyKey, frozen=True, kw_only=True, tag_field="kind", ta
     """The approval of a passkey that can decide on the page at `origin`. Nothing proves which device holds it."""
 
     key_id: str
-    """What its decisions name, and the page shows where it was made."""
+    """Id that its decisions name, and that the page shows where the passkey was created."""
     algorithm: str
     synced: Synced
     aaguid: str | None
-    """The model of its authenticator, as that says itself."""
+    """Model of its authenticator, as the authenticator says itself."""
     transports: tuple[str, ...]
-    """How it is reached, as the browser says: `internal`, `hybrid`, `usb`."""
+    """Ways to reach it, as the browser says: `internal`, `hybrid`, `usb`."""
 
 
 class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_change"):
@@ -311,18 +316,20 @@ class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     hash: str
     op: str
     action: str
-    """The action whose run found it."""
+    """Action whose run found the change."""
     before: str
-    """The digest (`sha256:…`) of what it is compared with: what was accepted last, or what the connector was made with."""
+    """Digest (`sha256:…`) of the definition it is compared with:
+    the last accepted one, or the one that the connector was made with.
+    """
     changes: tuple[Change, ...]
     definition: str
-    """A JSON object in canonical form."""
+    """JSON object in canonical form."""
     digest: str
-    """`sha256:…` of the definition: what is accepted."""
+    """Digest of the definition, `sha256:…`: this is what is accepted."""
 
     @property
     def agreement(self) -> str:
-        """What the agreement is called: it holds for this operation of this pin alone."""
+        """Name of the consent: it holds for this operation of this pin alone."""
         return tool_agreement(self.hash, self.op)
 
 
@@ -331,20 +338,20 @@ class HostConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
 
     session: str
     agent: str
-    """Which agent that session was started for, as `aileron launch` says."""
+    """Agent that the session was started for, as `aileron launch` says."""
     folder: str
-    """Where it works."""
+    """Working folder of the agent."""
     host: str
     port: int
 
     @property
     def destination(self) -> str:
-        """HOST:PORT."""
+        """Host and port, as HOST:PORT."""
         return f"{self.host}:{self.port}"
 
 
 def tool_agreement(pin_hash: str, op: str) -> str:
-    """What the agreement about a changed tool is called."""
+    """Return the name of the consent to a changed tool."""
     return f"{pin_hash} {op}"
 
 
@@ -364,7 +371,7 @@ Subject = (
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was agreed to last under one name: the `digest` of a file, a pin or settings; `approval` is where it was signed."""
+    """The last consent under one name: `digest` is of a file, a pin or settings; `approval` is the signed approval."""
 
     kind: ConsentKind
     name: str
@@ -373,13 +380,14 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class StandingGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A grant in force. `until` in seconds since the epoch, whole.
+    """A grant in force. `until` is in whole seconds since the epoch.
 
-    Its uses are counted in the ledger, for people, and in `used`, which the vault seals: a ledger of before does not renew it.
+    Its uses are counted in the ledger, for people, and in `used`, which the vault seals: an older copy of the ledger does not
+    renew it.
     """
 
     id: str
-    """The approval it was agreed to with."""
+    """Id of the approval that created it."""
     action: str
     action_digest: str
     credentials: tuple[str, ...]
@@ -390,14 +398,17 @@ class StandingGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class UsedDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A signed decision that was used, or taken back. After `until` (seconds since the epoch) it is too old to be used anyway."""
+    """A signed decision that was used, or withdrawn.
+
+    After `until` (seconds since the epoch) it is too old to be used anyway.
+    """
 
     approval: str
     until: int
 
 
 class Appointed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the approver was named with (`ApproverStatement` of model/decision.py), for a record that was cut short."""
+    """The statement that named the approver (`ApproverStatement` of model/decision.py), for a record that was interrupted."""
 
     inventory: str
     replaces: str | None
@@ -407,10 +418,10 @@ class Appointed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Passkey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A passkey that decides, with the decision of the approver's key that let it (`DecisionStatement` of model/decision.py)."""
+    """A passkey that can decide, with the approver's decision that enrolled it (`DecisionStatement` of model/decision.py)."""
 
     id: str
-    """Of its key: `webauthn:…`."""
+    """Id of its key: `webauthn:…`."""
     approval: str
     subject: PasskeyConsent
     at: str
@@ -418,7 +429,7 @@ class Passkey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     signature: str
 
     def enrolment(self, approver: str) -> DecisionStatement:
-        """What the approver's key of this id signed."""
+        """Return the statement that the approver's key of this id signed."""
         return DecisionStatement(
             approval_id=self.approval,
             digest=subject_digest(self.subject),
@@ -430,23 +441,23 @@ class Passkey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who decides for this home, and all they agreed to. `public_key` is 32 bytes, hex."""
+    """The approver of a home, and all that they consented to. `public_key` is 32 bytes, hex."""
 
     key_id: str
     public_key: str
     created_ms: int
     appointed: Appointed | None = None
     agreed: tuple[Agreement, ...] = ()
-    """In order of kind and name, each once."""
+    """Last consents, sorted by kind and name, each once."""
     grants: tuple[StandingGrant, ...] = ()
-    """In order of id."""
+    """Grants in force, sorted by id."""
     used: tuple[UsedDecision, ...] = ()
-    """In order of approval: what the ledger says was used, said again where nobody can set it back."""
+    """Decisions that the ledger records as used, sorted by approval: kept here, too, where nobody can undo it."""
     passkeys: tuple[Passkey, ...] = ()
-    """In order of id."""
+    """Passkeys that can decide, sorted by id."""
 
     def appointment(self) -> ApproverStatement | None:
-        """What the approver was named with, as it was signed; None where that was not kept."""
+        """Return the statement that named the approver, as it was signed; None if it was not kept."""
         if self.appointed is None:
             return None
         return ApproverStatement(
@@ -458,79 +469,79 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
     def agreed_digest(self, kind: ConsentKind, name: str) -> str | None:
-        """The digest agreed to last; None: never asked, or taken back."""
+        """Return the digest of the last consent; None if there was none, or it was withdrawn."""
         return next((one.digest for one in self.agreed if one.kind is kind and one.name == name), None)
 
     def is_connector_agreed(self, pin_hash: str) -> bool:
-        """Whether the connector of these bytes was agreed to; of one version there may be several, side by side."""
+        """Return whether the connector with these bytes has consent; several builds of one version can have it side by side."""
         return any(one.kind is ConsentKind.CONNECTOR and one.digest == pin_hash for one in self.agreed)
 
     def with_agreement(self, agreement: Agreement) -> Consents:
-        """The same with this one in place of what was agreed to under its name."""
+        """Return the consents with this one in place of the last under its name."""
         kept = [one for one in self.agreed if (one.kind, one.name) != (agreement.kind, agreement.name)]
         ordered = sorted([*kept, agreement], key=lambda one: (one.kind.value, one.name))
         return msgspec.structs.replace(self, agreed=tuple(ordered))
 
     def without_agreement(self, kind: ConsentKind, name: str) -> Consents:
-        """The same without it."""
+        """Return the consents without this one."""
         kept = tuple(one for one in self.agreed if (one.kind, one.name) != (kind, name))
         return msgspec.structs.replace(self, agreed=kept)
 
     def with_grant(self, grant: StandingGrant) -> Consents:
-        """The same with one more grant."""
+        """Return the consents with one more grant."""
         ordered = sorted([*self.grants, grant], key=lambda one: one.id)
         return msgspec.structs.replace(self, grants=tuple(ordered))
 
     def without_grant(self, grant_id: str) -> Consents:
-        """The same without it."""
+        """Return the consents without this grant."""
         return msgspec.structs.replace(self, grants=tuple(one for one in self.grants if one.id != grant_id))
 
     def with_use(self, grant_id: str) -> Consents:
-        """The same with one more use of this grant."""
+        """Return the consents with one more use of this grant."""
         counted = [msgspec.structs.replace(one, used=one.used + (one.id == grant_id)) for one in self.grants]
         return msgspec.structs.replace(self, grants=tuple(counted))
 
     def passkey(self, key_id: str) -> Passkey | None:
-        """The passkey of this id; None: it decides nothing, or not any more."""
+        """Return the passkey with this id; None if it decides nothing, or no longer."""
         return next((one for one in self.passkeys if one.id == key_id), None)
 
     def with_passkey(self, passkey: Passkey) -> Consents:
-        """The same with one more passkey."""
+        """Return the consents with one more passkey."""
         ordered = sorted([*self.passkeys, passkey], key=lambda one: one.id)
         return msgspec.structs.replace(self, passkeys=tuple(ordered))
 
     def without_passkey(self, key_id: str) -> Consents:
-        """The same without it."""
+        """Return the consents without this passkey."""
         return msgspec.structs.replace(self, passkeys=tuple(one for one in self.passkeys if one.id != key_id))
 
     def is_used(self, approval: str) -> bool:
-        """Whether this decision was used, or taken back."""
+        """Return whether this decision was used, or withdrawn."""
         return any(one.approval == approval for one in self.used)
 
     def with_used(self, approval: str, until: int, now: int) -> Consents:
-        """The same with this decision used; without those that are too old by `now`."""
+        """Return the consents with this decision marked as used, and without decisions that are too old by `now`."""
         kept = [one for one in self.used if one.until >= now and one.approval != approval]
         ordered = sorted([*kept, UsedDecision(approval=approval, until=until)], key=lambda one: one.approval)
         return msgspec.structs.replace(self, used=tuple(ordered))
 
 
 def group_of(subject: Subject) -> str | None:
-    """What it is agreed to together with, or not at all; None: with nothing."""
+    """Return the group of questions that are approved together or not at all; None if the subject belongs to none."""
     return subject.group if isinstance(subject, ActionFileConsent | ConnectorConsent) else None
 
 
 def subject_digest(subject: Subject) -> str:
-    """`sha256:…` over the canonical JSON of the subject: what a decision about it signs."""
+    """Return `sha256:…` over the canonical JSON of the subject: a decision about it signs this."""
     return sha256_digest(canonical_json(msgspec.to_builtins(subject)))
 
 
 def subject_kind(subject: Subject) -> ConsentKind:
-    """What its question is about."""
+    """Return the kind of the subject's question."""
     return ConsentKind(str(type(subject).__struct_config__.tag))
 
 
 def subject_name(subject: Subject) -> str:
-    """What it is about, as its question, its agreement and the record call it."""
+    """Return the subject's name, as its question, its consent and the record use it."""
     match subject:
         case ConnectorConsent():
             return f"{subject.name}@{subject.version}"

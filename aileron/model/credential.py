@@ -1,10 +1,10 @@
-"""Credentials as everyone may speak of them: what a binding was agreed to reach, and what a provider granted.
+"""Credentials without their secrets: the reach that a binding was approved for, and the grant of a provider.
 
-Pure values. The one that holds secrets, `TokenSet`, prints nothing and goes only into the vault's seal and out of it.
+Pure values. Only `TokenSet` holds secrets; it prints nothing, and is only sealed into the vault and unsealed from it.
 
 Rules
-- A binding serves what it was agreed to serve. A connector that asks for more (another host, another scope, another way on the
-  wire, another login or command, another application at the provider) is told apart by `Reach.widened_to`, in words for people.
+- A binding serves what its consent covers. If a connector asks for more (another host, another scope, another form on the
+  wire, another login or command, another application at the provider), `Reach.widened_to` says so, in words for people.
 - Tokens carry the endpoints and the client they were issued for: a later manifest cannot send a refresh token elsewhere.
 
 Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. Not here: getting tokens (oauth/), keeping them
@@ -45,11 +45,11 @@ __all__ = [
 ]
 
 Flow = Literal["browser", "device"]
-"""How a person signs in: on a page of this machine, which the provider sends the answer to; with a code, on any other device."""
+"""Way to sign in: on a page of this machine, to which the provider sends the answer; or with a code, on any other device."""
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a credential may be used for. `hosts` (`HOST:PORT`) and `scopes` are sorted.
+    """The allowed uses of a credential. `hosts` (`HOST:PORT`) and `scopes` are sorted.
 
     `wire` says how the credential is sent, such as `header Authorization: Bearer {key}`. For a credential that logs in, it is
     `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as a JSON array.
@@ -64,7 +64,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @classmethod
     def of(cls, manifest: ConnectorManifest) -> Self:
-        """What a connector's manifest asks for."""
+        """Return the reach that a connector's manifest asks for."""
         need, provider = manifest.credential, manifest.oauth2
         if need is None:
             return cls()
@@ -77,26 +77,28 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def token_url(self) -> str | None:
-        """Where the tokens come from, out of `client`: an ID may hold anything printable, the addresses after it no blank."""
+        """Address that issues the tokens, out of `client`:
+        an id can hold any printable character, but the addresses after it no blank.
+        """
         return None if self.client is None else self.client.rpartition(" at ")[2].partition(" for ")[0]
 
     @property
     def token_grant(self) -> TokenGrant | None:
-        """How tokens are got without a person, as agreed; None where they are not."""
+        """Approved way to get tokens without a person; None if there is none."""
         kind, _, rest = self.wire.partition(" ")
         try:
             grant = msgspec.json.decode(rest, type=TokenGrant) if kind == "oauth2_client" else None
-        except ValueError:  # nothing that this program has written
+        except ValueError:  # a text that this program has not written
             return None
         return None if grant is None else msgspec.structs.replace(grant, scopes=self.scopes)
 
     @property
     def logins(self) -> tuple[LoginTarget, ...]:
-        """Where the supervisor logs in. ValueError for what this program has not written."""
+        """Targets where the supervisor logs in. ValueError if this program has not written the reach."""
         return tuple(map(LoginTarget.parse, _Wire.parse(self.wire).logins))
 
     def widened_to(self, other: Reach) -> tuple[str, ...]:
-        """What `other` asks for beyond this, each in words; empty: nothing."""
+        """Return in words everything that `other` asks for beyond this reach; empty if there is nothing."""
         found = [f"host {host}" for host in other.hosts if host not in self.hosts]
         found += [f"scope {scope}" for scope in other.scopes if scope not in self.scopes]
         agreed, asked = _Wire.parse(self.wire), _Wire.parse(other.wire)
@@ -111,7 +113,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Wire(NamedTuple):
-    """The parts of a `Reach.wire`, as text: it may be a file's, which anybody wrote."""
+    """The parts of a `Reach.wire`, as text: it may come from a file that anybody wrote."""
 
     form: str
     logins: tuple[str, ...] = ()
@@ -125,7 +127,7 @@ class _Wire(NamedTuple):
         targets, has_commands, array = rest.partition(" [")
         try:
             commands = msgspec.json.decode(f"[{array}", type=tuple[str, ...]) if has_commands else ()
-        except ValueError:  # nothing that was agreed to
+        except ValueError:  # nobody consented to such a text
             return cls(wire)
         return cls(kind.rstrip() or "login", tuple(targets.split()), commands)
 
@@ -139,7 +141,7 @@ def _wire_of(need: CredentialNeed) -> str:
         case CredentialNeed(hmac=HmacTemplate() as template):
             return f"hmac {msgspec.json.encode(template).decode()}"
         case CredentialNeed(token=TokenGrant() as grant):
-            unscoped = msgspec.structs.replace(grant, scopes=())  # which are a part of the reach of their own
+            unscoped = msgspec.structs.replace(grant, scopes=())  # `Reach.scopes` has them
             return f"oauth2_client {msgspec.json.encode(unscoped).decode()}"
     if not need.logins:
         return need.kind
@@ -170,7 +172,7 @@ def _target_words(target: str) -> str:
 
 
 def _client_of(manifest: ConnectorManifest) -> str | None:
-    """Who asks where for tokens, and what for."""
+    """Return the application that asks for tokens, the address, and the resource they are for; None without tokens."""
     need, provider = manifest.credential, manifest.oauth2
     if need is not None and need.token is not UNSET:
         words, resource = f"{need.token.grant} at {need.token.token_url}", need.token.resource
@@ -182,7 +184,7 @@ def _client_of(manifest: ConnectorManifest) -> str | None:
 
 
 def wire_words(wire: str) -> str:
-    """How a credential travels, for a person: the field of a request that has it. Of a `Reach`, whose own words are kept.
+    """Return the form of a `Reach.wire` in words for a person: the field of a request that has the credential.
 
     >>> [wire_words(wire) for wire in ("oauth2", "header Authorization: Bearer {key}", "query token")]
     ['Authorization: Bearer', 'Authorization: Bearer KEY', 'the query parameter token']
@@ -191,12 +193,14 @@ def wire_words(wire: str) -> str:
     said = _SAID.get(form)
     try:
         return wire if said is None else said(rest)
-    except ValueError:  # nothing that this program has written
+    except ValueError:  # a text that this program has not written
         return wire
 
 
 def hmac_template_of(wire: str) -> HmacTemplate | None:
-    """What is signed, and how, out of a `Reach.wire`; None for another kind. ValueError for what this program has not written."""
+    """Return what is signed, and how, from a `Reach.wire`; None for another kind.
+    ValueError if this program has not written it.
+    """
     form, _, rest = wire.partition(" ")
     return msgspec.json.decode(rest, type=HmacTemplate) if form == "hmac" else None
 
@@ -222,7 +226,7 @@ def _hmac_words(rest: str) -> str:
 def _token_words(rest: str) -> str:
     grant = msgspec.json.decode(rest, type=TokenGrant)
     said = () if grant.client_auth == "none" else (grant.client_auth,)
-    if grant.has_assertion or grant.algorithm != "RS256":  # which a grant has that signs nothing
+    if grant.has_assertion or grant.algorithm != "RS256":  # RS256 is also the default of a grant that signs nothing
         said = (*said, grant.algorithm)
     way = _GRANT_WORDS[grant.grant] + (f" ({', '.join(said)})" if said else "")
     if grant.grant == "token_exchange":
@@ -261,12 +265,13 @@ _SAID: Final[dict[str, Callable[[str], str]]] = {
 
 
 def login_words(wire: str) -> list[str]:
-    """Where the supervisor logs in with it, each place in words; empty where it does not. Of a `Reach`."""
+    """Return in words each place where the supervisor logs in, from a `Reach.wire`; empty if there is none."""
     return [*map(_target_words, _Wire.parse(wire).logins)]
 
 
 def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
-    """Where a credential goes, for a person: names and values, which are None where there is nothing to say. Of a `Reach`.
+    """Return names and values that say where a credential goes, for a person, from a `Reach.wire`.
+    A value is None if there is none.
 
     >>> dict(wire_facts("login imap+tls://mail.example.com:993"))["logs in at"][0]
     'mail.example.com:993 by IMAP over TLS'
@@ -283,7 +288,7 @@ def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
 
 
 def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
-    """What was said of a login when it was bound: names and values, as `wire_facts`."""
+    """Return names and values, as in `wire_facts`, of the facts that the user stated about a login."""
     said = LoginDetails() if details is None else details
     return (
         ("database", said.database),
@@ -294,54 +299,56 @@ def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One binding as a plan is made of it. `reach` None: made before this was kept, and suspended until it is bound anew."""
+    """A binding, as far as plans need it. `reach` is None if it was created before the reach was kept:
+    it is suspended until rebound.
+    """
 
     name: BindingName
     reach: Reach | None
     account: str | None = None
-    """Whose credential it is, as the provider or the user said it; for people."""
+    """Owner of the credential, as the provider or the user named it; for people."""
     read_only: bool = False
-    """It was bound as a role that only reads: it serves operations that ask for one, and no others."""
+    """True if it was bound as a role that only reads: it serves operations that need one, and no others."""
     login: BoundLogin | None = None
-    """Who logs in with it, where it was agreed to log in somewhere."""
+    """User of a login; None unless it was approved for logins."""
 
 
 class OAuthGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The public facts about what a provider granted. Times are whole milliseconds since the epoch."""
+    """Public facts about the grant of a provider. Times are whole milliseconds since the epoch."""
 
     scopes: tuple[str, ...]
-    """What the provider granted, sorted."""
+    """Scopes that the provider granted, sorted."""
     obtained_ms: int
-    """When the person signed in."""
+    """Time of the sign-in."""
     account: str | None = None
-    """As the provider names them (an ID token's `email`, else `preferred_username`, else `sub`)."""
+    """Name of the account at the provider (an ID token's `email`, else `preferred_username`, else `sub`)."""
     refreshable: bool = False
-    """Whether there is a refresh token."""
+    """True if there is a refresh token."""
     expires_ms: int | None = None
-    """When the access token ends; None: the provider did not say."""
+    """End of the access token; None if the provider did not say."""
     refreshed_ms: int | None = None
-    """When it was last renewed."""
+    """Time of the last renewal."""
     renewing_ms: int | None = None
-    """A renewal was begun then and its end is not on disk: what the provider made of it is not known."""
+    """Time at which a renewal began whose end is not on disk: its result at the provider is unknown."""
     failed: str | None = None
-    """Why the provider renews it no more, as its error code; a person has to sign in again."""
+    """Error code with which the provider refuses further renewals; a person has to sign in again."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who asked for tokens, where and for what: the application and the provider's endpoints, as agreed to at sign-in."""
+    """The client of the tokens: the application and the provider's endpoints, as approved at sign-in."""
 
     client_id: str
     client_secret: str | None
     token_url: str
     revocation_url: str | None
     resource: str | None = None
-    """What the tokens are for (RFC 8707); None: nothing was said."""
+    """Resource that the tokens are for (RFC 8707); None if none was named."""
     is_registered: bool = False
-    """Whether the sign-in registered it (RFC 7591): nobody but the provider knows it, and a new sign-in makes a new one."""
+    """True if the sign-in registered it (RFC 7591): only the provider knows it, and each sign-in registers a new one."""
 
     @property
     def resource_parameter(self) -> dict[str, str]:
-        """As it goes into each request for tokens (RFC 8707, section 2)."""
+        """The resource as a parameter of each request for tokens (RFC 8707, section 2)."""
         return {} if self.resource is None else {"resource": self.resource}
 
     def __repr__(self) -> str:
@@ -362,7 +369,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TokenSet:
-    """The tokens of one grant. `expires_at` in seconds since the epoch; `scopes` as granted."""
+    """The tokens of one grant. `expires_at` is in seconds since the epoch; `scopes` are as granted."""
 
     __slots__ = ("access", "client", "expires_at", "refresh", "scopes")
 
@@ -382,7 +389,7 @@ class TokenSet:
         self.client: Final = client
 
     def sealed(self) -> Secret:
-        """As the value of one secret."""
+        """Return the tokens as the value of one secret."""
         return Secret(
             msgspec.json.encode(
                 _Stored(
@@ -397,7 +404,7 @@ class TokenSet:
 
     @classmethod
     def unsealed(cls, value: Secret) -> Self:
-        """The inverse of `sealed`. ValueError, which quotes nothing, for what is no such value."""
+        """Return the tokens that `sealed` put into a value. ValueError for any other value; it quotes nothing."""
         try:
             stored = msgspec.json.decode(value.reveal(), type=_Stored)
         except (ValueError, RecursionError):

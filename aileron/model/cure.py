@@ -1,7 +1,7 @@
-"""What a person does about a credential that does not work, as commands: the same words wherever it is found out.
+"""Commands that fix a credential that does not work, in the same words wherever that is found out.
 
-Pure. Where the name of the secret is known, it is said; otherwise, where to find it. A message begins with what is wrong and
-ends with this.
+Pure. The words name the secret, if its name is known; otherwise they say where to find it. A message begins with what is wrong
+and ends with these words.
 
 Source: docs/reference/cli.md. Not here: what is wrong with it.
 
@@ -20,14 +20,15 @@ __all__ = ["Stored", "cure_for", "setup_options"]
 
 
 class Stored(NamedTuple):
-    """The name of a binding's secret in the vault; and where it is kept, if the vault has only that."""
+    """The name of a binding's secret in the vault; and where the secret is kept, if the vault has only a reference."""
 
     name: str
     reference: str | None = None
 
 
 def setup_options(kind: str, name: str, *, has_host_key: bool = False) -> str:
-    """What `binding setup` has to be told without a terminal. A sign-in brings user and secret; an ssh login has a host key.
+    """Return the options that `binding setup` needs without a terminal.
+    A sign-in brings user and secret; an ssh login has a host key.
 
     >>> setup_options("api_key", "api_key/SERVICE/IDENTITY")
     '--name api_key/SERVICE/IDENTITY --secret NAME'
@@ -39,9 +40,10 @@ def setup_options(kind: str, name: str, *, has_host_key: bool = False) -> str:
 
 
 def cure_for(binding: BindingName, stored: Stored | None = None, *, or_username: bool = False) -> str:
-    """How to get another secret for it; `or_username`: or another user name, where that may be the wrong one of the two.
+    """Return how to get another secret for a binding.
 
-    `stored` None: whoever asks does not know its name.
+    `or_username` adds how to get another user name, if that may be the wrong one of the two. `stored` is None if the caller
+    does not know the secret's name.
     """
     if binding.kind == "oauth2":
         return f"sign in again: `aileron binding reauthorize {binding}`"

@@ -1,14 +1,15 @@
-"""What an approver signs: the exact bytes of each statement, and whether a signature is theirs.
+"""The statements that an approver signs: the exact bytes of each, and the check of their signatures.
 
-Pure. Used on both sides: by the process that has the key open (approver/), by the daemon, and by whoever verifies a ledger alone.
+Pure. Used on both sides: by the process that has the key open (approver/), by the daemon, and by a program that only verifies
+a ledger.
 A statement is a line that names its kind and version, then the canonical JSON (RFC 8785) of its fields, so that no signature made
 for one kind can stand for another, and no two statements have the same bytes.
 
 Rules
-- A decision is about a digest. Whoever signs computes that digest from what they show, and never takes the daemon's word for it.
+- A decision is about a digest. The signer computes that digest from what it shows, and never takes the daemon's word for it.
 - Times are RFC 3339 in UTC with milliseconds: one spelling, made by `moment`.
 - A signature is 64 bytes of Ed25519 (RFC 8032), in base64; a key is its 32 public bytes, and is named by `key_id_of`.
-- Or it is a passkey's over the sha256 of the same bytes: one text as well, and `key_id` says which of the two (passkey.py).
+- A passkey's signature, over the sha256 of the same bytes, is one text as well; `key_id` says which kind it is (passkey.py).
 
 Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), when a decision counts (approvals/, audit/).
 """
@@ -49,10 +50,10 @@ SIGNATURE_BYTES: Final = 64
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all statements have in common: how they become bytes."""
+    """The base of all statements: it turns them into bytes."""
 
     def signed_bytes(self) -> bytes:
-        """The line of its kind, then its fields as canonical JSON; absent ones are null."""
+        """Return the line of its kind, then its fields as canonical JSON; absent ones are null."""
         return self._line() + canonical_json(msgspec.to_builtins(self))
 
     def _line(self) -> bytes:
@@ -85,7 +86,7 @@ class HeadStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PreviewStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An unlocked approver asks for the preview of one question; only `recipient` (X25519, hex) can read the answer.
+    """A request of an unlocked approver for the preview of one question; only `recipient` (X25519, hex) can read the answer.
 
     `nonce` is 16 random bytes, hex: a request is answered once.
     """
@@ -101,7 +102,7 @@ class PreviewStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PageStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whoever decides is at the page that asked for `nonce` (16 random bytes, hex), which is answered once."""
+    """A statement that the approver is at the page that sent `nonce` (16 random bytes, hex), which is answered once."""
 
     nonce: str
     at: str
@@ -112,13 +113,14 @@ class PageStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ApproverStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From now on this key decides; `inventory` is the digest of what exists already and is agreed to with it.
+    """A statement that this key decides from now on;
+    `inventory` is the digest of what exists already and is approved with it.
 
-    Signed with the new key, and with the one it `replaces` where there is one.
+    Signed with the new key, and with the one it `replaces` if there is one.
     """
 
     public_key: str
-    """32 bytes, hex."""
+    """Public key: 32 bytes, hex."""
     inventory: str
     replaces: str | None
     at: str
@@ -129,7 +131,7 @@ class ApproverStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What came with a decision: whose, when, and the signature; the newest row of the ledger, signed too, where it was told."""
+    """The signature of a decision: its key, its time, and the newest row of the ledger, signed too, if that was told."""
 
     key_id: str
     at: str
@@ -139,7 +141,9 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class MismatchError(AileronError):
-    """What is shown is not what the daemon would have decided, so nothing is signed: `why`, and the command that helps."""
+    """The daemon would decide something other than what is shown, so nothing is signed.
+    `why` is the likely reason, `fix` the command that helps.
+    """
 
     def __init__(self, message: str, why: str, fix: str) -> None:
         super().__init__(FailureClass.HASH_MISMATCH, message, boundary=Boundary.USER)
@@ -148,7 +152,7 @@ class MismatchError(AileronError):
 
     @classmethod
     def between(cls, what: str, named: object, computed: str) -> Self:
-        """Two digests that differ: the one that was named, and that of `what` came."""
+        """Return the error for two digests that differ: the one that the daemon named, and the computed one of `what` it sent."""
         return cls(
             f"{what} is not what would be decided; nothing was signed",
             f"the daemon says {named}, but what it sent is {computed}; its version may differ, or another "
@@ -158,7 +162,7 @@ class MismatchError(AileronError):
 
 
 def check_signature(public_key: bytes, statement: Statement, signature: str) -> None:
-    """Return if `signature` (base64) is this key's over this statement. AileronError(unauthorized)."""
+    """Check that `signature` (base64) is this key's over this statement. AileronError(unauthorized)."""
     from cryptography.exceptions import InvalidSignature  # 10 ms, and the types are used without it
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -176,36 +180,37 @@ def check_signature(public_key: bytes, statement: Statement, signature: str) -> 
 
 
 def key_id_of(public_key: bytes) -> str:
-    """`ed25519:` and the first 16 bytes of the key's sha256, hex: what a person compares, and what a decision names."""
+    """Return `ed25519:` and the first 16 bytes of the key's sha256, hex: people compare it, and a decision names it."""
     return f"ed25519:{sha256(public_key).hex()[:32]}"
 
 
 def preview_digest(preview: Any) -> str:
-    """`sha256:…` of what a preview showed, which is JSON values."""
+    """Return `sha256:…` of what a preview showed, given as JSON values."""
     return sha256_digest(canonical_json(preview))
 
 
 def digest_with_preview(plan_digest: str, shown_digest: str) -> str:
-    """What a decision is about where a preview was shown: the plan and what the person saw of its effect."""
+    """Return the digest that a decision signs if a preview was shown: of the plan, and of what the person saw of its effect."""
     return sha256_digest(canonical_json({"plan": plan_digest, "preview": shown_digest}))
 
 
 def moment(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339 in UTC, to the millisecond: `2026-11-21T13:00:00.000Z`."""
+    """Return seconds since the epoch as RFC 3339 in UTC, to the millisecond: `2026-11-21T13:00:00.000Z`."""
     at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def held_until(decided_at: float, signed_at: str | None, window_s: float) -> float:
-    """When an approved run begins that can be cancelled until then, in seconds since the epoch.
+    """Return when an approved run begins that can be cancelled until then, in seconds since the epoch.
 
-    Counted from what was signed, or from the record's `decided_at` where nobody signs. ValueError as `parse_moment`.
+    Counted from the signed time, or from the record's `decided_at` if decisions are unsigned. ValueError as for
+    `parse_moment`.
     """
     return (decided_at if signed_at is None else parse_moment(signed_at)) + window_s
 
 
 def parse_moment(text: str) -> float:
-    """The inverse of `moment`. ValueError for any other spelling."""
+    """Return the seconds since the epoch of a time that `moment` wrote. ValueError for any other spelling."""
     if len(text) != len("2026-11-21T13:00:00.000Z"):
         raise ValueError(f"{text[:40]!r} is not a time such as 2026-11-21T13:00:00.000Z")
     seconds = datetime.datetime.fromisoformat(text).timestamp()

@@ -1,8 +1,8 @@
-"""A closed schema told to others: as the tables of its reference page, and as JSON Schema for editors.
+"""Descriptions of a closed schema: the tables of its reference page, and JSON Schema for editors.
 
-Pure. Both are made from the same `Field`s that the reader of documents refuses by (document.py), so neither can say something
-else. JSON Schema is what an editor underlines by while somebody writes: it takes all that the parser takes, and cannot say
-everything that the parser refuses (one key that needs another, a reference without an input).
+Pure. Both are made from the same `Field`s that the reader of documents checks with (document.py), so neither can differ from it.
+Editors underline mistakes by the JSON Schema: it accepts all that the parser accepts, but cannot express everything that the
+parser refuses (one key that needs another, a reference without an input).
 
 Source: JSON Schema 2020-12; docs/reference/action-file.md, connector-manifest.md. Not here: the schemas (actions/manifest.py,
 registry/manifest.py).
@@ -43,7 +43,7 @@ _BOUNDS: Final = {
 
 
 def json_schema(schema: Schema, title: str) -> dict[str, Any]:
-    """JSON Schema of a document, its TOML read as JSON."""
+    """Return the JSON Schema of a document, its TOML read as JSON."""
     return {"$schema": DIALECT, "title": title, **_object(schema)}
 
 
@@ -82,7 +82,7 @@ def _words(field: Field) -> Iterator[tuple[str, Any]]:
 
 
 def page_tables(schema: Schema) -> dict[str, str]:
-    """By TOML header (empty at the top), the Markdown table of its keys."""
+    """Return by TOML header (empty at the top) the Markdown table of its keys."""
     tables: dict[str, list[str]] = {}
     for row in rows(schema):
         lines = tables.setdefault(row.table, ["| key | type | required | rule |", "|---|---|---|---|"])

@@ -1,11 +1,11 @@
-"""TOML documents with a closed schema: connector manifests, the frontmatter of actions, the settings.
+"""Reader of TOML documents with a closed schema: connector manifests, the frontmatter of actions, the settings.
 
-One reader for all, so that they refuse alike: an unknown key, a missing one, a wrong type, a value that
-cannot be seen. The schema is data (`Field`), which the reference pages are made from (described.py). Pure; the text
+One reader for all, so that they refuse alike: an unknown key, a missing one, a wrong type, hidden
+characters. The schema is data (`Field`), which the reference pages are made from (described.py). Pure; the text
 comes from strangers and is bounded (bytes, nesting) before it is parsed.
 
 Rules
-- Nothing is ignored: what the schema does not name is an error that names the nearest key it does.
+- Nothing is ignored: a key that is not in the schema is an error that names the nearest one that is.
 - Every error names file and line, what was found and what was expected. Lines are looked for only when
   something is wrong: tomllib keeps none, and the good case pays nothing.
 - Strings hold no hidden character (text.py), and outside free values no line end.
@@ -51,11 +51,11 @@ __all__ = [
 ]
 
 MAX_DOCUMENT_BYTES: Final = 256 << 10
-"""256 KiB: the largest published action or manifest known is under 8 KiB; this parses in about 0.1 s."""
+"""256 KiB: the largest published action or manifest known is under 8 KiB; parsing this much takes about 0.1 s."""
 MAX_NUMBER: Final = 2**53 - 1
-"""Numbers beyond have no exact canonical JSON form (RFC 8785), and no JavaScript client can say them."""
+"""The largest number. Larger ones have no exact canonical JSON form (RFC 8785), and no JavaScript client can write them."""
 _MAX_NESTING: Final = 16
-"""Brackets within brackets, parts of a dotted key. The schemas need 4; tomllib is quadratic in key parts."""
+"""Levels of brackets within brackets, or parts of a dotted key. The schemas need 4; tomllib is quadratic in key parts."""
 
 _T = TypeVar("_T")
 _Path = tuple[str | int, ...]
@@ -77,36 +77,36 @@ class Kind(enum.Enum):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One key of a table: its type, whether it must be there, and for tables the keys inside.
+    """A key of a table: its type, whether it is required, and for tables the keys inside.
 
-    `choices`, and the `bounds` of an integer, are checked here. `pattern` and other bounds say what the parser of the value
-    will hold it to, as far as they can: an editor has no parser.
+    `choices`, and the `bounds` of an integer, are checked here. `pattern` and other bounds repeat the checks of the value's
+    own parser, as far as they can: an editor has no parser.
     """
 
     kind: Kind
     required: bool = False
     fields: Mapping[str, Field] = msgspec.field(default_factory=dict)
     says: str = ""
-    """What it is for, in one line of Markdown, as its reference page has it."""
+    """Purpose of the key, in one line of Markdown, as on its reference page."""
     choices: tuple[str, ...] = ()
-    """All values that a string may have."""
+    """All values that a string can have."""
     pattern: str | None = None
-    """What the whole of a string fits, or each string of an array: a regular expression that Python and ECMA 262 read alike."""
+    """Regular expression for the whole string, or each string of an array, in syntax that Python and ECMA 262 read alike."""
     bounds: range | None = None
-    """What an integer may be, or how many characters, members or keys there are."""
+    """Allowed values of an integer, or numbers of characters, members or keys."""
     is_unique: bool = False
-    """Whether each string of an array is there once."""
+    """True if an array must not have the same string twice."""
     default: object = None
-    """What an absent key means."""
+    """Meaning of an absent key."""
     example: object = None
-    """A value that is taken."""
+    """A valid value."""
 
 
 Schema = Mapping[str, Field]
 
 
 class Row(NamedTuple):
-    """One line of a schema as a reference page shows it. `table` is a TOML header, empty at the top."""
+    """A line of a schema as a reference page shows it. `table` is a TOML header, empty at the top."""
 
     table: str
     key: str
@@ -114,7 +114,7 @@ class Row(NamedTuple):
 
 
 def rows(schema: Schema, table: str = "", name: str = "") -> Iterator[Row]:
-    """Every key of a schema, in order, tables after their own keys."""
+    """Yield every key of a schema, in order, tables after their own keys."""
     inner = [(key, field) for key, field in schema.items() if field.fields]
     for key, field in schema.items():
         if not field.fields:
@@ -134,8 +134,7 @@ def read_document(
     first_line: int = 1,
     most_bytes: int = MAX_DOCUMENT_BYTES,
 ) -> Table:
-    """Parse `text` and check its shape against `schema`; else AileronError(invalid_request) with file and
-    line.
+    """Return `text` as a table of the shape of `schema`. AileronError(invalid_request) with file and line otherwise.
 
     `first_line` is the line of the file on which `text` begins.
     """
@@ -144,7 +143,7 @@ def read_document(
     source.check_nesting()
     try:
         values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: also the digit limit of int()
+    except (ValueError, RecursionError) as error:  # int() raises ValueError for too many digits, too
         raise source.refuse_syntax(error) from None
     table = Table(source, (), values, schema)
     table.check_shape()
@@ -152,7 +151,7 @@ def read_document(
 
 
 def read_values(values: dict[str, Any], schema: Schema, *, file: str, boundary: Boundary) -> Table:
-    """The same of values that are no text (any more): its errors have no line."""
+    """Return values that are not, or no longer, text as a table of the shape of `schema`. Errors have no line."""
     table = Table(_Source(None, file, boundary, 1), (), values, schema)
     table.check_shape()
     return table
@@ -161,7 +160,7 @@ def read_values(values: dict[str, Any], schema: Schema, *, file: str, boundary: 
 def check_text(
     text: str, *, file: str, boundary: Boundary, first_line: int = 1, most_bytes: int = MAX_DOCUMENT_BYTES
 ) -> None:
-    """Raise when `text` is too large, not Unicode, or holds hidden characters. Linear in its length."""
+    """Raise AileronError if `text` is too large, not Unicode, or has hidden characters. Linear in its length."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -174,16 +173,14 @@ def check_text(
 
 
 def refusal(file: str, line: int | None, problem: str, boundary: Boundary) -> AileronError:
-    """The error for `file`, at `line` if it is known: `file:line: problem`."""
+    """Return the error for `file`, at `line` if it is known: `file:line: problem`."""
     where = file if line is None else f"{file}:{line}"
     details: dict[str, Any] = {"file": file} if line is None else {"file": file, "line": line}
     return AileronError(FailureClass.INVALID_REQUEST, f"{where}: {problem}", boundary=boundary, details=details)
 
 
 class Table:
-    """One table whose shape has been checked. Accessors trust it; `refuse` makes the error for a value's
-    meaning.
-    """
+    """A table whose shape has been checked. Accessors rely on that."""
 
     def __init__(self, source: _Source, path: _Path, values: dict[str, Any], schema: Schema) -> None:
         self._source: Final = source
@@ -195,66 +192,68 @@ class Table:
         return key in self._values
 
     def refuse(self, key: str | None, problem: str, *inner: str | int) -> AileronError:
-        """The error for this table's `key` (None: the table itself), or a key or element `inner` to it, with file and line."""
+        """Return the error for `key`, or for a key or element `inner` to it, with file and line. None stands for this table
+        itself.
+        """
         return self._source.refuse(self._path if key is None else (*self._path, key, *inner), problem)
 
     def parsed(self, key: str, parse: Callable[[str], _T]) -> _T:
-        """A required string, given to `parse`, whose ValueError becomes an error with file and line."""
+        """Return a required string as parsed by `parse`, whose ValueError becomes an error with file and line."""
         return self.attempt(key, parse, self.string(key))
 
     def attempt(self, key: str, parse: Callable[[str], _T], text: str) -> _T:
-        """`parse(text)`, with its ValueError told as a problem of `key`."""
+        """Return `parse(text)`. Its ValueError becomes an error about `key`, with file and line."""
         try:
             return parse(text)
         except ValueError as error:
             raise self.refuse(key, f"{key}: {error}") from None
 
     def string(self, key: str) -> str:
-        """A required string."""
+        """Return a required string."""
         value = self._values[key]
         assert isinstance(value, str)
         return value
 
     def maybe_string(self, key: str) -> str | None:
-        """An optional string."""
+        """Return an optional string, or None."""
         return self.string(key) if key in self._values else None
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """An array of strings, empty when absent."""
+        """Return an array of strings, empty if it is absent."""
         return tuple(self._values.get(key, ()))
 
     def element_lines(self, key: str) -> tuple[int, ...]:
-        """The line of each element of an array: for what can be judged only later, with more than the document."""
+        """Return the line of each element of an array: for checks that can only be made later, with more than the document."""
         return self._source.element_lines((*self._path, key), len(self._values.get(key, ())))
 
     def boolean(self, key: str, default: bool) -> bool:
-        """An optional boolean."""
+        """Return an optional boolean."""
         value = self._values.get(key, default)
         assert isinstance(value, bool)
         return value
 
     def integer(self, key: str, default: int) -> int:
-        """An optional integer."""
+        """Return an optional integer."""
         value = self._values.get(key, default)
         assert isinstance(value, int)
         return value
 
     def value(self, key: str) -> Any:
-        """A required value, whatever it is."""
+        """Return a required value of any type."""
         return self._values[key]
 
     def free(self, key: str) -> dict[str, Any]:
-        """A table of any values JSON can say, empty when absent."""
+        """Return a table of any values that JSON can represent, empty if it is absent."""
         value = self._values.get(key, {})
         assert isinstance(value, dict)
         return value
 
     def table(self, key: str) -> Table:
-        """A table; an absent optional one reads as empty."""
+        """Return a table; empty if it is optional and absent."""
         return Table(self._source, (*self._path, key), self._values.get(key, {}), self._schema[key].fields)
 
     def tables(self, key: str) -> tuple[Table, ...]:
-        """An array of tables, empty when absent."""
+        """Return an array of tables, empty if it is absent."""
         fields = self._schema[key].fields
         return tuple(
             Table(self._source, (*self._path, key, index), value, fields)
@@ -262,7 +261,7 @@ class Table:
         )
 
     def check_shape(self) -> None:
-        """Raise for the first key that is unknown, missing, of the wrong type or not to be seen."""
+        """Raise for the first key that is unknown, missing, of the wrong type or hidden in part."""
         for key in self._values:
             if key not in self._schema:
                 raise self.refuse(key, f"unknown key {key!r}{self._place()}{self._nearest(key)}")
@@ -323,7 +322,7 @@ class Table:
 
 
 class _Source:
-    """The text with its name: a bound before parsing, and lines after an error. Values have a name only."""
+    """The text and its name: bounds its nesting before parsing, and finds lines after an error. Values have only a name."""
 
     def __init__(self, text: str | None, file: str, boundary: Boundary, first_line: int) -> None:
         self._text: Final = text or ""
@@ -333,7 +332,7 @@ class _Source:
         self._first_line: Final = first_line
 
     def check_nesting(self) -> None:
-        """Raise when the text nests too deep to be parsed safely. Linear in its length."""
+        """Raise if the text nests too deep to be parsed safely. Linear in its length."""
         depth = dots = 0
         for token in _tokens(self._text):
             if token.text in "[{":
@@ -348,18 +347,18 @@ class _Source:
                 raise self._error(self._line_at(token.start), f"nested deeper than {_MAX_NESTING} levels")
 
     def refuse_syntax(self, error: ValueError | RecursionError) -> AileronError:
-        """The parser's words: it ends them with `(at line 3, column 7)` or `(at end of document)`."""
+        """Return the error with the parser's words, which end with `(at line 3, column 7)` or `(at end of document)`."""
         said = str(error)
         at_line = re.search(r" \(at line (\d+), column \d+\)$", said)
         line = self._first_line + int(at_line[1]) - 1 if at_line else self._line_at(len(self._text))
         return self._error(line, f"not TOML: {said[: at_line.start()] if at_line else said}")
 
     def refuse(self, path: _Path, problem: str) -> AileronError:
-        """The error for the value at `path`, with the line of the nearest key that can be found."""
+        """Return the error for the value at `path`, with the line of the nearest key that can be found."""
         return self._error(self._line_of(path, _key_lines(self._text)), problem)
 
     def element_lines(self, path: _Path, count: int) -> tuple[int, ...]:
-        """The line of each of `count` elements of the array at `path`, or the nearest that can be found."""
+        """Return the line of each of `count` elements of the array at `path`, or the nearest line that can be found."""
         lines = _key_lines(self._text)
         return tuple(self._line_of((*path, index), lines) for index in range(count))
 
@@ -400,7 +399,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _key_lines(text: str) -> dict[_Path, int]:
-    """The line, from 1, of each header, key and element of an array of a valid document; not of keys in inline tables."""
+    """Return the line, from 1, of each header, key and array element of a valid document, without keys in inline tables."""
     lines: dict[_Path, int] = {}
     lengths: dict[_Path, int] = {}
     header: _Path = ()
@@ -420,7 +419,7 @@ def _key_lines(text: str) -> dict[_Path, int]:
 
 
 def _statements(text: str) -> Iterator[list[_Token]]:
-    """Lines of the grammar: tokens up to a line end outside brackets, which is the last of them."""
+    """Yield the statements of the grammar, as tokens up to and including a line end outside brackets."""
     statement: list[_Token] = []
     depth = 0
     for token in _tokens(text):
@@ -436,7 +435,7 @@ def _statements(text: str) -> Iterator[list[_Token]]:
 
 
 def _element_offsets(statement: list[_Token]) -> Iterator[int]:
-    """How many lines below its key each element of an array stands; nothing where the value is no array."""
+    """Yield how many lines below its key each element of an array stands; nothing if the value is no array."""
     depth = newlines = 0
     is_due = False
     for token in statement[[token.text for token in statement].index("=") + 1 :]:
@@ -457,7 +456,7 @@ def _element_offsets(statement: list[_Token]) -> Iterator[int]:
 
 
 def _left_side(statement: list[_Token]) -> tuple[str, tuple[str, ...]]:
-    """(`array`, `table`, `key` or nothing, the dotted name) of one statement."""
+    """Return (`array`, `table`, `key` or an empty string, the dotted name) of one statement."""
     words = [token.text for token in statement if not token.text.startswith("#")]
     if words[:2] == ["[", "["]:
         return "array", _names(words[2:], "]")
@@ -475,7 +474,7 @@ def _names(words: list[str], end: str) -> tuple[str, ...]:
 
 
 def _resolved(parts: tuple[str, ...], lengths: dict[_Path, int], *, is_array: bool) -> _Path:
-    """A header's name with the index of the element it lands in: execute.inputs is execute, 2, inputs."""
+    """Return a header's name with the index of the element that it belongs to: execute.inputs is execute, 2, inputs."""
     path: _Path = ()
     for number, part in enumerate(parts, start=1):
         path = (*path, part)
@@ -501,7 +500,7 @@ _IS_OF_KIND: Final[dict[Kind, Callable[[object], bool]]] = {
 
 
 def _unsayable(value: object) -> str | None:
-    """Why a TOML value that is neither text nor a container has no exact JSON form; None when it has."""
+    """Return why a TOML value that is neither text nor a container has no exact JSON form; None if it has one."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value}, which JSON cannot represent"
     if isinstance(value, int | float):
@@ -528,7 +527,9 @@ def _kind_of(value: object) -> str:
 
 
 def _shown(number: object) -> str:
-    """Of a hexadecimal number with thousands of digits Python makes no decimal one, and says so with a ValueError."""
+    """Return a number as text. Python raises ValueError for the decimal form of numbers with thousands of digits,
+    so these get words.
+    """
     return str(number) if isinstance(number, int) and abs(number) <= MAX_NUMBER else "a number of 2**53 or more"
 
 

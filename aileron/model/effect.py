@@ -1,4 +1,4 @@
-"""What an operation does to the world, by its author's word. Apart from manifest.py, as help needs nothing else of it."""
+"""The effects of operations, by their author's word. Apart from manifest.py, because help needs nothing else of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Effect"]
 
 
 class Effect(enum.StrEnum):
-    """What one step does to the world, as its author says: what a person's question is weighed by, the heaviest last."""
+    """The effect of one step on the world, as its author says, from light to heavy: it decides how loudly a person is asked."""
 
     READ = "read"
     CREATE = "create"

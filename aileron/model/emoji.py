@@ -1,15 +1,15 @@
 r"""Emoji that take more than one character: families, flags, skin tones, keycaps.
 
-Their joiners, selectors and tags are characters that nobody sees, and here they are no secret: each belongs to a picture that is
-seen. Anywhere else they are hidden characters. Pure.
+Nobody sees their joiners, selectors and tags, but here they hide nothing: each belongs to a picture that is seen. Anywhere else
+they are hidden characters. Pure.
 
 Rules
 - A joiner (U+200D) stands between two pictures, and joins at most five: the largest that are recommended have four.
-- A selector (U+FE0E, U+FE0F) stands once, right after what has both styles; a skin tone after a picture.
+- A selector (U+FE0E, U+FE0F) stands once, right after a character that has both styles; a skin tone after a picture.
 - Tags only spell England, Scotland and Wales, on a black flag: other regions are not drawn, and any text can be one.
 
 Source: Unicode Technical Standard 51 (ED-9 to ED-17), emoji-data.txt and emoji-variation-sequences.txt of Emoji 17.0. Not here:
-what is done with hidden characters (visible.py).
+how hidden characters are shown (visible.py).
 
 >>> [match[0] for match in EMOJI.finditer("a\u200db \u2764\ufe0f x\ufe0f")]
 ['❤️']
@@ -44,4 +44,4 @@ EMOJI: Final = re.compile(
 )
 """Pattern of one emoji."""
 MAY_BE_EMOJI: Final = re.compile("[\u200d\ufe0e\ufe0f\U000e0020-\U000e007f]")
-"""Characters that are hidden unless they are part of one."""
+"""Pattern of characters that are hidden unless they are part of an emoji."""

@@ -1,13 +1,14 @@
 """The closed list of ways a request can fail, and the one exception that carries them.
 
 Every failure a caller sees has a class from `FailureClass`, with its HTTP status and exit code in one table, a boundary
-(who drew the line), and a message that says what happened and, where it is known, the command that mends it.
+(who set the limit), and a message that says what happened and, if it is known, the command that fixes it.
 
 Rules
 - A failure is built once, where it arises, and is never wrapped again.
-- A message never holds a secret, a header value or a body, and is cut to MAX_MESSAGE characters, whoever made it: a value that it
-  quotes may be a stranger's and a megabyte long. Both ends are kept, since what happened stands first and the cure last.
-- A class that a connector makes up becomes `connector_runtime_error` with `details["connector_class"]`.
+- A message never holds a secret, a header value or a body, and is cut to MAX_MESSAGE characters, whatever its origin: a value
+  that it quotes may be a stranger's and a megabyte long. Both ends are kept, since what happened stands first and the fix
+  last.
+- A class that a connector invents becomes `connector_runtime_error` with `details["connector_class"]`.
 
 Source: docs/reference/failures.md (checked against this table). Not here: process exit codes that are not failures (69,
 75, 130), which belong to the command line.
@@ -26,11 +27,11 @@ import msgspec
 __all__ = ["MAX_MESSAGE", "AileronError", "Boundary", "Failure", "FailureClass", "shortened"]
 
 MAX_MESSAGE: Final = 4000
-"""Characters, what a record keeps of one: two screens. The longest of our own without a stranger's value in it has some 500."""
+"""Characters of a message that a record keeps: two screens. Aileron's longest one without a stranger's value has some 500."""
 
 
 class Boundary(enum.StrEnum):
-    """Which boundary refused, or where the failure came from."""
+    """The boundary that refused, or that the failure came from."""
 
     SANDBOX = "sandbox"
     CONNECTOR_MANIFEST = "connector_manifest"
@@ -112,7 +113,7 @@ _STATUS_AND_EXIT: Final[dict[FailureClass, tuple[int, int]]] = {
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure, as it is recorded and as the caller sees it (`class` on the wire)."""
+    """A failure, as it is recorded and as the caller sees it (`class` on the wire)."""
 
     failure_class: FailureClass = msgspec.field(name="class")
     message: str
@@ -125,11 +126,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AileronError(Exception):
-    """The one exception of the supervisor: it carries a `Failure` and prints its message.
+    """The only exception of the supervisor: it carries a `Failure` and prints its message.
 
-    Who must act follows from the class: the caller (`invalid_request`, `bad_input`), a person (`vault_locked`,
-    `binding_required`, …), the other side (`external_api_error`, …), the machine (`sandbox_unavailable`), or us
-    (`internal_error`, a bug).
+    The class says who must act: the caller (`invalid_request`, `bad_input`), a person (`vault_locked`, `binding_required`, …),
+    the other side (`external_api_error`, …), the machine (`sandbox_unavailable`), or Aileron's developers (`internal_error`,
+    a bug).
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class AileronError(Exception):
 
     @classmethod
     def of(cls, failure: Failure) -> AileronError:
-        """The exception for a failure that was recorded or sent as a value."""
+        """Return the exception for a failure that was recorded or sent as a value."""
         return cls(
             failure.failure_class,
             failure.message,
@@ -163,7 +164,7 @@ class AileronError(Exception):
 
 
 def shortened(message: str, most: int = MAX_MESSAGE) -> str:
-    """Shorten a message to `most` characters: its beginning, how many characters were left out, and its end."""
+    """Return a message shortened to `most` characters: its beginning, how many characters were left out, and its end."""
     if len(message) <= most:
         return message
     gap, end = " … ({} characters left out) … ", most // 4

@@ -2,7 +2,7 @@
 
 Pure. A key is the text of a line of `ssh-keyscan` or of `/etc/ssh/ssh_host_*_key.pub` without its comment.
 
-Source: RFC 4253 section 6.6, RFC 5656, RFC 8709; ssh-keygen(1), `-l`. Not here: what a server shows (aileron/logins).
+Source: RFC 4253 section 6.6, RFC 5656, RFC 8709; ssh-keygen(1), `-l`. Not here: the key that a server presents (aileron/logins).
 
 >>> check_host_key("ssh-ed25519 nothing")
 Traceback (most recent call last):
@@ -22,23 +22,23 @@ __all__ = ["HOST_KEY_TYPES", "check_host_key", "fingerprint", "shown_fingerprint
 
 HOST_KEY_TYPES: Final = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 MAX_HOST_KEY: Final = 2800
-"""Characters: RSA of 16,384 bits, the longest that OpenSSH makes."""
+"""Characters of a key: RSA of 16,384 bits, the longest that OpenSSH makes."""
 _HOST_KEY: Final = re.compile(rf"({'|'.join(HOST_KEY_TYPES)}) ([A-Za-z0-9+/]+={{0,2}})")
 
 
 def check_host_key(text: str) -> str:
-    """The same text. ValueError says what is wrong with it."""
+    """Return `text` unchanged if it is a host key. ValueError says what is wrong with it."""
     _blob(text)
     return text
 
 
 def fingerprint(text: str) -> str:
-    """`SHA256:…`, as `ssh-keygen -l` prints it. ValueError as `check_host_key`."""
+    """Return `SHA256:…` as `ssh-keygen -l` prints it. ValueError as for `check_host_key`."""
     return f"SHA256:{base64.b64encode(sha256(_blob(text))).decode().rstrip('=')}"
 
 
 def shown_fingerprint(text: str) -> str:
-    """The same for a person to read, of what anybody may have written."""
+    """Return the fingerprint for a person to read, or words if `text`, which anybody may have written, is no key."""
     try:
         return fingerprint(text)
     except ValueError:

@@ -1,21 +1,21 @@
-"""Which hosts a cell's agent may reach, as a person writes them.
+"""Patterns for the hosts that a cell's agent can reach, as a person writes them.
 
     github.com          this name, at port 443
     github.com:8443     at that port
     *.example.com       every name below example.com, however deep, and not example.com itself
     *.example.com:8443  the same at that port
 
-A closed syntax of names: lower case, international ones in their `xn--` form, one spelling each. An address is none, because
-what is asked for has to be the name that TLS shows. A wildcard stands before at least two labels: nobody means every name below
-`com`. Which names are sold to the public deeper than that (`co.uk`) is in no list here. Pure.
+A closed syntax of names: lower case, international ones in their `xn--` form, one spelling each. Addresses are not allowed,
+because the requested host has to be the name that TLS shows. A wildcard stands before at least two labels: nobody means every
+name below `com`. There is no list of deeper names that are sold to the public (`co.uk`). Pure.
 
 >>> HostPattern.parse("*.example.com").matches(HostPort("www.example.com", 443))
 True
 >>> str(HostPattern.parse("example.com:443"))
 'example.com'
 
-Source: docs/reference/sessions.md#cells; RFC 1123 section 2.1; RFC 5890 section 2.3.2.1 (A-labels). Not here: whose list it is
-(daemon/http/sessions.py), addresses (egress/).
+Source: docs/reference/sessions.md#cells; RFC 1123 section 2.1; RFC 5890 section 2.3.2.1 (A-labels). Not here: the session that
+a list belongs to (daemon/http/sessions.py), addresses (egress/).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from aileron.model.names import HostPort, check_host
 __all__ = ["DEFAULT_PORT", "MAX_HOST_PATTERNS", "HostPattern", "parse_host_patterns"]
 
 DEFAULT_PORT: Final = 443
-"""HTTPS: what is reached out of a cell speaks TLS."""
+"""The port of HTTPS: connections out of a cell use TLS."""
 MAX_HOST_PATTERNS: Final = 128
-"""In one list: all presets together are thirty. At their longest they are 34 KiB of one row of the record."""
+"""Patterns in one list: all presets together have thirty. At their longest they are 34 KiB of one row of the record."""
 _WILDCARD: Final = "*."
 
 
 class HostPattern(msgspec.Struct, frozen=True, order=True):
-    """One host, or with `is_wildcard` every one below it; one port. Made by `parse`."""
+    """A host, or with `is_wildcard` every host below it; one port. Made by `parse`."""
 
     name: str
     port: int = DEFAULT_PORT
@@ -45,7 +45,7 @@ class HostPattern(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """One of the four forms. ValueError says what is wrong, and what is right."""
+        """Parse one of the four forms. ValueError says what is wrong, and what is right."""
         host, separator, port = text.rpartition(":")
         if not separator:
             host, port = text, str(DEFAULT_PORT)
@@ -57,14 +57,14 @@ class HostPattern(msgspec.Struct, frozen=True, order=True):
             found = HostPort.parse(f"{name}:{port}")
         except ValueError:
             raise ValueError(f"{_shown(text)} is not a host: {_why(name, port)}") from None
-        if found.host.rpartition(".")[2].isdigit():  # which is an address (names.py)
+        if found.host.rpartition(".")[2].isdigit():  # a name that ends in a number is an address (names.py)
             raise ValueError(f"{_shown(text)} is an address: name the host, as its certificate does")
         if is_wildcard and "." not in found.host:
             raise ValueError(f"{_shown(text)} is too wide: write at least two labels after *., as in *.example.com")
         return cls(found.host, found.port, is_wildcard)
 
     def matches(self, asked: HostPort) -> bool:
-        """Whether it means this destination."""
+        """Return whether the pattern includes this destination."""
         if asked.port != self.port:
             return False
         return asked.host.endswith(f".{self.name}") if self.is_wildcard else asked.host == self.name
@@ -75,7 +75,9 @@ class HostPattern(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_host_patterns(texts: Iterable[str]) -> tuple[HostPattern, ...]:
-    """A list of them, each once, in their order; none is fine. ValueError, also for more than MAX_HOST_PATTERNS."""
+    """Return the parsed list in its order, each pattern once; an empty list is fine.
+    ValueError, also for more than MAX_HOST_PATTERNS.
+    """
     found = tuple(dict.fromkeys(map(HostPattern.parse, texts)))
     if len(found) > MAX_HOST_PATTERNS:
         raise ValueError(f"{len(found)} hosts; at most {MAX_HOST_PATTERNS}")

@@ -1,12 +1,12 @@
-"""The hosts that package managers need, by a short name: what `--allow-host npm` means. A closed table. Pure.
+"""Short names for the hosts that package managers need, such as `--allow-host npm`. A closed table. Pure.
 
-A preset has what an ordinary installation of public packages reaches, and no more: who needs another registry names it. Every one
-of them is also a way out: whoever can publish there can be told something (docs/explanation/limitations.md).
+A preset has the hosts that an ordinary installation of public packages reaches, and no more; other registries are named in full.
+Each preset is also a way out for data: to anybody who can publish there (docs/explanation/limitations.md).
 
 >>> resolved_hosts(["crates", "example.com"])
 ('crates.io', 'index.crates.io', 'static.crates.io', 'example.com')
 
-Source: the documentation of each registry; what the tools were seen to ask for. Not here: what a host's name may be (names.py).
+Source: the documentation of each registry; the observed requests of the tools. Not here: the grammar of hosts (names.py).
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ HOST_PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def resolved_hosts(given: Iterable[str]) -> tuple[str, ...]:
-    """Hosts with those of presets in their place, each once, in their order."""
+    """Return the hosts with those of presets in their place, each once, in their order."""
     return tuple(dict.fromkeys(host for one in given for host in HOST_PRESETS.get(one, (one,))))

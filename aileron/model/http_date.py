@@ -1,11 +1,11 @@
-"""The time that a server says it is, or was: a date of HTTP, in UTC whatever the machine's zone.
+"""Reader of HTTP dates, such as a server's clock, always in UTC.
 
-Pure. Whoever compares it with a clock says how far the two may be apart: a signature lives for five minutes or more
-(egress/signing/refused.py), an assertion may begin in the future of a server that allows for none (oauth/minting.py).
+Pure. Callers that compare a date with a clock decide how far the two may differ: a signature is valid for five minutes or more
+(egress/signing/refused.py), but for a server without any tolerance an assertion may begin in the future (oauth/minting.py).
 
 Rules
 - A date without a zone, or with `-0000`, is UTC: HTTP knows no other (the form of asctime has none at all).
-- What is no date is None, and nothing is raised: it is a server's text.
+- A text that is no date is None, and nothing is raised: it is a server's text.
 
 >>> parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").isoformat()
 '1994-11-06T08:49:37+00:00'
@@ -23,7 +23,7 @@ __all__ = ["parse_http_date", "server_time"]
 
 
 def parse_http_date(text: str) -> datetime.datetime | None:
-    """In UTC; None for what is no date."""
+    """Return a date in UTC; None for a text that is no date."""
     try:
         at = email.utils.parsedate_to_datetime(text)
         return (at.replace(tzinfo=datetime.UTC) if at.tzinfo is None else at).astimezone(datetime.UTC)
@@ -32,6 +32,6 @@ def parse_http_date(text: str) -> datetime.datetime | None:
 
 
 def server_time(headers: Iterable[tuple[str, str]]) -> datetime.datetime | None:
-    """The server's clock when it answered, in UTC: its first `Date`. None if it does not say."""
+    """Return the server's time when it responded, in UTC: its first `Date`. None if it has none."""
     said = next((value for name, value in headers if name.lower() == "date"), None)
     return None if said is None else parse_http_date(said)

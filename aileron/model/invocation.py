@@ -1,4 +1,4 @@
-"""What a caller asks: one action, its arguments, and who asks. The first type on the road of an invocation."""
+"""A caller's request: one action, its arguments, and the caller. The first type on the path of an invocation."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["Invocation", "Scope"]
 
 
 class Scope(enum.StrEnum):
-    """What a caller may do. It is a property of the socket a request came in on, never the client's word."""
+    """The permissions of a caller. They depend on the socket that a request came in on, never on the client's word."""
 
     AGENT = "agent"
     OPERATOR = "operator"
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to run an action.
+    """A request to run an action.
 
-    `args` are JSON values not yet checked against the action's inputs. `binding` names the credential to use when several
-    could serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token.
-    `again` is a run of the same whose outcome is unknown, and which the caller repeats knowing that. `party` is whose share it
-    counts against, where that is not the session's own (shares.py). `selection` is what the caller can use: another action does
-    not exist for it.
+    `args` are JSON values not yet checked against the action's inputs. `binding` names the credential to use if several could
+    serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token. `again`
+    is an earlier run of the same request whose outcome is unknown, and which the caller knowingly repeats. `party` is the one
+    whose share it counts against, if that is not the session's own (shares.py). `selection` is what the caller can use:
+    another action does not exist for it.
     """
 
     action: str

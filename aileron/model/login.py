@@ -1,4 +1,4 @@
-"""Logins at services that do not speak HTTP, as everyone may speak of them: where, by which protocol, and what a person adds.
+"""Values of logins at services that do not speak HTTP: the place, the protocol, and the details that a person adds.
 
 Pure values, without a secret.
 
@@ -43,30 +43,33 @@ __all__ = [
 
 LoginProtocol = Literal["smtp", "imap", "pop3", "postgres", "mysql", "redis", "ssh"]
 Encryption = Literal["tls", "starttls", "plain"]
-"""TLS from the first byte or, for `postgres` and `mysql`, where their protocol has it; after a command of the protocol; none, for
-a service on this machine that the user named in `egress.private_plain`. `ssh` encrypts by itself and is `tls` here.
+"""Encryption of a login's connection.
+
+`tls`: from the first byte or, for `postgres` and `mysql`, at the point where their protocol has it. `starttls`: after a
+command of the protocol. `plain`: none, for a service on this machine that the user named in `egress.private_plain`. `ssh`
+encrypts by itself and is `tls` here.
 """
 
 PasswordForm = Literal["md5", "cleartext"]
-"""How a password goes to a server that has no SCRAM: as PostgreSQL's salted MD5 hash of it, or as it is."""
+"""Form of a password for a server that has no SCRAM: as PostgreSQL's salted MD5 hash of it, or as it is."""
 
 PROTOCOLS: Final[tuple[LoginProtocol, ...]] = get_args(LoginProtocol)
 LOGIN_TARGET: Final = re.compile(rf"({'|'.join(PROTOCOLS)})(?:\+(tls|starttls|plain))?://([^/]+)")
 _STARTTLS_PORTS: Final = frozenset({("smtp", 25), ("smtp", 587), ("imap", 143), ("pop3", 110)})
-"""RFC 8314 section 7.3, RFC 6409 section 3.1: where the protocol begins without TLS."""
+"""Ports on which the protocol begins without TLS (RFC 8314 section 7.3, RFC 6409 section 3.1)."""
 HAVE_ROLES: Final = frozenset[LoginProtocol]({"postgres", "mysql"})
-"""Whose servers say what a role may do."""
+"""Protocols whose servers tell what a role can do."""
 HAVE_PREVIEWED: Final = frozenset[LoginProtocol]({"postgres"})
-"""Whose transactions are held to what a person saw."""
+"""Protocols whose transactions can be limited to what a person saw."""
 HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
 HAVE_PASSWORD_FORMS: Final = frozenset[LoginProtocol]({"postgres"})
-"""Whose servers may ask for the password in a form that a person has to allow."""
+"""Protocols whose servers may ask for the password in a form that a person has to allow."""
 MAX_LOGINS: Final = 8
-"""Of one connector: a person reads each before agreeing; a mail account has three at most."""
+"""Logins of one connector: a person reads each before they approve; a mail account has three at most."""
 MAX_COMMANDS: Final = 16
-"""Of one connector, read by a person too; git has three."""
+"""Commands of one connector, which a person reads too; git has three."""
 MAX_COMMAND_PATTERN: Final = 512
-"""Characters of one: a program and two paths, as a person can read them."""
+"""Characters of a command pattern: a program and two paths, as a person can read them."""
 _SPOKEN: Final[dict[LoginProtocol, str]] = {
     "smtp": "SMTP",
     "imap": "IMAP",
@@ -96,7 +99,7 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """ValueError says what is wrong."""
+        """Parse a target. ValueError says what is wrong."""
         found = LOGIN_TARGET.fullmatch(text)
         if found is None:
             expected = "PROTOCOL://HOST:PORT, the protocol one of " + ", ".join(PROTOCOLS)
@@ -117,7 +120,7 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """For a person.
+        """The target in words, for a person.
 
         >>> LoginTarget.parse("imap://mail.example.com:993").words
         'mail.example.com:993 by IMAP over TLS'
@@ -127,20 +130,20 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a login needs besides the user name and the secret. A person sets it with the binding."""
+    """The details of a login besides the user name and the secret. A person sets them with the binding."""
 
     database: str | None = None
-    """`postgres`, `mysql`, and the number of a `redis` database."""
+    """Database of `postgres` or `mysql`, or the number of a `redis` database."""
     host_key: str | None = None
-    """`ssh`: the server's public key as OpenSSH writes it; the login is refused if the server has another."""
+    """Public key of an `ssh` server as OpenSSH writes it; the login is refused if the server has another."""
     read_only: bool = False
-    """`postgres`, `mysql`: the role has no right to write, which is checked after each login."""
+    """True if the role of `postgres` or `mysql` has no right to write, which is checked after each login."""
     weak_password: PasswordForm | None = None
-    """`postgres`: the one form besides SCRAM in which the server may have the password, over TLS. None: it has to have SCRAM."""
+    """Form, besides SCRAM, in which a `postgres` server can get the password, over TLS. None: it has to have SCRAM."""
 
     @property
     def password_words(self) -> str | None:
-        """What `weak_password` means, for a person; None: nothing was allowed.
+        """Meaning of `weak_password` in words, for a person; None if nothing was allowed.
 
         >>> LoginDetails(weak_password="cleartext").password_words
         'the server may have it as it is: the server, and whoever holds its certificate, sees the password'
@@ -149,16 +152,16 @@ class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Who logs in and with what, as a binding says it: what a plan is made with, and is held to. No secret.
+    """The user and details of a login, from its binding: a plan is made with these, and must keep to them. No secret.
 
-    It has the details whole, so that whatever is added to them is in what a person approves.
+    It has the details whole, so that a person approves whatever is added to them.
     """
 
     username: str
     details: LoginDetails = LoginDetails()
 
     def words(self, logins: Iterable[LoginTarget]) -> str:
-        """Which account that is, at these logins, for a person.
+        """Return the account at these logins in words, for a person.
 
         >>> BoundLogin(username="ada", details=LoginDetails(database="shop")).words([LoginTarget.parse("postgres://db.example:5432")])
         'ada on shop at db.example:5432'
@@ -173,7 +176,7 @@ class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return f"{named(self.username)}{database} at {where}{host_key}{password}"
 
     def changed_to(self, now: BoundLogin) -> tuple[str, ...]:
-        """What is another thing by now, each in words.
+        """Return the differences of `now` from this login, each in words.
 
         >>> BoundLogin(username="ada").changed_to(BoundLogin(username="eve", details=LoginDetails(database="shop")))
         ('user name', 'database')
@@ -185,7 +188,7 @@ class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def named(text: str) -> str:
-    """A name among words: in quotes where it is more than one word, so that it cannot go on as ours.
+    """Return a name for use among words: in quotes if it is more than one word, so that it cannot pass for Aileron's words.
 
     >>> named("ada"), named("ada on shop at db.example:5432")
     ('ada', '"ada on shop at db.example:5432"')

@@ -1,7 +1,7 @@
 """Connector manifests and action files as frozen values, after parsing and validation.
 
 The parsers (registry/manifest.py, actions/manifest.py) are the only makers; a value of these types has passed every check
-that one file alone allows. What needs two files (is the op granted, is the credential bound) is checked when an
+that one file alone allows. Facts that need two files (is the op granted, is the credential bound) are checked when an
 invocation is resolved.
 """
 
@@ -46,7 +46,7 @@ ParameterType = Literal["string", "integer", "number", "boolean", "array", "obje
 
 
 class HostFunction(enum.StrEnum):
-    """What a connector may ask of the supervisor; each must be named in `[capabilities.runtime] imports`."""
+    """A function that a connector can ask the supervisor for; each must be named in `[capabilities.runtime] imports`."""
 
     LOG = "log"
     PROGRESS = "progress"
@@ -64,7 +64,7 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
     (`json:/POINTER` or `form:NAME`), and `first_message` the text, with `{key}` in it, that a WebSocket begins with. `scope` is
     text for people.
 
-    What is UNSET is not in a plan, whose digest stays what it was before there was such a field.
+    A field that is UNSET is left out of plans, so that their digests stay as they were before there was such a field.
     """
 
     kind: CredentialKind
@@ -73,9 +73,9 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "Bearer {key}"
     query: str | None = None
     logins: tuple[LoginTarget, ...] = ()
-    """Where the supervisor logs in: a user name and a password or key for `login`, an access token for `oauth2`."""
+    """Logins of the supervisor: with a user name and a password or key for `login`, with an access token for `oauth2`."""
     commands: tuple[str, ...] = ()
-    """What may be executed at an `ssh` login; `*` stands for characters without a quote, blank or control character."""
+    """Commands that can be executed at an `ssh` login; `*` stands for characters without a quote, blank or control character."""
     path: str | UnsetType = UNSET
     body: str | UnsetType = UNSET
     first_message: str | UnsetType = UNSET
@@ -85,9 +85,9 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.oauth2]`: the publisher's own OAuth application, or where one is registered at each sign-in.
+    """`[capabilities.credential.oauth2]`: the publisher's own OAuth application, or where each sign-in registers one.
 
-    `client_secret` is bound at release and readable by whoever installs the connector; PKCE is what protects the flow. Without
+    `client_secret` is bound at release, and everybody who installs the connector can read it; PKCE protects the flow. Without
     a `client_id` there is a `registration_url`; with both, the `client_id` is used.
     """
 
@@ -96,24 +96,26 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
     client_secret: str | None = None
     registration_url: str | None = None
-    """RFC 7591: where a sign-in registers a client of its own if there is no `client_id`."""
+    """Address where a sign-in registers a client of its own if there is no `client_id` (RFC 7591)."""
     resource: str | None = None
-    """RFC 8707: what the tokens are for, as the service names itself; None: the provider decides."""
+    """Resource that the tokens are for, as the service names itself (RFC 8707); None if the provider decides."""
     scopes: tuple[str, ...]
     issuer: str | None = None
-    """What `iss` of the provider's answer has to be (RFC 9207); None: if it is sent, it has the origin of `authorize_url`."""
+    """Required `iss` of the provider's answer (RFC 9207); None: if it is sent, it must have the origin of `authorize_url`."""
     issuer_in_answer: bool = True
-    """Whether an answer without `iss` is refused where there is an `issuer`: not so for a provider that never sends it."""
+    """True if an answer without `iss` is refused when there is an `issuer`; false for a provider that never sends it."""
     device_authorization_url: str | None = None
-    """RFC 8628, for machines without a browser; None: the provider has none."""
+    """Address for sign-ins on machines without a browser (RFC 8628); None if the provider has none."""
     revocation_url: str | None = None
-    """RFC 7009; None: tokens are forgotten, and end by themselves."""
+    """Address for revoking tokens (RFC 7009); None: tokens are forgotten, and end by themselves."""
     authorize_params: tuple[tuple[str, str], ...] = ()
-    """What else the provider wants to be asked with, sorted by name, as `access_type=offline`."""
+    """Additional parameters that the provider needs, sorted by name, such as `access_type=offline`."""
 
     @property
     def token_endpoints(self) -> tuple[str, ...]:
-        """Those that answer with tokens or a client, or end them: whoever declares their host does not get to ask them."""
+        """Endpoints that issue or end tokens or clients:
+        a connector cannot send requests to them, even if it declares their host.
+        """
         endpoints = (self.token_url, self.device_authorization_url, self.revocation_url, self.registration_url)
         return tuple(sorted({url for url in endpoints if url is not None}))
 
@@ -122,7 +124,7 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def client_words(self) -> str:
-        """The application in a line: its ID, or where one is registered."""
+        """The application in a line: its id, or the address where one is registered."""
         return f"registered at {self.registration_url}" if self.client_id is None else self.client_id
 
 
@@ -137,7 +139,7 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[operations.parameters]]` entry: the constraints on a JSON value. An empty or null field sets none.
+    """An `[[operations.parameters]]` entry: the constraints on a JSON value. An empty or null field sets none.
 
     `enum` applies to strings and numbers, the lengths to strings, `minimum` and `maximum` to numbers. `items` are the types of
     the members of an array.
@@ -155,7 +157,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[operations]]` entry: an operation of a connector. With `rest`, it accepts arguments besides its parameters.
+    """An `[[operations]]` entry: an operation of a connector. With `rest`, it accepts arguments besides its parameters.
 
     `network` says whether it may send requests, and `credential` whether it may send them with a credential. Both are true unless
     the manifest says otherwise.
@@ -181,7 +183,7 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
     publisher: str | None = None
     provenance_hash: str | None = None
     document_hash: str | None = None
-    """Of the document that it was made from."""
+    """Hash of the document that the connector was made from."""
     idempotent_by_default: bool = True
     hosts: tuple[HostPort, ...] = ()
     credential: CredentialNeed | None = None
@@ -193,19 +195,19 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token_endpoints(self) -> tuple[str, ...]:
-        """What only the supervisor asks: for a sign-in, or for tokens without a person."""
+        """Endpoints that only the supervisor sends requests to: for a sign-in, or for tokens without a person."""
         if self.credential is not None and self.credential.token is not UNSET:
             return (self.credential.token.token_url,)
         return () if self.oauth2 is None else self.oauth2.token_endpoints
 
     def operation(self, name: str) -> Operation:
-        """The one of that name; one that takes and may do anything where there is no record of it."""
+        """Return the operation of that name; if none is recorded, one that accepts and can do anything."""
         found = (one for one in self.operations or () if one.name == name)
         return next(found, Operation(name=name, rest=True))
 
 
 class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[inputs]]` of an action."""
+    """An `[[inputs]]` entry of an action."""
 
     name: str
     type: InputType
@@ -214,18 +216,18 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     label: str | None = None
     multiline: bool = False
     rule: dict[str, Any] = {}
-    """What a value has to fit beside its type, in the keywords of JSON Schema (actions/inputs.py)."""
+    """Rule for a value besides its type, in the keywords of JSON Schema (actions/inputs.py)."""
     default: Any = msgspec.UNSET
-    """What stands for an argument that is not given; UNSET: nothing does."""
+    """Value of an argument that is not given; UNSET if there is none."""
 
     @property
     def is_always_there(self) -> bool:
-        """Whether each call has a value of it."""
+        """True if each call has a value for it."""
         return self.required or self.default is not msgspec.UNSET
 
 
 class RequiredConnector(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[requires.connectors]]`: the pin, and the subset of its operations the action uses."""
+    """A `[[requires.connectors]]` entry: the pin, and the subset of its operations that the action uses."""
 
     name: Fqn
     version: str
@@ -234,7 +236,10 @@ class RequiredConnector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[execute]]`. `inputs` holds literals and `${args.x}` references, not yet resolved. `effect` as the file says it."""
+    """An `[[execute]]` entry.
+
+    `inputs` holds literals and `${args.x}` references, not yet resolved. `effect` is None if the file does not declare it.
+    """
 
     id: str
     connector: Fqn
@@ -245,22 +250,23 @@ class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def does(self) -> Effect | None:
-        """What it does: as it is said; what may be run again unasked changes nothing; of the rest nobody knows."""
+        """Effect of the step: as declared, `read` if it is undeclared but idempotent, otherwise None: unknown."""
         return Effect.READ if self.effect is None and self.idempotent else self.effect
 
 
 class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`[approval]`. Times in seconds. Absent `irreversible` means it cannot be undone."""
+    """The `[approval]` table. Times are in seconds. Without `irreversible` in the file, a run cannot be undone."""
 
     required: bool = False
     expires_in_s: int = 900
     irreversible: bool = True
     undo_window_s: int = 0
-    """How long an approved run is held, and may still be cancelled, before it begins."""
+    """Seconds that an approved run is held, and can still be cancelled, before it begins."""
 
 
 class PreviewRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`[approval.preview]`: an operation that only reads, run for the person who decides, and what of its answer they see.
+    """`[approval.preview]`: an operation that only reads, run for the person who decides,
+    and the parts of its answer that they see.
 
     `inputs` holds literals and `${args.x}` references; `render` maps a label to a dotted path into the answer, in the order of
     the file; `multiline` are the labels whose text may have several lines.
@@ -274,16 +280,16 @@ class PreviewRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One action: the frontmatter as values, `body` (the Markdown after it), and `digest` over the file's bytes."""
+    """An action: the frontmatter as values, `body` (the Markdown after it), and `digest` over the file's bytes."""
 
     name: str
     version: str
     source: str | None
     intent: str
     summary: str | None = None
-    """What a call of it does, in a sentence with places for values (actions/summary.py)."""
+    """Sentence that says what a call does, with places for values (actions/summary.py)."""
     tags: tuple[str, ...] = ()
-    """What it belongs to, for selecting and finding it."""
+    """Words for what the action belongs to, used to select and find it."""
     connectors: tuple[RequiredConnector, ...]
     steps: tuple[StepSpec, ...]
     inputs: tuple[InputSpec, ...]

@@ -1,6 +1,6 @@
-r"""Find the place of a value that JSON cannot carry, for the message that refuses it.
+r"""Search for the place of a value that JSON cannot carry, for the message that refuses it.
 
-A parser lets through what has no spelling in canonical JSON, or none in UTF-8: numbers without end, NaN, halves of characters. A
+A parser accepts values that have no spelling in canonical JSON, or none in UTF-8: infinite numbers, NaN, halves of characters. A
 message names the place by its keys, and never the value, which may be a secret.
 
 >>> misfit_in({"rates": [1.5, float("inf")]})
@@ -21,15 +21,15 @@ __all__ = ["misfit_in"]
 _MAX_DEPTH: Final = 64
 """Levels that are searched: no arguments have more."""
 _MAX_PLACE: Final = 200
-"""Characters of a place in a message."""
+"""Characters of a place that a message shows."""
 _LARGEST_INT: Final = 2**53 - 1
-"""RFC 8785, section 3.2.2.3: integers are spelled as IEEE doubles."""
+"""The largest integer: integers are spelled as IEEE doubles (RFC 8785, section 3.2.2.3)."""
 
 
 def misfit_in(value: Any, *, is_canonical: bool = False) -> str | None:
-    """Place and kind of the first value that JSON cannot carry, harmless for a terminal; None where all can be carried.
+    """Return place and kind of the first value that JSON cannot carry, safe for a terminal; None if there is none.
 
-    `is_canonical`: of canonical JSON, which has no integers of 2**53 and more.
+    `is_canonical` is for canonical JSON, which has no integers of 2**53 and more.
     """
     return _misfit(value, "", 0, is_canonical)
 

@@ -1,4 +1,4 @@
-"""The names people and files use, each with its grammar, parsed once.
+"""The names that people and files use, each with its grammar, parsed once.
 
 FQN      `github://owner/repo[/sub/path]`: where a connector or action comes from. Schemes are a closed list in code.
 SemVer   strict SemVer 2.0.0, no leading `v`, no ranges.
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 OnConflict = Literal["refuse", "replace", "keep_both"]
-"""What to do when a version is installed with other bytes."""
+"""Reaction to a version that is installed with other bytes."""
 
 SCHEMES: Final = ("github", "gitlab", "hub")
 UNBOUND_HASH: Final = "sha256:bound-at-release"
-"""In sources, where the hash of a connector will stand once it is released, or installed."""
+"""Placeholder in sources for the hash of a connector, until it is released or installed."""
 ACTION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 INPUT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -54,20 +54,22 @@ TAG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 RESERVED_TOOLS: Final = frozenset(
     {"cancel_action", "check_action_status", "find_action", "list_pending", "run_action", "wait_for_action"}
 )
-"""Tool names that are Aileron's own (docs/reference/mcp.md): an action may not take one."""
+"""Tool names that Aileron uses itself (docs/reference/mcp.md): an action cannot have one of them."""
 
 SEMVER: Final = (
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
     r"(?:-(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
-"""An expression that is compiled when the first version is checked: 1 ms, and few commands check one."""
+"""Grammar of versions, compiled when the first one is checked: that takes 1 ms, and few commands check one."""
 MAX_VERSION: Final = 128
-_MAX_QUOTED: Final = 300  # characters of a name in a message: a host name has 253, and a port six
-"""Characters: SemVer has no limit, published ones have under 40, and a number of thousands of digits cannot be compared."""
+_MAX_QUOTED: Final = 300  # characters of a name in a message; a host name has 253, and a port with its colon six
+"""MAX_VERSION, in characters: SemVer has no limit, published versions have under 40, and a number of thousands of digits cannot
+be compared.
+"""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,99})")
 FQN: Final = rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})+"
-"""The grammar of full names in one expression, for editors; `Fqn.parse` says what is wrong."""
+"""Grammar of full names in one expression, for editors; `Fqn.parse` says what is wrong."""
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 PIN: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -109,7 +111,7 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `host:port`. ValueError for wildcards, a missing port, upper case, IP spellings that are not canonical."""
+        """Parse `host:port`. ValueError for wildcards, a missing port, upper case, and IP spellings that are not canonical."""
         host, separator, port = text.rpartition(":")
         if not separator or not host:
             raise ValueError(f"{_quoted(text)} has no port; expected HOST:PORT")
@@ -124,12 +126,12 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
 
 
 def _quoted(text: str) -> str:
-    """A name as a message shows it, which may be a stranger's and of any length."""
+    """Return a name as a message shows it; it may be a stranger's and of any length."""
     return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
 
 
 def check_host(host: str) -> str:
-    """A canonical host name or dotted IPv4 address, returned as given. ValueError otherwise.
+    """Return `host` unchanged if it is a canonical host name or dotted IPv4 address. ValueError otherwise.
 
     A name is lower-case RFC 1123 labels, at most 253 characters, no trailing dot; international names come as their
     `xn--` form. A name whose last label is a number could be read as an IPv4 address by some resolvers (WHATWG URL,
@@ -149,7 +151,7 @@ def check_host(host: str) -> str:
 
 
 class BindingName(msgspec.Struct, frozen=True, order=True):
-    """Which credential of which service for which identity: `kind/service/identity`."""
+    """The name of a credential for one service and one identity: `kind/service/identity`."""
 
     kind: str
     service: str
@@ -168,7 +170,7 @@ class BindingName(msgspec.Struct, frozen=True, order=True):
 
 
 def check_semver(text: str) -> str:
-    """A strict SemVer 2.0.0 version, returned as given. ValueError otherwise."""
+    """Return `text` unchanged if it is a strict SemVer 2.0.0 version. ValueError otherwise."""
     if len(text) > MAX_VERSION:
         raise ValueError(
             f"{text[:MAX_VERSION]!r}… is not a version: it has {len(text)} characters; at most {MAX_VERSION}"
@@ -179,7 +181,7 @@ def check_semver(text: str) -> str:
 
 
 def precedence(version: str) -> tuple[Any, ...]:
-    """A key that sorts versions as SemVer 2.0.0 section 11 does; those that differ in build metadata alone by their text.
+    """Return a key that sorts versions as SemVer 2.0.0 section 11 does; equal ones sort by their build metadata.
 
     >>> sorted(["1.0.0", "1.0.0-rc.11", "1.0.0-rc.2", "0.9.10"], key=precedence)
     ['0.9.10', '1.0.0-rc.2', '1.0.0-rc.11', '1.0.0']
@@ -192,12 +194,12 @@ def precedence(version: str) -> tuple[Any, ...]:
 
 
 def check_pin(text: str) -> str:
-    """`sha256:` and 64 lower-case hex digits, returned as given. ValueError otherwise."""
+    """Return `text` unchanged if it is `sha256:` and 64 lower-case hex digits. ValueError otherwise."""
     if not PIN.fullmatch(text):
         raise ValueError(f"{_quoted(text)} is not sha256: and 64 lower-case hex digits")
     return text
 
 
 def tool_name(action: str) -> str:
-    """The snake_case tool name of an action; two actions with one tool name are refused when the second is added."""
+    """Return the snake_case tool name of an action. A second action with the same tool name is refused when it is added."""
     return action.replace(".", "_").replace("-", "_")

@@ -1,6 +1,6 @@
-"""The known word that somebody probably meant.
+"""Guess of the known word that a mistyped one probably meant.
 
-Imports difflib only where a word is wrong: most commands and most runs never need its 4 ms.
+Imports difflib only if a word is wrong: most commands and most runs never need its 4 ms.
 
 >>> did_you_mean("subjct", ["subject", "body"], "it accepts subject, body")
 "did you mean 'subject'?"
@@ -23,7 +23,7 @@ _MAX_CHARS: Final = 100
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Ask whether the known word most like `word` was meant; `otherwise` is returned where none is like it."""
+    """Return a question whether the known word most like `word` was meant; return `otherwise` if no word is like it."""
     import difflib
 
     near = difflib.get_close_matches(word[:_MAX_CHARS], map(str, known), n=1)

@@ -1,4 +1,4 @@
-"""What comes back from a run, and the status words, the same on every surface."""
+"""The result of a run, and the status words, the same on every surface."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RunStatus(enum.StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """No transition leads away from here."""
+        """True if no transition leads away from this state."""
         return self not in {RunStatus.PENDING_APPROVAL, RunStatus.APPROVED, RunStatus.RUNNING}
 
 
 class Succeeded(msgspec.Struct, frozen=True, kw_only=True, tag="succeeded"):
-    """The action did what it says; `result` is the output of its last step, JSON values."""
+    """The action did what it declares; `result` is the output of its last step, as JSON values."""
 
     run_id: str
     result: Any
@@ -49,18 +49,20 @@ Outcome = Succeeded | Failed
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """A person decides first. The frozen plan is in the ledger under `approval_id`; nothing has run."""
+    """The run waits for a person's decision. The frozen plan is in the ledger under `approval_id`; nothing has run."""
 
     run_id: str
     approval_id: str
     expires_at: float
-    """Seconds since the epoch, UTC."""
+    """Expiry in seconds since the epoch, UTC."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """Not over yet; it goes on whether anybody waits or not. `approved`: a person said yes, and it has not begun."""
+    """The run is not over; it goes on whether anybody waits or not.
+    `approved` means that a person approved it and it has not begun.
+    """
 
     run_id: str
     status: Literal[RunStatus.RUNNING, RunStatus.APPROVED] = RunStatus.RUNNING
     approval_id: str | None = None
-    """Whose decision it begins with, while it is `approved`."""
+    """Approval that it begins with, while it is `approved`."""

@@ -1,13 +1,13 @@
-"""The frame of every page of ours: one document, one style card, and fields of the answer that leave it nothing else to do.
+"""The frame of Aileron's pages: one document, one style sheet, and response headers that allow it nothing else.
 
-Pure; used by whoever serves a page in the daemon. What goes into `body` has been escaped by whoever wrote it.
+Pure; used by all code in the daemon that serves a page. The caller has escaped what it puts into `body`.
 
 Rules
-- No script runs, nothing is loaded or sent anywhere, nobody may frame it, nothing is kept, and the next page does not learn
+- No script runs, nothing is loaded or sent anywhere, nobody can frame it, nothing is cached, and the next page does not learn
   where it came from.
-- The style card is allowed by its hash, so a page cannot bring another.
+- The style sheet is allowed by its hash, so a page cannot bring another.
 
-Source: CSP Level 3, docs/reference/http-api.md. Not here: what a page says (daemon/http/pages.py, oauth/pages.py).
+Source: CSP Level 3, docs/reference/http-api.md. Not here: the text of pages (daemon/http/pages.py, oauth/pages.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PAGE: Final = """<!doctype html>
 
 @final
 class PageFrame:
-    """One kind of page: our looks and `style`, which is CSS of ours."""
+    """A kind of page: Aileron's basic style, and `style`, which is CSS from Aileron's own code."""
 
     def __init__(self, style: str) -> None:
         self._style: Final = _BASE + style.strip() + "\n"
@@ -60,8 +60,8 @@ class PageFrame:
             "Cross-Origin-Resource-Policy": "same-origin",
             "Cache-Control": "no-store",
         }
-        """Fields of every answer beside its type."""
+        """Headers of every response besides its type."""
 
     def html(self, title: str, body: str) -> str:
-        """The document. `title` and `body` are HTML."""
+        """Return the document. `title` and `body` are HTML."""
         return _PAGE.format(title=title, style=self._style, body=body)

@@ -1,24 +1,24 @@
-"""Passkeys: what a WebAuthn authenticator signs in place of the approver's key, and whether it did.
+"""Passkeys: the check of what a WebAuthn authenticator signs in place of the approver's key.
 
-Pure. Used by the daemon, twice for every decision, and by whoever verifies a ledger alone. Trusts the key that was enrolled, and
-nothing of what comes with it: a browser, or a program in its place, hands in all three parts.
+Pure. Used by the daemon, twice for every decision, and by a program that only verifies a ledger. Trusts the key that was
+enrolled, and nothing else: a browser, or a program in its place, hands in all three parts.
 
 A passkey's signature is one text, as that of an approver's key is: three parts in base64url (RFC 4648, section 5, no padding)
 with dots between, the signature, the authenticator data and the client data, in this order.
 
 An assertion is the passkey's over a statement if
-1. its three parts are within their bounds, spelled in the one way there is, and can be read
-2. it is an assertion, and not what is signed when a passkey is made
+1. its three parts are within their bounds, in their only valid spelling, and can be read
+2. it is an assertion, and not what is signed when a passkey is created
 3. its challenge is the sha256 of the statement's very bytes
-4. the page that asked is the home's own, to the port, and no frame of another site's
+4. the page that asked is the home's own, including the port, and not in a frame of another site
 5. it was made for the relying party `localhost`, which every port of this machine shares: hence 4
-6. somebody was there, and the device knew them: by a finger, a face, a PIN
+6. a person was present, and the device verified them: by a finger, a face, a PIN
 7. the signature is the enrolled key's over all this, by ES256, EdDSA or RS256
 
-The count of signatures, and whether the passkey is copied between devices, are not looked at: docs/adr/0028-passkeys.md.
+The count of signatures, and whether the passkey is copied between devices, are not checked: docs/adr/0028-passkeys.md.
 
 Source: W3C, Web Authentication Level 3, sections 6.1, 7.1 and 7.2; RFC 9053 (COSE); docs/reference/signed-decisions.md. Not here:
-which questions a passkey may decide (consent.py), challenges for making one (daemon/decisions/passkeys.py).
+which questions a passkey can decide (consent.py), challenges for creating one (daemon/decisions/passkeys.py).
 """
 
 from __future__ import annotations
@@ -58,24 +58,26 @@ __all__ = [
 ]
 
 RP_ID: Final = "localhost"
-"""The relying party of every home: the only name of the loopback address for which browsers do this without TLS."""
+"""The relying party of every home: the only name of the loopback address for which browsers use passkeys without TLS."""
 ALGORITHMS: Final = {-7: "ES256", -8: "EdDSA", -257: "RS256"}
-"""COSE's numbers, in the order in which they are asked for: what phones and keys have, and then Windows Hello."""
+"""COSE's numbers of algorithms, in the order in which they are requested:
+those of phones and security keys, then Windows Hello.
+"""
 MAX_SIGNATURE_BYTES: Final = 512
-"""RSA of 4096 bits."""
+"""Bytes of a signature: RSA of 4096 bits."""
 MAX_AUTHENTICATOR_BYTES: Final = 1 << 10
-"""37 bytes and what extensions add; nobody asked for any."""
+"""1 KiB of authenticator data: 37 bytes and extensions, of which none are requested."""
 MAX_CLIENT_BYTES: Final = 2 << 10
-"""Browsers write 130 to 300."""
+"""2 KiB of client data: browsers write 130 to 300 bytes."""
 MAX_ATTESTATION_BYTES: Final = 16 << 10
-"""Some authenticators send certificates unasked, up to half of this."""
+"""16 KiB of an attestation: some authenticators send certificates unasked, up to half of this."""
 MAX_CREDENTIAL_ID_BYTES: Final = 1023
-"""Web Authentication, section 4, Credential ID."""
+"""Bytes of a credential id (Web Authentication, section 4, Credential ID)."""
 _PREFIX: Final = "webauthn:"
 _NAMED_AT: Final = 53
 """Bytes of authenticator data before the credential: relying party, flags, count, model (Web Authentication, section 6.1)."""
 _RSA_BYTES: Final = range(256, 513)
-"""2048 to 4096 bits."""
+"""Bytes of an RSA modulus: 2048 to 4096 bits."""
 _RSA_EXPONENT: Final = b"\x01\x00\x01"
 _UNREADABLE: Final = (
     ValueError,
@@ -87,18 +89,18 @@ _UNREADABLE: Final = (
     RecursionError,
     struct.error,
 )
-"""What the library raises for bytes that are not what they are said to be: it reads one after the other and says no more."""
+"""Errors that the library raises for malformed bytes: it reads field by field and gives no details."""
 
 Synced = Literal["no", "possible", "yes"]
-"""Whether the passkey is, or can be, on other devices too, as the authenticator says."""
+"""Words of the authenticator about copies of the passkey on other devices: there are none, there can be, or there are."""
 Why = Literal[
     "form", "type", "challenge", "origin", "frame", "rp", "presence", "verification", "algorithm", "signature"
 ]
-"""What is wrong with an assertion, or with what was made."""
+"""Fault of an assertion, or of a new passkey."""
 
 
 class PasskeyError(AileronError):
-    """It is not this passkey's, or none that may be one; and why."""
+    """The assertion is not this passkey's, or the new passkey is not acceptable; `why` says which check failed."""
 
     def __init__(self, why: Why, message: str) -> None:
         super().__init__(
@@ -108,21 +110,21 @@ class PasskeyError(AileronError):
 
 
 class PasskeyKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What an assertion is checked against."""
+    """The facts that an assertion is checked against."""
 
     name: str
-    """What the person calls it."""
+    """Name that the person gave it."""
     credential_id: str
-    """What the authenticator calls it: base64url, as browsers have it."""
+    """Name that the authenticator gave it: base64url, as browsers have it."""
     public_key: str
-    """COSE, hex."""
+    """Public key in COSE, hex."""
     rp_id: str
     origin: str
-    """The page it was made on, and the only one whose assertions count: `http://localhost:PORT`."""
+    """Page that it was created on, the only one whose assertions are accepted: `http://localhost:PORT`."""
 
 
 class Assertion(NamedTuple):
-    """The three parts of a passkey's signature, of which nothing is known yet."""
+    """The three parts of a passkey's signature, not yet checked."""
 
     signature: bytes
     authenticator_data: bytes
@@ -130,7 +132,7 @@ class Assertion(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Assertion:
-        """The inverse of `spelled`. PasskeyError("form") for any other spelling, or a part that is too long."""
+        """Parse what `spelled` returned. PasskeyError("form") for any other spelling, or a part that is too long."""
         parts = text.split(".", 3) if len(text) <= _MAX_TEXT else []
         if len(parts) != 3:
             raise PasskeyError("form", "expected three parts separated by dots")
@@ -141,7 +143,7 @@ class Assertion(NamedTuple):
         return found
 
     def spelled(self) -> str:
-        """As a signature is kept."""
+        """Return the text in which a signature is stored."""
         return ".".join(map(base64url, self))
 
 
@@ -149,18 +151,18 @@ _MAX_TEXT: Final = (MAX_SIGNATURE_BYTES + MAX_AUTHENTICATOR_BYTES + MAX_CLIENT_B
 
 
 class Registered(NamedTuple):
-    """A passkey that was just made."""
+    """A passkey that was just created."""
 
     credential_id: bytes
     public_key: bytes
     algorithm: str
     synced: Synced
     aaguid: str | None
-    """Which model made it, as it says itself; None: it does not say."""
+    """Model of the authenticator, as it says itself; None if it does not say."""
 
 
 class _ClientData(msgspec.Struct, frozen=True):
-    """What a browser says of who asked. It may say more."""
+    """The facts about the request that a browser reports. It may report more."""
 
     type: str
     challenge: str
@@ -170,17 +172,18 @@ class _ClientData(msgspec.Struct, frozen=True):
 
 
 def passkey_id(credential_id: bytes, public_key: bytes) -> str:
-    """What a decision names, and a person compares: `webauthn:` and the first 16 bytes, in hex, of the sha256 of both.
+    """Return the id that a decision names and a person compares: `webauthn:` and half of a hash, in hex.
 
-    They are hashed as an authenticator writes them one after the other: the length of the credential id (two bytes, big-endian),
-    the id, and the key in COSE. The id alone is no secret, and whoever knew it could give it to a key of their own. Source: Web
-    Authentication, section 6.5.1 (attested credential data).
+    The hash is the sha256 of credential id and key, of which the first 16 bytes are used. They are hashed as an authenticator
+    writes them one after the other: the length of the credential id (two bytes, big-endian), the id, and the key in COSE. The
+    id alone is no secret, and anybody who knew it could give it to a key of their own. Source: Web Authentication, section
+    6.5.1 (attested credential data).
     """
     return f"{_PREFIX}{sha256(_named(credential_id, public_key)).hex()[:32]}"
 
 
 def id_of(passkey: PasskeyKey) -> str:
-    """The id that what is kept of a passkey comes to, whatever id is kept beside it. PasskeyError("form")."""
+    """Return the id computed from the stored key of a passkey, whatever id is stored beside it. PasskeyError("form")."""
     return passkey_id(from_base64url(passkey.credential_id), _from_hex(passkey.public_key))
 
 
@@ -189,17 +192,17 @@ def _named(credential_id: bytes, public_key: bytes) -> bytes:
 
 
 def is_passkey(key_id: str) -> bool:
-    """Whether this is said to be a passkey's, and no approver's key."""
+    """Return whether this is the id of a passkey, not of an approver's key. The key itself is not checked."""
     return key_id.startswith(_PREFIX)
 
 
 def base64url(raw: bytes) -> str:
-    """As WebAuthn spells bytes: RFC 4648, section 5, without padding."""
+    """Return bytes in WebAuthn's spelling: RFC 4648, section 5, without padding."""
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def from_base64url(text: str) -> bytes:
-    """The inverse, of that one spelling. PasskeyError("form")."""
+    """Return the bytes of a text that `base64url` wrote. PasskeyError("form") for any other spelling."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError:
@@ -210,12 +213,12 @@ def from_base64url(text: str) -> bytes:
 
 
 def challenge_of(statement: Statement) -> str:
-    """What an authenticator signs for a statement: the sha256 of its bytes, in base64url."""
+    """Return the challenge that an authenticator signs for a statement: the sha256 of its bytes, in base64url."""
     return base64url(sha256(statement.signed_bytes()))
 
 
 def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -> None:
-    """Return if `signature` is this passkey's over this statement, by the list above. PasskeyError."""
+    """Check that `signature` is this passkey's over this statement, by the list above. PasskeyError."""
     from cryptography.exceptions import InvalidSignature  # the types are used without it, and without the library
 
     assertion = Assertion.parse(signature)  # 1
@@ -234,7 +237,7 @@ def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -
 
 
 def check_key(public_key: str, algorithm: str) -> None:
-    """Return if this (COSE, hex) is a key of this algorithm, in its one spelling. PasskeyError("algorithm")."""
+    """Check that this (COSE, hex) is a key of this algorithm, in its only spelling. PasskeyError("algorithm")."""
     key = _key(_from_hex(public_key))
     _check_usable(key)
     if ALGORITHMS[key[3]] != algorithm:
@@ -242,14 +245,13 @@ def check_key(public_key: str, algorithm: str) -> None:
 
 
 def said_challenge(client_data: bytes) -> str:
-    """The challenge that a browser says it answers, for who has to find out which it was. PasskeyError("form")."""
+    """Return the challenge that a browser says it answers, so that the caller can find it. PasskeyError("form")."""
     return _client_data(client_data).challenge
 
 
 def check_registration(client_data: bytes, attestation: bytes, *, challenge: str, origin: str) -> Registered:
-    """What was made, if it was made for this challenge, on this page, by a device that knew who was there. PasskeyError.
-
-    Which device it was is not proved: what an authenticator attests is passed over, since none is asked to.
+    """Return the new passkey if it was created for this challenge, on this page, by a device that verified the person.
+    PasskeyError otherwise. The kind of device is not proved: an authenticator's attestation is ignored, since none is requested.
     """
     from fido2.webauthn import AttestationObject
 
@@ -268,7 +270,7 @@ def check_registration(client_data: bytes, attestation: bytes, *, challenge: str
     public_key = _spelled(credential.public_key)
     if not bytes(made)[_NAMED_AT:].startswith(
         _named(credential.credential_id, public_key)
-    ):  # which the browser counted
+    ):  # the bytes from which the browser computed the id
         raise PasskeyError("form", "its key is not in CTAP 2 form")
     _check_usable(_key(public_key))
     if made.is_backed_up() and not made.is_backup_eligible():
@@ -329,7 +331,7 @@ def _from_hex(text: str) -> bytes:
 
 
 def _spelled(key: Any) -> bytes:
-    """A key as the enrolment keeps it. PasskeyError where it has no spelling."""
+    """Return a key in the encoding that the enrollment stores. PasskeyError if it cannot be encoded."""
     from fido2 import cbor
 
     try:
@@ -339,7 +341,7 @@ def _spelled(key: Any) -> bytes:
 
 
 def _key(spelled: bytes) -> CoseKey:
-    """The key, with the parameters that its algorithm has and no others. PasskeyError("algorithm")."""
+    """Return the key if it has the parameters of its algorithm and no others. PasskeyError("algorithm")."""
     from fido2 import cbor
     from fido2.cose import CoseKey
 
@@ -354,8 +356,11 @@ def _key(spelled: bytes) -> CoseKey:
 
 
 def _is_known(cose: dict[Any, Any]) -> bool:
-    """RFC 9053, sections 7.1 and 7.2; RFC 8230, section 4."""
-    if any(isinstance(value, bool) for value in (*cose, *cose.values())):  # which would pass for 1
+    """Return whether a COSE key has exactly the parameters of its algorithm.
+
+    Source: RFC 9053, sections 7.1 and 7.2; RFC 8230, section 4.
+    """
+    if any(isinstance(value, bool) for value in (*cose, *cose.values())):  # True would equal 1
         return False
     match cose:
         case {1: 2, 3: -7, -1: 1, -2: bytes(x), -3: bytes(y)}:
@@ -369,7 +374,10 @@ def _is_known(cose: dict[Any, Any]) -> bool:
 
 
 def _check_usable(key: CoseKey) -> None:
-    """Numbers may still be no key, as a point beside the curve: only using it shows that. PasskeyError("algorithm")."""
+    """Check that a key is usable. PasskeyError("algorithm").
+
+    Well-formed numbers can still be no key, such as a point that is not on the curve: only using it shows that.
+    """
     from cryptography.exceptions import InvalidSignature
 
     try:

@@ -1,12 +1,12 @@
 r"""PEM: blocks of text in a stored value, and the private keys among them.
 
-Pure; runs in the daemon and in commands. Looks at values and quotes none. The library that reads keys is loaded only when one is
+Pure; runs in the daemon and in commands. Reads values and quotes none. The library that reads keys is loaded only when one is
 read.
 
 Rules
 - A private key that is used has no passphrase: nobody is there to type it.
-- What is wrong with a key is said with the command that mends it.
-- RSA has 2048 bits or more: what OpenSSL takes at the security level that Debian sets, and RFC 7518 section 3.3 asks for.
+- An error about a key has the command that fixes it.
+- RSA has 2048 bits or more: OpenSSL requires that at the security level that Debian sets, and so does RFC 7518 section 3.3.
 
 Source: RFC 7468, RFC 1421 section 4.6, OpenSSH's PROTOCOL.key. Not here: certificates (client_certificate.py), JWK
 (oauth/assertion.py).
@@ -47,17 +47,20 @@ _PRINTABLE: Final = re.compile(rb"[\x20-\x7e\n]+")
 _BUNDLE: Final = re.compile(
     rb"(?:-----BEGIN ([A-Z0-9 ]{1,64})-----\n(?:[A-Za-z0-9-]{1,64}: [\x20-\x7e]*\n)*[A-Za-z0-9+/=\n]+\n-----END \1-----\n+){1,16}"
 )
-"""Certificates and their private key, in any order; nothing between them. An encrypted key may begin with fields (RFC 1421)."""
+"""Pattern of certificates and their private key, in any order, with no text between them.
+
+An encrypted key may begin with header fields (RFC 1421).
+"""
 _OPENSSH: Final = b"openssh-key-v1\0"
 _NO_CIPHER: Final = b"\0\0\0\x04none"
-"""PROTOCOL.key, section 1: the name of the cipher comes first."""
+"""Beginning of an unencrypted OpenSSH key: the name of the cipher comes first (PROTOCOL.key, section 1)."""
 _DECRYPT: Final = "remove the passphrase from a copy: `openssl pkey -in client.key -out plain.key`"
 _FROM_OPENSSH: Final = "convert a copy: `ssh-keygen -p -N '' -m PKCS8 -f COPY`"
 NEW_KEY: Final = "make a key: `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out client.key`"
 
 
 class PemError(ValueError):
-    """This cannot be used: `what` is wrong with it, as the end of a sentence, and its `cure`."""
+    """The value cannot be used: `what` is wrong with it, as the end of a sentence, and `cure` is the fix."""
 
     def __init__(self, what: str, cure: str) -> None:
         super().__init__(f"{what}; {cure}")
@@ -66,19 +69,19 @@ class PemError(ValueError):
 
 
 class PemBlock(NamedTuple):
-    """One block: its label, and its own lines, each of which ends in a line feed."""
+    """A PEM block: its label, and its own lines, each of which ends in a line feed."""
 
     label: bytes
     text: bytes
 
     @property
     def is_private_key(self) -> bool:
-        """Of whatever kind, encrypted or not."""
+        """True for a private key of any kind, encrypted or not."""
         return self.label.endswith(b"PRIVATE KEY")
 
     @property
     def is_encrypted(self) -> bool:
-        """Of a private key: whether it takes a passphrase."""
+        """True if the private key needs a passphrase."""
         if (
             self.label == b"ENCRYPTED PRIVATE KEY" or b"ENCRYPTED" in self.text.partition(b"\n\n")[0]
         ):  # RFC 1421, Proc-Type
@@ -93,7 +96,7 @@ class PemBlock(NamedTuple):
 
 
 def pem_blocks(data: bytes) -> list[PemBlock]:
-    """The whole blocks in it; nothing between them."""
+    """Return the complete blocks in `data`, without the text between them."""
     found: list[PemBlock] = []
     lines: list[bytes] = []
     label = b""
@@ -111,12 +114,14 @@ def pem_blocks(data: bytes) -> list[PemBlock]:
 
 
 def private_key_blocks(data: bytes) -> list[PemBlock]:
-    """Those that are private keys."""
+    """Return the blocks that are private keys."""
     return [block for block in pem_blocks(data) if block.is_private_key]
 
 
 def pem_without_text(data: bytes) -> bytes:
-    """Of a file with certificates in it, the blocks alone, without what tools print between them; anything else as it is."""
+    """Return only the blocks of a file with certificates, without the text that tools print between them;
+    other data unchanged.
+    """
     blocks = pem_blocks(data)
     if not any(label == b"CERTIFICATE" for label, _ in blocks):
         return data
@@ -124,7 +129,7 @@ def pem_without_text(data: bytes) -> bytes:
 
 
 def maybe_private_key(value: Secret) -> PemBlock | None:
-    """The private key that it is, in PEM or OpenSSH's form, encrypted or not; None where it is anything else or more."""
+    """Return the private key in PEM or OpenSSH's format, encrypted or not, if the value is only that; None otherwise."""
     data = value.reveal()
     match pem_blocks(data):
         case [key] if key.is_private_key and key.text == data.rstrip(b"\n") + b"\n" and _PRINTABLE.fullmatch(data):
@@ -133,7 +138,7 @@ def maybe_private_key(value: Secret) -> PemBlock | None:
 
 
 def is_document(value: Secret) -> bool:
-    """Whether it has several lines and may have them: PEM, or a JSON object."""
+    """Return whether the value is of a kind that can have several lines: PEM, or a JSON object."""
     data = value.reveal()
     if (
         maybe_private_key(value) is not None
@@ -151,9 +156,9 @@ def _is_json_object(data: bytes) -> bool:
 
 
 def read_private_key(block: PemBlock) -> PrivateKeyTypes:
-    """The key, of whatever type. PemError.
+    """Return the key, of any type. PemError.
 
-    Whether an RSA key's numbers are primes is not looked at, which takes up to half a second: it is the person's own key.
+    Whether an RSA key's numbers are primes is not checked, which takes up to half a second: it is the person's own key.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -173,7 +178,7 @@ def read_private_key(block: PemBlock) -> PrivateKeyTypes:
 
 
 def check_size(key: PrivateKeyTypes) -> None:
-    """Return unless it is an RSA key that is too short. PemError."""
+    """Raise PemError if the key is an RSA key that is too short."""
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size < MIN_RSA_BITS:

@@ -1,7 +1,8 @@
-"""What stands in a cell where an agent looks for its API key or its session's token: public, the same for everybody, and no key.
+"""The placeholder that an agent in a cell finds instead of its API key or session token:
+public, the same for all, and no key.
 
-It has the form of a session's token, and is that of none. So wherever a token is kept from leaving, this is as well, and at every
-door that asks for one it opens nothing.
+It has the form of a session's token, but is the token of no session. So it is kept from leaving wherever a token is, and it
+opens no door that asks for one.
 
 Source: docs/reference/gateway.md#in-a-cell. Not here: which variables have it (aileron/launch), what is sent in its place
 (aileron/gateway).
@@ -14,4 +15,4 @@ from typing import Final
 __all__ = ["CELL_PLACEHOLDER"]
 
 CELL_PLACEHOLDER: Final = "ail_IN-A-CELL_the-gateway-puts-the-key-in-here-"
-"""`ail_` and 43 characters; 43 random ones are these once in 2^256."""
+"""`ail_` and 43 characters; 43 random ones equal these once in 2^256."""

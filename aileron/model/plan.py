@@ -1,8 +1,8 @@
-"""An invocation, resolved: exactly what would be done, frozen, with a digest; and the same, approved.
+"""The plan, an invocation made exact: everything that would be done, frozen, with a digest; and the approved plan.
 
 A `Plan` is made by `actions/resolve.py` and holds everything a run needs: after it nothing is looked up again, so what a
 person is shown, what is written down and what runs are the same value. `ApprovedPlan` has no public constructor: only
-approvals/gate.py makes one, and the executor takes nothing else. Going round the gate is a TypeError.
+approvals/gate.py makes one, and the executor accepts nothing else. Bypassing the gate is a TypeError.
 
 Source: docs/explanation/architecture.md; the pattern is trio's NoPublicConstructor.
 """
@@ -38,7 +38,7 @@ MAX_ARGS_BYTES: Final = 48 << 10
 
 
 class ConnectorPin(msgspec.Struct, frozen=True):
-    """Name, exact version and `sha256:…` over the connector's bytes followed by its manifest."""
+    """The pin of a connector: name, exact version, and `sha256:…` over its bytes followed by its manifest."""
 
     name: str
     version: str
@@ -49,7 +49,7 @@ class ConnectorPin(msgspec.Struct, frozen=True):
 
 
 class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Which credential a step may use, for which connector, and how it goes on the wire. Holds no secret.
+    """The credential that a step can use, for which connector, and in which form on the wire. Holds no secret.
 
     `connector` is the FQN the binding was made for: a name that is revoked and bound to another connector while a plan waits
     must not be lent to this one.
@@ -59,15 +59,15 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
     binding: BindingName
     need: CredentialNeed
     account: str | None = None
-    """Whose it is, as the provider or the user said it: for people."""
+    """Owner of the credential, as the provider or the user named it: for people."""
     login: OperationLogin | UnsetType = UNSET
-    """`read_only`: only as a role that cannot write. `previewed`: to change what a person saw, and nothing else."""
+    """Limit on the login. `read_only`: only as a role that cannot write. `previewed`: to change only what a person saw."""
     bound: BoundLogin | UnsetType = UNSET
-    """What the binding says of its login, to which the loan is held; absent where nothing logs in, and in older plans."""
+    """Details of the binding's login, which the loan must match; absent without a login, and in older plans."""
 
     @property
     def whose(self) -> str:
-        """The account and the binding's name, for people; of a login also where it is."""
+        """The account and the binding's name, for people; for a login also its place."""
         account = self.account
         if self.bound is not UNSET:
             account = self.bound.words(self.need.logins)
@@ -77,10 +77,10 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step may send and receive in all."""
+    """The limits on what one step can send and receive in all."""
 
     requests: int = 256
-    """Requests; an honest operation makes a handful, a paging one some dozens."""
+    """Requests of one step; an honest operation makes a handful, a paging one some dozens."""
     bytes_up: int = 64 << 20
     """Bytes of request bodies."""
     bytes_down: int = 256 << 20
@@ -88,7 +88,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step may reach: manifest ∩ action ∩ binding ∩ the user's private exceptions.
+    """The reach of one step: manifest ∩ action ∩ binding ∩ the user's private exceptions.
 
     `hosts` are all destinations; `plain` those of them that the user's `egress.private_plain` names, which are spoken to
     without TLS and only on loopback; `private` those that `egress.private` (or `private_plain`) names, which may resolve to
@@ -100,12 +100,15 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     private: frozenset[HostPort] = frozenset()
     credential: CredentialUse | None = None
     reserved: tuple[str, ...] = ()
-    """URLs of the provider's endpoints (token, device, revocation): the supervisor's alone to ask, whatever `hosts` has."""
+    """URLs of the provider's endpoints (token, device, revocation):
+    only the supervisor sends requests there, whatever `hosts` has.
+    """
     imports: frozenset[HostFunction] = frozenset()
     budget: Budget = Budget()
     read_only: bool = False
-    """For previews: requests with a safe method only (RFC 9110, section 9.2.1; RFC 4918, 9.1; RFC 3253, 3.6), and no streams but
-    those with a login that can be held to reading."""
+    """True for previews: only requests with a safe method (RFC 9110, section 9.2.1; RFC 4918, 9.1; RFC 3253, 3.6), and only
+    streams with a login that can be limited to reading.
+    """
 
 
 class StepValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +122,9 @@ class StepValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filled(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in a step's arguments that is filled when it begins: a JSON pointer (RFC 6901), and what comes there.
+    """A place in a step's arguments that is filled when it begins: a JSON pointer (RFC 6901), and the parts of its value.
 
-    One value alone keeps its type; between words, its text is put in.
+    A single value keeps its type; between words, its text is put in.
     """
 
     at: str
@@ -129,7 +132,7 @@ class Filled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One connector operation with its arguments final, but for what answers of earlier steps fill in.
+    """A connector operation with its final arguments, except for the places that answers of earlier steps fill.
 
     `args` has the reference, as `${STEP.PATH}`, at each place of `filled`; only a place named there is filled.
     """
@@ -143,16 +146,18 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsSpec
     filled: tuple[Filled, ...] = ()
     accepted: str | UnsetType = UNSET
-    """The digest (`sha256:…`) of a tool that its server changed and a person accepted; absent for every other operation."""
+    """Digest (`sha256:…`) of a tool that its server changed and a person accepted; absent for every other operation."""
 
     @property
     def changes_only_seen(self) -> bool:
-        """Whether it changes what the preview showed that a person approved, and nothing else (`login = "previewed"`)."""
+        """True if it changes only what the approved preview showed (`login = "previewed"`)."""
         return self.grant.credential is not None and self.grant.credential.login == "previewed"
 
 
 class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read for the person before they decide, and which parts of it they see: label → dotted path, in order."""
+    """The operation that is read for the person before they decide, and the parts that they see:
+    label → dotted path, in order.
+    """
 
     step: Step
     render: tuple[tuple[str, str], ...]
@@ -160,7 +165,7 @@ class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly what would be done. `digest` covers all of it; who asked is not part of it."""
+    """A plan: exactly what would be done. `digest` covers all of it; the caller is not part of it."""
 
     action: str
     action_version: str
@@ -173,16 +178,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """`sha256:…` over the canonical JSON of this plan."""
+        """Digest of this plan: `sha256:…` over its canonical JSON."""
         return sha256_digest(canonical_json(self.to_json()))
 
     @property
     def changes_only_seen(self) -> bool:
-        """Whether a step of it does nothing but what its preview showed: approved without one, it would change nothing."""
+        """True if a step does only what its preview showed: approved without a preview, it would change nothing."""
         return any(step.changes_only_seen for step in self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON values, sets sorted: what is frozen in the ledger and what the digest is made of."""
+        """Return the plan as JSON values, sets sorted: the ledger keeps this, and the digest is made of it."""
         built = msgspec.to_builtins(self, order="sorted")
         if not isinstance(built, dict):
             raise TypeError("a plan is a JSON object")
@@ -193,12 +198,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        """The inverse of `to_json`. msgspec.ValidationError if the value is not a plan."""
+        """Return the plan that `to_json` wrote. msgspec.ValidationError if the value is not a plan."""
         return msgspec.convert(value, cls)
 
 
 def _leave_out_no_logins(credential: dict[str, Any] | None) -> None:
-    """A need without logins is written as before there were any: the digest of a plan that waits does not change."""
+    """Remove empty logins and commands from a need: older plans have no such fields, and their digests must not change."""
     if credential is not None:
         need = credential["need"]
         for name in ("logins", "commands"):
@@ -221,7 +226,9 @@ class ApprovedPlan(metaclass=_OnlyTheGate):
     __slots__ = ("approval_id", "digest", "plan", "seen")
 
     def __init__(self, plan: Plan, digest: str, approval_id: str | None, seen: str | None = None) -> None:
-        """`seen`: the digest of the effects that the person saw who approved it."""
+        """Bind a plan to its digest. `seen` is the digest of the effects that the approving person saw.
+        ValueError for another digest.
+        """
         if plan.digest != digest:
             raise ValueError("the plan is not the one that was approved")
         self.plan = plan

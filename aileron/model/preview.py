@@ -1,4 +1,4 @@
-"""What a preview said to the person who decides, and the digest that a decision about it signs.
+"""A preview as shown to the person who decides, and the digest that a decision about it signs.
 
 Pure. Source: docs/reference/signed-decisions.md. Not here: which parts of an answer these are (approvals/preview.py).
 
@@ -19,13 +19,13 @@ __all__ = ["EFFECTS_LABEL", "Preview", "PreviewField", "SeenEffects", "shown_dig
 
 
 EFFECTS_LABEL: Final = "Changes"
-"""Of the line that the supervisor adds to a preview itself; it comes first, and no author's line has this name."""
+"""Label of the line that the supervisor itself adds to a preview. It comes first, and no author's line has this name."""
 
 
 class PreviewField(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line: what an author calls it, what was found there (None: nothing), and whether it is a text of many lines.
+    """A line of a preview: its author's label, the value (None if nothing was found), and whether it is a text of many lines.
 
-    `effects` (`sha256:…`): it is the supervisor's own, of the changes that were seen and taken back.
+    `effects` (`sha256:…`) marks the supervisor's own line, about the changes that were tried and rolled back.
     """
 
     label: str
@@ -35,9 +35,10 @@ class PreviewField(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Preview(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was found; without `fields`, `problem` says why there are none.
+    """The fields that a preview found; without `fields`, `problem` says why there are none.
 
-    `digest` is of the plan and of what was shown (model/decision.py, digest_with_preview), computed by who shows it.
+    `digest` is of the plan and of what was shown (model/decision.py, digest_with_preview), computed by the program that shows
+    it.
     """
 
     fields: list[PreviewField] | None
@@ -47,25 +48,27 @@ class Preview(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SeenEffects(NamedTuple):
-    """What is on record of a preview that showed effects: their digest, and the one of all lines."""
+    """The record of a preview that showed effects: their digest, and that of all fields."""
 
     effects: str
     fields: str
 
     @property
     def digest(self) -> str:
-        """What `shown_digest` gives for it: whoever has both can tell that the effects are those that were shown."""
+        """The digest that `shown_digest` returns for the preview:
+        with both parts anybody can check that these effects were shown.
+        """
         return preview_digest({"effects": self.effects, "fields": self.fields})
 
 
 def shown_effects(fields: Sequence[PreviewField]) -> SeenEffects | None:
-    """Of a preview that showed some; None of any other."""
+    """Return the record of a preview that showed effects; None for any other preview."""
     found = next((field.effects for field in fields if field.effects is not None), None)
     return None if found is None else SeenEffects(found, _digest_of(fields))
 
 
 def shown_digest(fields: Sequence[PreviewField]) -> str:
-    """`sha256:…` of what was shown."""
+    """Return `sha256:…` of what was shown."""
     effects = shown_effects(fields)
     return _digest_of(fields) if effects is None else effects.digest
 

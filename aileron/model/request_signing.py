@@ -1,7 +1,7 @@
-"""How a request is signed, or a token got, with a secret that is not sent itself: what a manifest says of it, as values.
+"""Values of a manifest for signing requests or getting tokens with a secret that is not sent itself.
 
-Pure values, without a secret. Each is what a binding was agreed to, so each field is part of `Reach.wire` (credential.py). What a
-stored text is as a key is said here too: whoever binds it and whoever signs with it have to agree.
+Pure values, without a secret. A binding's consent covers each of them, so each field is part of `Reach.wire` (credential.py). How
+a stored text is read as a key is here too: the code that binds it and the code that signs with it have to do the same.
 
 Source: docs/reference/connector-manifest.md. Not here: making a signature (egress/signing), getting a token (oauth).
 """
@@ -37,38 +37,39 @@ __all__ = [
 Digest = Literal["sha256", "sha1", "sha512"]
 DIGESTS: Final[tuple[Digest, ...]] = get_args(Digest)
 KeyForm = Literal["utf8", "base64", "hex", "whsec"]
-"""How the stored text is read as the HMAC's key; `whsec`: base64 after `whsec_`, as Standard Webhooks has it."""
+"""Way to read the stored text as the HMAC's key; `whsec`: base64 after `whsec_`, as in Standard Webhooks."""
 SignatureEncoding = Literal["hex", "base64"]
 Placeholder = Literal["method", "host", "path", "query", "target", "body", "body_sha256", "time", "time_ms", "id"]
-"""What a template can say of a request: `path`, `query` and `target` as they are sent, `time` in seconds and `time_ms` in
-milliseconds since the epoch, `id` another one for each request."""
+"""Part of a request that a template can contain: `path`, `query` and `target` as they are sent, `time` in seconds and
+`time_ms` in milliseconds since the epoch, `id` different for each request.
+"""
 PLACEHOLDERS: Final = frozenset[str](get_args(Placeholder))
 IN_FIELDS: Final = (PLACEHOLDERS - {"body"}) | {"signature"}
-"""What a header field can say: a body can have bytes that no field has."""
+"""Placeholders for header fields: a body can have bytes that are not allowed in a field."""
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
-"""One in a template, with its name, known or not."""
+"""Pattern of a placeholder in a template, with its name, known or not."""
 MachineGrant = Literal["client_credentials", "jwt_bearer", "token_exchange"]
-"""RFC 6749 section 4.4, RFC 7523 section 2.1, RFC 8693: how a program gets a token without a person."""
+"""Grant with which a program gets a token without a person (RFC 6749 section 4.4, RFC 7523 section 2.1, RFC 8693)."""
 ClientAuth = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
-"""How the client shows who it is (RFC 6749 section 2.3.1, RFC 7523 section 2.2); `none`: its grant does."""
+"""Authentication of the client (RFC 6749 section 2.3.1, RFC 7523 section 2.2); with `none`, its grant identifies it."""
 _WHSEC: Final = b"whsec_"
 SigningAlgorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
 SIGNING_ALGORITHMS: Final[tuple[SigningAlgorithm, ...]] = get_args(SigningAlgorithm)
 
 
 StoredAs = Literal["client_secret", "private_key", "token", "client_secret_and_token"]
-"""What a grant's secret is; the last is a JSON object of both (oauth/token_request.py)."""
+"""Kind of a grant's stored secret; the last is a JSON object of both (oauth/token_request.py)."""
 
 
 class AwsScope(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.aws]`: what a signature is good for, such as `us-east-1` and `s3`."""
+    """`[capabilities.credential.aws]`: the region and service that a signature is valid for, such as `us-east-1` and `s3`."""
 
     region: str
     service: str
 
 
 class HmacTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.hmac]`: what is signed, and the header fields that say so.
+    """`[capabilities.credential.hmac]`: the message that is signed, and the header fields that carry the signature.
 
     `message` has `PLACEHOLDERS` in braces; the values of `headers` (names and values, in the order of the file) have `IN_FIELDS`.
     """
@@ -81,13 +82,13 @@ class HmacTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """The names of all that it has, known or not."""
+        """Names of all placeholders in the template, known or not."""
         texts = (self.message, *(value for _name, value in self.headers))
         return frozenset(name for text in texts for name in PLACEHOLDER.findall(text))
 
 
 def hmac_key(form: KeyForm, stored: bytes) -> bytes:
-    """The key of an HMAC, out of the text as it is stored. ValueError says what the text is not, and quotes nothing of it.
+    """Return the key of an HMAC from the text as it is stored. ValueError says what the text is not, and quotes nothing of it.
 
     >>> hmac_key("whsec", b"whsec_c2VzYW1lLTEyMzQ1")
     b'sesame-12345'
@@ -101,7 +102,7 @@ def hmac_key(form: KeyForm, stored: bytes) -> bytes:
         key = binascii.unhexlify(text) if form == "hex" else binascii.a2b_base64(text, strict_mode=True)
     except ValueError:  # binascii.Error is one
         key = b""
-    if form != "hex" and len(text) % 4:  # which Python takes if there is one `=` too many
+    if form != "hex" and len(text) % 4:  # Python accepts such a text if it has one `=` too many
         key = b""
     if not key:
         raise ValueError(_NOT_DECODED[form])
@@ -116,7 +117,7 @@ _NOT_DECODED: Final[dict[KeyForm, str]] = {
 
 
 class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.oauth2_client]`: how the supervisor gets access tokens by itself.
+    """`[capabilities.credential.oauth2_client]`: the way in which the supervisor gets access tokens by itself.
 
     The stored secret is the client secret, the private key (PEM, a JWK, or a service account's key file), or the token that is
     exchanged. `audience` and `resource` say what the token is for.
@@ -130,11 +131,11 @@ class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
     resource: str | None = None
     algorithm: SigningAlgorithm = "RS256"
     subject_token_type: str = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name
-    """RFC 8693 section 3: what the exchanged token is."""
+    """Type of the exchanged token (RFC 8693 section 3)."""
 
     @property
     def stores(self) -> StoredAs:
-        """What is stored for it."""
+        """Kind of the secret that is stored for the grant."""
         if self.has_assertion:
             return "private_key"
         if self.grant == "client_credentials":
@@ -143,9 +144,9 @@ class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_assertion(self) -> bool:
-        """Whether something is signed with `algorithm`, and so good only while the clocks agree."""
+        """True if something is signed with `algorithm`, which is valid only while the clocks agree."""
         return self.grant == "jwt_bearer" or self.client_auth == "private_key_jwt"
 
     def serves(self, asked: TokenGrant) -> bool:
-        """Whether its tokens do for `asked`: the same grant, and no scope more."""
+        """Return whether its tokens are enough for `asked`: the same grant, and no additional scope."""
         return set(asked.scopes) <= set(self.scopes) and msgspec.structs.replace(asked, scopes=self.scopes) == self

@@ -20,7 +20,7 @@ __all__ = ["Secret"]
 
 @final
 class Secret:
-    """A wrapped `bytes`. Compare with `==` (constant time); read with `reveal()`."""
+    """A wrapper of `bytes`. Compare with `==` (constant time); read with `reveal()`."""
 
     __slots__ = ("_value",)
     __hash__ = None  # type: ignore[assignment]  # a secret is never a key of anything
@@ -31,7 +31,7 @@ class Secret:
         self._value: Final = value
 
     def reveal(self) -> bytes:
-        """The bytes. Callers keep them in a local name only, and never past the request they are for."""
+        """Return the bytes. Callers keep them in a local name only, and never longer than the request that they are for."""
         return self._value
 
     def __len__(self) -> int:

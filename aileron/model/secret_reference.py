@@ -1,4 +1,4 @@
-r"""Where a secret is that the vault does not have: one line of text, in three forms.
+r"""References to secrets that are not in the vault: one line of text, in three forms.
 
     pass:PATH                             the first line of `pass show PATH`
     vault://HOST:PORT/MOUNT/PATH#FIELD    a field in the key-value store (version 2) of HashiCorp Vault or OpenBao
@@ -7,9 +7,9 @@ r"""Where a secret is that the vault does not have: one line of text, in three f
 A reference is no secret: it is shown, recorded and approved. Pure.
 
 Rules
-- One spelling: what is parsed is exactly what is shown, so nothing is decoded, and a path has no empty part, no `.` and no `..`.
+- One spelling: the parsed text is exactly the shown one, so nothing is decoded, and a path has no empty part, no `.` and no `..`.
 - Every part is of plain letters: no part of it can be an option of a program, a second header, or another path or query of a URL.
-- A file of environment variables is refused by name: whoever can run a command as the same user can read it.
+- A file of environment variables is refused by name: every program of the same user can read it.
 
 Source: pass(1); HashiCorp, "KV secrets engine - version 2 (API)"; 1Password, "Secret reference syntax". Not here: how it is
 fetched (aileron/elsewhere).
@@ -33,10 +33,10 @@ from aileron.model.names import HostPort
 __all__ = ["MAX_REFERENCE", "Elsewhere", "ReferenceKind", "SecretReference"]
 
 ReferenceKind = Literal["pass", "vault", "op"]
-"""Whose it is: the program pass(1), a server with HashiCorp Vault's API, or 1Password's program `op`."""
+"""Keeper of the secret: the program pass(1), a server with HashiCorp Vault's API, or 1Password's program `op`."""
 
 MAX_REFERENCE: Final = 512
-"""Characters: a person reads it when they approve it."""
+"""Characters of a reference: a person reads it when they approve it."""
 _MAX_PARTS: Final = 16
 _PASS_PART: Final = re.compile(r"[A-Za-z0-9_@+=.,~][A-Za-z0-9_@+=.,~ -]*(?<! )")
 _VAULT_PART: Final = re.compile(r"[A-Za-z0-9_@+=.~][A-Za-z0-9_@+=.~-]*")
@@ -46,7 +46,10 @@ _FORMS: Final = "pass:PATH, vault://HOST:PORT/MOUNT/PATH#FIELD or op://VAULT/ITE
 
 
 class SecretReference(msgspec.Struct, frozen=True):
-    """`text` as it was given. `path` are the parts of the path: for `vault` without the mount, for `op` vault, item, …, field."""
+    """A parsed reference; `text` is as it was given.
+
+    `path` has the parts of the path: for `vault` without the mount, for `op` vault, item, …, field.
+    """
 
     kind: ReferenceKind
     text: str
@@ -57,7 +60,7 @@ class SecretReference(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """ValueError says which part is not what it should be."""
+        """Parse a reference. ValueError says which part is not valid."""
         if len(text) > MAX_REFERENCE:
             raise ValueError(f"a reference of {len(text)} characters; at most {MAX_REFERENCE}")
         kind, colon, rest = text.partition(":")
@@ -100,7 +103,7 @@ class SecretReference(msgspec.Struct, frozen=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where the value of a secret is, and what it is fetched with: a program's absolute path, the name of a stored token."""
+    """The place of a secret's value, and the means to fetch it: a program's absolute path, and the name of a stored token."""
 
     reference: str
     program: str | None = None
@@ -108,17 +111,17 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def parsed(self) -> SecretReference:
-        """The reference's parts. ValueError for what this program has not written."""
+        """The parts of the reference. ValueError if this program has not written it."""
         return SecretReference.parse(self.reference)
 
     @property
     def place(self) -> str:
-        """Who is asked, and sees the token: the program by its path, or the server's HOST:PORT."""
+        """The keeper that is asked and sees the token: the program by its path, or the server's HOST:PORT."""
         return self.program or str(self.parsed.host)
 
     @property
     def words(self) -> str:
-        """All of it in one line, for people."""
+        """The whole place in one line, for people."""
         with_program = "" if self.program is None else f", read by {self.program}"
         return f"{self.reference}{with_program}{'' if self.token is None else f', with the token {self.token}'}"
 

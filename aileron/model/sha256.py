@@ -1,6 +1,6 @@
-r"""SHA-256 without OpenSSL, which hashlib loads for the same digest: 2 ms in front of a command that makes one of a few bytes.
+r"""SHA-256 without loading OpenSSL, as hashlib would: that takes 2 ms, too long for a command that hashes a few bytes.
 
-CPython's own code makes 350 MB/s, OpenSSL's 2,000. A process that hashes more than a few bytes in all goes over to hashlib.
+CPython's own code makes 350 MB/s, OpenSSL's 2,000. A process that hashes more than a few bytes in all switches to hashlib.
 
 Source: FIPS 180-4. Not here: digests as they are written (canonical.py).
 
@@ -19,7 +19,7 @@ from typing import Any, Final
 __all__ = ["sha256"]
 
 _FEW_BYTES: Final = 512 << 10
-"""In all: CPython's code takes as much longer for them as OpenSSL takes to be loaded, 1 to 2 ms."""
+"""Bytes hashed in all before the switch: for them CPython's code needs as much more time as OpenSSL takes to load, 1 to 2 ms."""
 _hashed_bytes = 0
 
 

@@ -1,17 +1,17 @@
-"""Shares: how many places each party may hold, so that no one of them keeps the others out.
+"""Shares: the number of places that each party can hold, so that no party keeps the others out.
 
 A *party* is what shares are counted by: one session with all that it started, all sessions without a process together, all
-callers without a token together, the person. Pure; whoever counts runs or questions asks here, and there is no other rule.
+callers without a token together, the person. Pure; all code that counts runs or questions asks here, and there is no other rule.
 
     places ─┬─ an eighth: the person's own, which no agent can hold
             └─ the rest ─┬─ an eighth: for parties that hold nothing, one place each
                          └─ the rest: a party may hold twice as many as are free after it
 
 Rules
-- The share is counted anew for each place (the dynamic threshold of shared buffers): one party alone gets half of all, and what
-  it leaves is there for the next. Nobody sets a number, and nothing is taken from who has it.
+- The share is counted anew for each place (the dynamic threshold of shared buffers): one party alone gets half of all, and leaves
+  the rest for the next. Nobody sets a number, and nothing is taken from a party that has it.
 - Of 64 places one party alone gets 32, and eleven parties, in whatever order they come, cannot keep a twelfth out.
-- What is held after the bound was lowered is kept: nothing more is admitted until enough of it has ended.
+- Places that are held when the bound is lowered are kept: nothing more is admitted until enough of them are free.
 
 >>> places = Places(64)
 >>> places.why_not("ses-1", {"ses-1": 32}), places.why_not("ses-2", {"ses-1": 32})
@@ -35,33 +35,35 @@ from aileron.model.invocation import Scope
 __all__ = ["BY_HAND", "PERSON", "NoPlace", "Places", "Turns", "no_place", "party_of"]
 
 PERSON: Final = "person"
-"""Whoever asks on the operator's socket, and no agent that Aileron knows started them."""
+"""Party of callers on the operator's socket, unless Aileron knows that an agent started them."""
 BY_HAND: Final = "by hand"
-"""All sessions that end with no process of whoever opened them: one more costs nothing, so they share."""
+"""Party of all sessions that do not depend on a process of their opener: another such session costs nothing, so they share."""
 _KEPT: Final = 8
-"""One place of so many is the person's, and one is for a party that holds none: of 64 runs eight each."""
+"""Divisor for the kept places: an eighth is the person's, and an eighth is for parties that hold none: eight each of 64 runs."""
 _OF_FREE: Final = 2
-"""How many times what is free after it a party may hold: so one agent alone has 32 runs, and the next eleven."""
+"""Factor on the free places that gives a party's share: one agent alone has 32 runs, and the next eleven."""
 
 
 class NoPlace(enum.StrEnum):
-    """Why a party gets no place."""
+    """The reason why a party gets no place."""
 
     SHARE = "share"
-    """It holds as many as its share is now. Others that hold fewer may get one."""
+    """The party holds its current share. Others that hold fewer may get a place."""
     FULL = "full"
-    """Nobody gets one."""
+    """All places that parties share are taken."""
 
 
 class Places:
-    """So many places. Knows nothing of who holds them: that is `held`, by party, and what is not in it holds none."""
+    """A number of places. It does not know the holders:
+    `held` has the count by party, and a party that is not in it holds none.
+    """
 
     def __init__(self, total: int) -> None:
         self._kept = total // _KEPT
         self._common = total - self._kept
 
     def why_not(self, party: str, held: Mapping[str, int]) -> NoPlace | None:
-        """None where `party` may have one more place beside those that it holds."""
+        """Return why `party` cannot have one more place; None if it can."""
         has = held.get(party, 0)
         if party == PERSON and has < self._kept:
             return None
@@ -75,7 +77,7 @@ class Places:
 
 
 def no_place(why: NoPlace, *, share: str, full: str) -> AileronError:
-    """AileronError(busy), which is retriable; its message is `share` or `full`, whichever it is."""
+    """Return AileronError(busy), which is retriable, with the message `share` or `full`, as `why` says."""
     match why:
         case NoPlace.SHARE:
             message = share
@@ -87,24 +89,24 @@ def no_place(why: NoPlace, *, share: str, full: str) -> AileronError:
 
 
 class Turns:
-    """What waits for a place, by party: each party in its turn, and within one the oldest first. Each name waits once."""
+    """The queue for places: parties take turns, and within a party the oldest name comes first. Each name waits once."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[str]] = OrderedDict()
-        """The party whose turn is next comes first. None of them is empty."""
+        """Names that wait, by party; the party whose turn is next comes first. No queue is empty."""
         self._names: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
     def add(self, party: str, name: str) -> None:
-        """It waits from now on, behind what its party has waiting. Harmless where it waits already."""
+        """Let a name wait, behind the others of its party. Do nothing if it waits already."""
         if name not in self._names:
             self._names.add(name)
             self._waiting.setdefault(party, deque()).append(name)
 
     def next(self, may: Callable[[str], bool]) -> tuple[str, str] | None:
-        """The party and the name whose turn it is, among the parties that `may`; it waits no more. None where there is none."""
+        """Return the party and the name whose turn it is, among the parties that `may`, and remove it; None if there is none."""
         party = next(filter(may, self._waiting), None)
         if party is None:
             return None
@@ -117,7 +119,10 @@ class Turns:
 
 
 def party_of(scope: Scope, session: str, party: str | None) -> str:
-    """Whose share it counts against: `party` where that is said, else its session's, or on the operator's socket the person's."""
+    """Return the party whose share a request counts against.
+
+    That is `party` if it is given, the person on the operator's socket, and otherwise the session.
+    """
     if party is not None:
         return party
     return PERSON if scope is Scope.OPERATOR else session

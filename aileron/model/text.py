@@ -1,11 +1,11 @@
-r"""Characters a reader cannot see, found.
+r"""Detection of characters that a reader cannot see.
 
 Names, descriptions and prose come from strangers and are read by people and by language models. A character
 that shows nothing (control, zero width), that changes the order of others (bidirectional overrides) or that
 can carry a message in secret (tag characters, variation selectors) makes two readers see two texts, so files
 that hold one are refused.
 
-Pure. Knows no file formats. Showing such characters to a person is the surfaces' own work.
+Pure. Knows no file formats. Surfaces decide how to show such characters to a person.
 
 Source: Unicode Standard Annex 44 (general categories), DerivedCoreProperties.txt of 17.0
 (Default_Ignorable_Code_Point), Unicode Technical Report 36. Not here: emoji, whose joiners are seen (emoji.py).
@@ -26,7 +26,7 @@ _HIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 # Invisible although their category is a letter, a mark or a symbol, or not assigned yet.
 # U+FE0E and U+FE0F (text and emoji style) are absent: ordinary emoji need them.
 _HIDDEN_RANGES: Final = (
-    # Default_Ignorable_Code_Point, but for what the categories have: fillers, joiners, selectors, tags.
+    # Default_Ignorable_Code_Point without those in the categories: fillers, joiners, selectors, tags.
     (0x034F, 0x034F),
     (0x115F, 0x1160),
     (0x17B4, 0x17B5),
@@ -47,22 +47,22 @@ _HIDDEN_RANGES: Final = (
     (0x1D159, 0x1D159),
 )
 _PROSE: Final = frozenset("\n\r\t\u00ad\u200c\u200d\u200e\u200f")
-"""Allowed in running text: line ends, tabs, soft hyphen, and what Persian, Hebrew and emoji need."""
+"""Hidden characters allowed in running text: line ends, tabs, soft hyphen, and those that Persian, Hebrew and emoji need."""
 _PLAIN_ASCII: Final = re.compile(r"[\x20-\x7e]*")
 _PLAIN_ASCII_PROSE: Final = re.compile(r"[\n\r\t\x20-\x7e]*")
 
 
 def hidden_at(text: str, *, prose: bool = False) -> int | None:
-    """Index of the first character that cannot be seen, or None; `prose` lets line ends and joiners pass."""
+    """Return the index of the first character that cannot be seen, or None; `prose` lets line ends and joiners pass."""
     if (_PLAIN_ASCII_PROSE if prose else _PLAIN_ASCII).fullmatch(text):
         return None
-    # Of a long text each letter is looked up once, not each place where it stands.
+    # Each letter of a long text is looked up once, not at each of its places.
     hidden = {character for character in set(text) if _is_hidden(character)} - (_PROSE if prose else frozenset())
     return next((index for index, character in enumerate(text) if character in hidden), None) if hidden else None
 
 
 def spelled(character: str) -> str:
-    """How a message names a character it must not print: `U+202E RIGHT-TO-LEFT OVERRIDE`."""
+    """Return a message's name for a character that it must not print: `U+202E RIGHT-TO-LEFT OVERRIDE`."""
     return f"U+{ord(character):04X} {unicodedata.name(character, 'control character')}"
 
 

@@ -1,12 +1,13 @@
-r"""How many cells of a terminal a text takes, at most.
+r"""The largest number of terminal cells that a text can take.
 
-Programs and terminals do not agree: a sign with an emoji's style is one cell or two, a spacing mark none, one or two. A line that
-is taken for shorter than it is goes on at the left margin of the next row, where only lines of ours stand. So the largest counts.
+Programs and terminals do not agree: a sign with an emoji's style is one cell or two, a spacing mark none, one or two. If a line
+is longer than it was taken for, it continues at the left margin of the next row, where only Aileron's own lines stand. So the
+largest number counts.
 
 Pure. The text is harmless already (visible.py). The table is the same whatever Unicode the interpreter knows (14.0 in Python
 3.11, 16.0 in 3.14): the terminal has its own, and from one version to the next characters only become wider.
 
-Source: Unicode Standard Annex 11 (East Asian Width), EastAsianWidth.txt of 17.0; wcwidth(3). Not here: what is cut or folded
+Source: Unicode Standard Annex 11 (East Asian Width), EastAsianWidth.txt of 17.0; wcwidth(3). Not here: cutting and folding
 by it.
 
 >>> cells_of("abc"), cells_of("日本"), cells_of("e\u0301"), cells_of("\u2601\ufe0f")
@@ -21,7 +22,7 @@ from functools import cache
 __all__ = ["narrowed", "text_width", "widened"]
 
 _FILLER = "\0"
-"""Stands in no harmless text."""
+"""Character that no harmless text contains."""
 _WIDE = """
     1100-115F 231A-231B 2329-232A 23E9-23EC 23F0 23F3 25FD-25FE 2614-2615 2630-2637 2648-2653 267F 268A-268F 2693
     26A1 26AA-26AB 26BD-26BE 26C4-26C5 26CE 26D4 26EA 26F2-26F3 26F5 26FA 26FD 2705 270A-270B 2728 274C 274E
@@ -36,19 +37,25 @@ _WIDE = """
     1F947-1F9FF 1FA70-1FA7C 1FA80-1FA8A 1FA8E-1FAC6 1FAC8 1FACD-1FADC 1FADF-1FAEA 1FAEF-1FAF8 20000-2FFFD
     30000-3FFFD
 """
-"""Code points of two cells, in hex: East_Asian_Width W and F of Unicode 17.0, and U+3248 to U+324F, numbers in circles: narrow,
-says Unicode; two cells, say terminals."""
+"""Code points that take two cells, in hex: East_Asian_Width W and F of Unicode 17.0, and U+3248 to U+324F, numbers in
+circles, which are narrow in Unicode but two cells wide in terminals.
+"""
 
 
 def text_width(text: str) -> int:
-    """One for each character, two for each that East Asian text writes in two; marks count too."""
+    """Return the cells that a text takes: one for each character, two for each that East Asian text writes in two; marks
+    count too.
+    """
     if text.isascii():
         return len(text)
     return len(text) + sum(map(_is_wide, text))
 
 
 def widened(text: str) -> str:
-    """The text with a filler before each character of two cells: as many characters as it has cells. `narrowed` undoes it."""
+    """Return the text with a filler before each character of two cells, so that it has as many characters as cells.
+
+    `narrowed` undoes it.
+    """
     if text.isascii():
         return text
     return "".join(_FILLER + one if _is_wide(one) else one for one in text)
@@ -60,11 +67,13 @@ def _is_wide(character: str) -> bool:
 
 @cache
 def _borders() -> list[int]:
-    """The first of each range and the one after its last, in order: what has an odd number of them below is inside."""
+    """Return the start and the end, exclusive, of each range, in order:
+    a character with an odd number of them up to it is inside.
+    """
     ranges = (word.partition("-") for word in _WIDE.split())
     return [border for first, _, last in ranges for border in (int(first, 16), int(last or first, 16) + 1)]
 
 
 def narrowed(text: str) -> str:
-    """Without the fillers."""
+    """Return the text without the fillers."""
     return text.replace(_FILLER, "")

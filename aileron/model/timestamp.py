@@ -1,11 +1,11 @@
-"""Moments: as programs read them (RFC 3339 in UTC), and as a person does (the machine's own time, the day where it is not today).
+"""Times in two forms: RFC 3339 in UTC for programs; local time for a person, with the date unless it is today.
 
-Pure but for the machine's clock and zone. Moments come as RFC 3339, and may be anybody's text.
+Pure except for the machine's clock and zone. Times come as RFC 3339, and may be anybody's text.
 
 >>> utc(0), utc_of_us(1)
 ('1970-01-01T00:00:00.000Z', '1970-01-01T00:00:00.000001Z')
 
-Source: RFC 3339. Not here: how long something takes yet (the surfaces count that).
+Source: RFC 3339. Not here: how long something has taken so far (the surfaces count that).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from aileron.model.visible import visible
 __all__ = ["local_time", "parse_timestamp", "spoken_time", "utc", "utc_of_us"]
 
 _MAX_TEXT = 40
-"""Characters of what is no moment."""
+"""Characters shown of a text that is no time."""
 _SPOKEN = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
-"""RFC 3339's date-time, with or without its zone, and its full-date."""
+"""Pattern of RFC 3339's date-time, with or without its zone, and its full-date."""
 
 
 def utc(seconds: float) -> str:
-    """Seconds since the epoch, to the millisecond: `2026-11-21T03:58:00.123Z`."""
+    """Return seconds since the epoch as RFC 3339, to the millisecond: `2026-11-21T03:58:00.123Z`."""
     at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def utc_of_us(moment_us: int) -> str:
-    """Microseconds since the epoch, to the microsecond and always of the same length: `2026-11-21T03:58:00.123456Z`."""
+    """Return microseconds since the epoch as RFC 3339, always of the same length: `2026-11-21T03:58:00.123456Z`."""
     seconds, micros = divmod(moment_us, 1_000_000)
     at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)  # whole seconds: a float would round the rest
     return f"{at:%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
 
 
 def parse_timestamp(text: object) -> datetime.datetime | None:
-    """In the machine's own time; None for what is no moment, or none that this machine's time has (year 1, year 9999)."""
+    """Return the time in the machine's own zone; None for a text that is no time, or one beyond its range (year 1, year 9999)."""
     try:
         at = datetime.datetime.fromisoformat(str(text))
         return None if at.tzinfo is None else at.astimezone()
@@ -48,7 +48,9 @@ def parse_timestamp(text: object) -> datetime.datetime | None:
 
 
 def local_time(text: object) -> str:
-    """`14:03:21` of what was today, `2026-11-20 09:12` of what was not, and of what is no moment the beginning, harmless."""
+    """Return `14:03:21` for a time today, `2026-11-20 09:12` for another day,
+    or the harmless beginning of a text that is no time.
+    """
     at = parse_timestamp(text)
     if at is None:
         return visible(str(text))[:_MAX_TEXT]
@@ -57,9 +59,9 @@ def local_time(text: object) -> str:
 
 
 def spoken_time(value: object) -> str | None:
-    """A moment or a date among somebody's values, as a person says it: `Tue 24 Nov 2026, 10:00 CET`; None for anything else.
+    """Return a time or a date in a value as a person says it: `Tue 24 Nov 2026, 10:00 CET`; None for anything else.
 
-    In the machine's own zone, which is named. One that names no zone stays as it is, and says so.
+    It is in the machine's own zone, which is named. A time without a zone stays as it is, and the words say so.
     """
     if not isinstance(value, str) or _SPOKEN.fullmatch(value) is None:
         return None

@@ -1,9 +1,9 @@
-"""The user name beside a secret: which kinds of credential have one, and what it can be.
+"""The user name beside a secret: which kinds of credential have one, and its rules.
 
-Pure. Where a key has an ID, that is its user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`; unless
-the stored document has it.
+Pure. If a key has an ID, that is its user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`. It is left
+out if the stored document has it.
 
-Source: RFC 7617 section 2, RFC 7616 section 3.4; docs/reference/bindings.md. Not here: whose a login is (vault/bindings.py).
+Source: RFC 7617 section 2, RFC 7616 section 3.4; docs/reference/bindings.md. Not here: the owner of a login (vault/bindings.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_USERNAME_BYTES: Final = 320  # an e-mail address: 64 + 1 + 255 (RFC 5321, se
 
 
 class _UserName(NamedTuple):
-    """Whether it has to be there, and whether a colon ends it."""
+    """The rules of a kind's user name: whether it is required, and whether a colon would end it."""
 
     is_required: bool
     ends_at_colon: bool
@@ -39,12 +39,12 @@ _HAVE_USERNAMES: Final[dict[str, _UserName | None]] = {
 
 
 def has_username(kind: str) -> bool:
-    """Whether a secret of this kind has one beside it; not of a kind that there is not."""
+    """Return whether a secret of this kind has a user name; False for an unknown kind."""
     return _HAVE_USERNAMES.get(kind) is not None
 
 
 def check_username(kind: CredentialKind, username: str | None) -> None:
-    """ValueError says what is wrong with it, beside a secret of this kind.
+    """Raise ValueError with what is wrong if the user name is not valid beside a secret of this kind.
 
     >>> check_username("basic", "ann"), check_username("api_key", None)
     (None, None)
@@ -66,7 +66,7 @@ def check_username(kind: CredentialKind, username: str | None) -> None:
 
 
 def check_username_text(username: str) -> None:
-    """ValueError says why no kind could have this one."""
+    """Raise ValueError with the reason if the user name is not valid for any kind."""
     if not username:
         raise ValueError("the user name is empty; add --username")
     if (at := hidden_at(username)) is not None:

@@ -1,15 +1,15 @@
-r"""Hostile text made harmless: what a reader would not see, or a terminal would obey, is spelled out.
+r"""Hostile text made harmless: hidden characters, and those that a terminal would obey, are spelled out.
 
-Names, messages and results come from agents, upstreams, connectors and files. Control characters move the cursor and rewrite what
-stands above them, bidirectional ones show words in another order, zero-width ones hide them, and marks in heaps smear over the
-lines around them; of what Unicode has no name for, nobody knows how wide it is. All of them appear as escapes, but those that
-make an emoji what it is. Runs in commands, and in the daemon for what agents are told. Pure.
+Names, messages and results come from agents, upstreams, connectors and files. Control characters move the cursor and rewrite the
+lines above them, bidirectional ones show words in another order, zero-width ones hide them, and heaps of marks smear over the
+lines around them; the width of characters without a name in Unicode is unknown. All of them appear as escapes, except those that
+are part of an emoji. Runs in commands, and in the daemon for what agents are told. Pure.
 
 >>> visible("paid\x1b[2K\u202e")
 'paid\\x1b[2K\\u202e'
 
-Source: text.py says which characters, emoji.py which of them are seen, docs/reference/cli.md what is promised. Not here: which
-text is shown.
+Source: text.py lists the characters, emoji.py the sequences that are seen, docs/reference/cli.md has the promise. Not here:
+which text is shown.
 """
 
 from __future__ import annotations
@@ -32,19 +32,23 @@ __all__ = [
 ]
 
 BAR = "│ "
-"""Before each line that somebody else wrote, so that none can pass for a line of ours."""
+"""Bar before each line that others wrote, so that none can pass for one of Aileron's lines."""
 
 FURTHER = "↳ "
-"""Before each further row of a line that is longer than the screen is wide, so that none can pass for a line of ours either."""
+"""Sign before each further row of a line that is wider than the screen,
+so that none can pass for one of Aileron's lines either.
+"""
 
 _MOST_MARKS = 8
-"""Marks on one letter: Hebrew and Vietnamese need four; what follows is spelled out."""
+"""Marks on one letter: Hebrew and Vietnamese need four; further ones are spelled out."""
 _MARKS = ("Mn", "Me", "Mc")
-"""Also those that take room of their own: a terminal and a program seldom agree how much."""
+"""Categories of marks, including those that take a cell of their own: a terminal and a program seldom agree how much."""
 _MOST_KNOWN = 4096
-"""Characters remembered: what a text in one script has. Whoever writes may use all million of them, in a process that stays."""
+"""Characters that are remembered: as many as a text in one script has.
+In a process that stays, a hostile text could use a million.
+"""
 GAP = re.compile(r"[^\S\n]{2,}")
-"""Blanks in a row, of whatever width. What is a letter by its kind, and blank all the same, is spelled out."""
+"""Pattern of several blanks in a row, of any width. Blank characters that count as letters are spelled out."""
 _STYLES = (0xFE0E, 0xFE0F)
 """Variation selectors of an emoji, which are hidden characters anywhere else."""
 _BARE = re.compile(r"[\w@.:/+%,-]+")
@@ -52,7 +56,7 @@ _SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
 
 class _Spelling(dict[int, str]):
-    """For str.translate: code point → itself or its escape, found out once. `kept` stays as it is."""
+    """A table for str.translate: code point → itself or its escape, computed once. `kept` stays as it is."""
 
     def __init__(self, kept: str, *, is_json: bool) -> None:
         super().__init__({ord(character): character for character in kept})
@@ -69,8 +73,8 @@ class _Spelling(dict[int, str]):
         return spelled
 
     def spelled(self, text: str) -> str:
-        """`text` as it is shown."""
-        from aileron.model.emoji import EMOJI, MAY_BE_EMOJI  # as little free
+        """Return `text` as it is shown."""
+        from aileron.model.emoji import EMOJI, MAY_BE_EMOJI  # not free either
 
         if MAY_BE_EMOJI.search(text) is None:
             return self._without_emoji(text)
@@ -109,12 +113,12 @@ _JSON = _Spelling("\n", is_json=True)
 
 
 def visible(text: str) -> str:
-    """`text` on one line: line ends and tabs are spelled too, so that it can not pretend to be a line of ours."""
+    """Return `text` on one line: line ends and tabs are escaped too, so that it cannot pretend to be one of Aileron's lines."""
     return text if _is_plain(text) else _LINE.spelled(text)
 
 
 def visible_lines(text: str) -> list[str]:
-    """`text` as lines without their ends. Whoever prints them marks each as not ours."""
+    """Return `text` as lines without their ends. The caller that prints them marks each as not Aileron's own."""
     return [
         line if _is_plain(line) else _LINES.spelled(line)
         for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
@@ -122,12 +126,12 @@ def visible_lines(text: str) -> list[str]:
 
 
 def visible_json(document: str) -> str:
-    r"""A JSON document that is still the same JSON: hidden characters of its strings become `\u` escapes."""
+    r"""Return a JSON document that is still the same JSON: hidden characters in its strings become `\u` escapes."""
     return document if _is_plain(document) else _JSON.spelled(document)
 
 
 def as_text(value: Any) -> str:
-    """One value on one line, harmless. JSON for what is not text."""
+    """Return a value on one line, harmless; as JSON if it is not text."""
     if isinstance(value, str):
         return visible(value)
     if value is None:
@@ -140,9 +144,9 @@ def as_text(value: Any) -> str:
 
 
 def as_fact(value: Any, most: int | None = None) -> str:
-    r"""One value in a row of others, after its name: text that could pass for the next name is quoted, as JSON.
+    r"""Return a value for a row of others, after its name: text that could pass for the next name is quoted, as JSON.
 
-    Of a text longer than `most` characters no more is looked at: for rows that are cut, of which so many cannot be shown.
+    If a text is longer than `most` characters, the rest is not read: for rows that are cut and cannot show it.
 
     >>> as_fact("because decision=approve"), as_fact("mira@example.com")
     ('"because decision=approve"', 'mira@example.com')
@@ -158,7 +162,8 @@ def as_fact(value: Any, most: int | None = None) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """A text as part of a line of ours: blanks in a row are counted, so that what follows them begins no row of its own.
+    """Return a text for one of Aileron's lines:
+    blanks in a row are counted, so that the text after them cannot begin a row of its own.
 
     >>> without_gaps("hello" + 60 * " " + "! checked")
     'hello (60 blanks) ! checked'
@@ -167,7 +172,7 @@ def without_gaps(text: str) -> str:
 
 
 def is_bare(text: str) -> bool:
-    """Whether nothing in `text` could pass for the next name or value of a row."""
+    """Return whether nothing in `text` could pass for the next name or value of a row."""
     return _BARE.fullmatch(text) is not None
 
 
