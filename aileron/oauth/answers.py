@@ -1,18 +1,20 @@
-"""What a provider's endpoints answered, read: JSON of a stranger in, tokens or an error out.
+"""Reads the responses of a provider's endpoints: untrusted JSON in, tokens or an error out.
 
-Pure. The provider is who the person chose, and no more than that is believed of it: every value has a type, a form and a bound,
-and what is kept can be stored in the vault and sent with a request.
+Pure. The person chose the provider, but it is not trusted beyond that: every value has a type, a form and a bound, and every
+kept value can be stored in the vault and sent with a request.
 
 Rules
-- One JSON object, each key once, no NaN, no Infinity. Unknown keys are passed over (RFC 6749, section 5.1).
-- A token is 8 to 8192 visible ASCII characters: what egress can send and can find again in an answer. Its type is Bearer.
-- Granted is all that was asked for, or nothing is: a connector with half of its scopes fails later, where nobody can mend it.
-  What is no reach (`openid`, `offline_access` and the like) need not be repeated, as many providers do not.
-- An ID token's signature is not looked at: it came from the token endpoint itself, over TLS (OpenID Connect Core 3.1.3.7,
-  item 6). Its issuer, audience and nonce are. Its times are not: it serves for a name to show, and the clock here may be wrong.
-- Nothing that was read is quoted in an error.
+- One JSON object, each key once, no NaN, no Infinity. Unknown keys are ignored (RFC 6749, section 5.1).
+- A token is 8 to 8192 visible ASCII characters: egress can send those, and find them in a response. Its type is Bearer.
+- The provider must grant everything that was requested: a connector with half of its scopes fails later, where nobody can fix
+  it. Scopes that give no access (`openid`, `offline_access` and the like) need not be repeated, as many providers leave them
+  out.
+- An ID token's signature is not checked: the token came from the token endpoint itself, over TLS (OpenID Connect Core 3.1.3.7,
+  item 6). Its issuer, audience and nonce are checked. Its times are not: it only gives a name to show, and the clock here may
+  be wrong.
+- An error quotes nothing that was read.
 
-Source: RFC 6749 sections 5.1 and 5.2, RFC 8628 section 3.2, OpenID Connect Core. Not here: getting an answer (endpoint.py).
+Source: RFC 6749 sections 5.1 and 5.2, RFC 8628 section 3.2, OpenID Connect Core. Not here: sending the request (endpoint.py).
 """
 
 from __future__ import annotations
@@ -49,12 +51,12 @@ __all__ = [
     "seconds_of",
 ]
 
-MAX_TOKEN_CHARACTERS: Final = 8 << 10  # egress/credentials/lent.py: what a header field may carry
+MAX_TOKEN_CHARACTERS: Final = 8 << 10  # egress/credentials/lent.py: the longest header field
 MIN_TOKEN_CHARACTERS: Final = 8  # egress/credentials/lent.py: shorter ones cannot be found in an answer
 MAX_ACCOUNT_CHARACTERS: Final = 320  # an e-mail address; vault/bindings.py takes no more
-MAX_SCOPES: Final = 64  # vault/bindings.py; a page that asks for more is read by nobody
+MAX_SCOPES: Final = 64  # vault/bindings.py; nobody reads a page that asks for more
 MAX_LIFETIME_S: Final = 10 * 365 * 86400.0
-"""Ten years: a token that lasts longer is renewed by then, or for a 401."""
+"""Ten years: a token that lasts longer is renewed by then, or after a 401."""
 _MAX_ID_TOKEN_CHARACTERS: Final = 32 << 10
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,256}")  # RFC 6749, appendix A: scope-token
@@ -62,20 +64,20 @@ _EMPTY_PATH: Final = re.compile(r"\A(https?://[^/?#]+)/\Z")
 _DIGITS: Final = re.compile(r"[0-9]{1,12}")
 _USER_CODE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 _NO_REACH: Final = frozenset({"openid", "profile", "email", "address", "phone", "offline_access"})
-"""OpenID Connect Core 5.4 and 11: they open nothing but what an ID token says."""
+"""Scopes that only control the contents of an ID token, and give no other access: OpenID Connect Core 5.4 and 11."""
 _ACCESS_TOKENS: Final = frozenset(
     ("urn:ietf:params:oauth:token-type:access_token", "urn:ietf:params:oauth:token-type:jwt")
 )
-"""RFC 8693, section 3: what of an exchange can be sent as a bearer token."""
-MAX_INTERVAL_S: Final = 60.0  # between two questions whether a code was entered; RFC 8628 says 5 where nothing is said
+"""The token types of an exchange that can be sent as a bearer token: RFC 8693, section 3."""
+MAX_INTERVAL_S: Final = 60.0  # between two polls for a code; RFC 8628 says 5 if the provider gives none
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Expected:
-    """What an answer to a sign-in is held against."""
+    """The values that the response to a sign-in is checked against."""
 
     host: str
-    """The provider's, for sentences."""
+    """The provider's host, for sentences."""
     client: Client
     scopes: tuple[str, ...]
     authorize_url: str
@@ -84,7 +86,7 @@ class Expected:
 
 
 class GrantedTokens(msgspec.Struct, frozen=True):
-    """What a provider gave: the tokens, and what may be said of them."""
+    """The tokens that a provider issued, and the information about them that is not secret."""
 
     tokens: TokenSet
     grant: OAuthGrant
@@ -92,7 +94,7 @@ class GrantedTokens(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Minted:
-    """An access token that nobody signed in for. `lifetime_s` as the provider said it; None: it did not."""
+    """An access token that was issued without a sign-in. `lifetime_s` is the provider's value, or None if it gave none."""
 
     token: Secret
     lifetime_s: float | None
@@ -100,7 +102,7 @@ class Minted:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class DeviceCode:
-    """RFC 8628, section 3.2. Times in seconds."""
+    """The response to a device authorization request: RFC 8628, section 3.2. Times in seconds."""
 
     device_code: Secret
     user_code: str
@@ -111,7 +113,7 @@ class DeviceCode:
 
 
 def read_json(data: bytes, host: str) -> dict[str, Any]:
-    """One JSON object. ProviderError(bad_answer)."""
+    """Parse one JSON object. ProviderError(bad_answer)."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -122,7 +124,7 @@ def read_json(data: bytes, host: str) -> dict[str, Any]:
 
 
 def granted(answer: dict[str, Any], expected: Expected, now: float) -> GrantedTokens:
-    """The answer to a sign-in, received at `now` (s since the epoch). ProviderError."""
+    """Return the tokens from the response to a sign-in, received at `now` (s since the epoch). ProviderError."""
     tokens = _tokens(answer, expected.host, expected.client, expected.scopes, now)
     _check_scopes(tokens.scopes, expected.scopes, expected.host)
     grant = OAuthGrant(
@@ -136,7 +138,9 @@ def granted(answer: dict[str, Any], expected: Expected, now: float) -> GrantedTo
 
 
 def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: str, now: float) -> GrantedTokens:
-    """The answer to a renewal. What it does not say stays: the refresh token, and the scopes. ProviderError."""
+    """Return the tokens from the response to a renewal. The refresh token and the scopes are kept if the response has none.
+    ProviderError.
+    """
     tokens = _tokens(answer, host, before.client, before.scopes, now)
     if tokens.refresh is None:
         tokens = TokenSet(
@@ -158,7 +162,9 @@ def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: s
 
 
 def minted(answer: dict[str, Any], grant: TokenGrant, host: str) -> Minted:
-    """The answer to a request that nobody signed in for. A refresh token in it is not used (RFC 6749, 4.4.3). ProviderError."""
+    """Return the token from the response to a request without a sign-in. A refresh token in it is not used (RFC 6749, 4.4.3).
+    ProviderError.
+    """
     if grant.grant == "token_exchange" and answer.get("issued_token_type") not in _ACCESS_TOKENS:
         raise said("bad_token_type" if "issued_token_type" in answer else "bad_answer", host)
     client = Client(client_id="", client_secret=None, token_url=grant.token_url, revocation_url=None)
@@ -168,7 +174,7 @@ def minted(answer: dict[str, Any], grant: TokenGrant, host: str) -> Minted:
 
 
 def _check_scopes(found: tuple[str, ...], asked: tuple[str, ...], host: str) -> None:
-    """ProviderError(missing_scopes) unless everything that was asked for was granted."""
+    """Raise ProviderError(missing_scopes) unless everything that was requested was granted."""
     reach = [scope for scope in asked if scope not in found and scope not in _NO_REACH]
     if reach:
         error = said("missing_scopes", host)
@@ -178,9 +184,9 @@ def _check_scopes(found: tuple[str, ...], asked: tuple[str, ...], host: str) -> 
 
 
 def read_device_code(answer: dict[str, Any], host: str) -> DeviceCode:
-    """RFC 8628, section 3.2. ProviderError(bad_answer)."""
+    """Read a device code from a response: RFC 8628, section 3.2. ProviderError(bad_answer)."""
     code, user_code = answer.get("device_code"), answer.get("user_code")
-    uri = answer.get("verification_uri", answer.get("verification_url"))  # Google's name, of the drafts
+    uri = answer.get("verification_uri", answer.get("verification_url"))  # Google's name for it, from the drafts
     complete = answer.get("verification_uri_complete")
     lifetime, interval = seconds_of(answer.get("expires_in")), seconds_of(answer.get("interval", 5))
     if (
@@ -208,7 +214,7 @@ def _tokens(answer: dict[str, Any], host: str, client: Client, asked: tuple[str,
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise said("bad_token_type" if kind is not None else "bad_answer", host)
     access, refresh = answer.get("access_token"), answer.get("refresh_token")
-    refresh = None if refresh == "" else refresh  # as some providers write that there is none
+    refresh = None if refresh == "" else refresh  # as some providers write if there is none
     if not isinstance(access, str) or not isinstance(refresh, str | None):
         raise said("bad_answer", host)
     if not _is_token(access) or not (refresh is None or _is_token(refresh)):
@@ -227,12 +233,12 @@ def _tokens(answer: dict[str, Any], host: str, client: Client, asked: tuple[str,
 
 
 def _scopes(said_scope: object, asked: tuple[str, ...], host: str) -> tuple[str, ...]:
-    """Sorted, each once. Absent or empty, they are those that were asked for (RFC 6749, section 5.1)."""
+    """Return the granted scopes, sorted, each once. If absent or empty, they are the requested ones (RFC 6749, section 5.1)."""
     if said_scope is None or said_scope == "":
         return tuple(sorted(set(asked)))
     if not isinstance(said_scope, str):
         raise said("bad_answer", host)
-    # Commas: some providers' own spelling. A scope may have one (appendix A), so only where none of ours has.
+    # Some providers separate scopes with commas. A scope can contain one (appendix A), so split there only if none of ours does.
     split = r"[ ]+" if any("," in scope for scope in asked) else r"[ ,]+"
     found = sorted({scope for scope in re.split(split, said_scope) if scope})
     if len(found) > MAX_SCOPES or not all(map(_SCOPE.fullmatch, found)):
@@ -241,7 +247,7 @@ def _scopes(said_scope: object, asked: tuple[str, ...], host: str) -> tuple[str,
 
 
 def seconds_of(value: object) -> float | None:
-    """A number of seconds, not negative; also as digits in a string, as some providers write it. None: it is not that."""
+    """Return a number of seconds, not negative, or None. Digits in a string count too, as some providers send them."""
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -279,7 +285,7 @@ def _milliseconds(seconds: float | None) -> int | None:
 
 
 def _account(answer: dict[str, Any], expected: Expected) -> str | None:
-    """Who signed in, for people; None where the provider does not say. ProviderError(bad_id_token)."""
+    """Return the account that signed in, for display; None if the provider does not tell. ProviderError(bad_id_token)."""
     token = answer.get("id_token")
     if token is None:
         return None

@@ -1,14 +1,14 @@
-"""A JWT that says who asks for a token, signed with a private key that is never sent: RFC 7523.
+"""Makes the JWT that authenticates a token request, signed with a private key that is never sent: RFC 7523.
 
-Pure but for the randomness of a signature. Runs in the daemon, in a worker thread: reading a large RSA key takes a moment.
+Pure, except for the randomness of a signature. Runs in the daemon, in a worker thread: reading a large RSA key takes a moment.
 
 Rules
 - A key is PEM (PKCS #8, PKCS #1, SEC1) without a passphrase, a JWK, or in the key file of a Google service account.
-- The manifest says the algorithm, and a key of another type is refused: nothing is guessed from the key.
+- The manifest names the algorithm, and a key of another type is refused: nothing is guessed from the key.
 - RSA has 2048 bits or more (RFC 7518, section 3.3).
-- Nothing of a key is in an error.
+- An error quotes nothing of a key.
 
-Source: RFC 7515, 7517, 7518, 8037; docs/adr/0011-dependencies.md says why no library for JWTs. Not here: what is claimed
+Source: RFC 7515, 7517, 7518, 8037; docs/adr/0011-dependencies.md says why no library for JWTs. Not here: the claims
 (token_request.py).
 """
 
@@ -46,14 +46,14 @@ _PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519Pr
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class SigningKey:
-    """A private key of the type that `algorithm` signs with. `key_id` is its name at the server, if it has one."""
+    """A private key of the type that `algorithm` signs with. `key_id` is its name at the server, or None."""
 
     algorithm: SigningAlgorithm
     key_id: str | None
     key: _PrivateKey
 
     def signed(self, claims: Claims) -> str:
-        """The JWT, in JWS Compact Serialization (RFC 7515, section 7.1)."""
+        """Return the signed JWT, in JWS Compact Serialization (RFC 7515, section 7.1)."""
         header = {"alg": self.algorithm, "typ": "JWT"} | ({} if self.key_id is None else {"kid": self.key_id})
         signing_input = ".".join(_base64url(msgspec.json.encode(part)) for part in (header, claims))
         return f"{signing_input}.{_base64url(_signature(self, signing_input.encode('ascii')))}"
@@ -61,7 +61,7 @@ class SigningKey:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class ServiceAccount:
-    """The key file of a Google service account. `token_url`: where its tokens are issued, as the file says."""
+    """The key file of a Google service account. `token_url` is the endpoint that issues its tokens, according to the file."""
 
     email: str
     token_url: str
@@ -69,7 +69,7 @@ class ServiceAccount:
 
 
 class _KeyFile(msgspec.Struct, frozen=True):
-    """What is read of a service account's key file."""
+    """The keys that are read from a service account's key file."""
 
     type: Literal["service_account"]
     client_email: str
@@ -82,7 +82,7 @@ class _KeyFile(msgspec.Struct, frozen=True):
 
 
 class _Jwk(msgspec.Struct, frozen=True):
-    """What is read of a private JWK: RFC 7518 section 6, RFC 8037 section 2."""
+    """The keys that are read from a private JWK: RFC 7518 section 6, RFC 8037 section 2."""
 
     kty: str
     kid: str | None = None
@@ -104,12 +104,12 @@ class _Jwk(msgspec.Struct, frozen=True):
 
 
 def is_json(value: Secret) -> bool:
-    """Whether it is meant as a JSON object."""
+    """Return whether the value looks like a JSON object."""
     return value.reveal().lstrip().startswith(b"{")
 
 
 def read_signing_key(value: Secret, algorithm: SigningAlgorithm) -> SigningKey:
-    """The private key that is stored, in PEM or as a JWK. ValueError says what is wrong with it, and quotes nothing."""
+    """Read a private key in PEM or as a JWK. Raise ValueError, which says what is wrong with it and quotes nothing."""
     if not is_json(value):
         return _fitting(_from_pem(value.reveal()), algorithm, None)
     try:
@@ -122,7 +122,7 @@ def read_signing_key(value: Secret, algorithm: SigningAlgorithm) -> SigningKey:
 
 
 def read_service_account(value: Secret, algorithm: SigningAlgorithm) -> ServiceAccount | None:
-    """The key file of a service account; None for what is none. ValueError as `read_signing_key`."""
+    """Read the key file of a service account, or return None if it is not one. ValueError as for `read_signing_key`."""
     if not is_json(value):
         return None
     try:
@@ -183,7 +183,7 @@ def _ed25519(jwk: _Jwk) -> ed25519.Ed25519PrivateKey:
 def _fitting(key: PrivateKeyTypes, algorithm: SigningAlgorithm, key_id: str | None) -> SigningKey:
     match algorithm, key:
         case (("RS256" | "PS256"), rsa.RSAPrivateKey()):
-            check_size(key)  # of a JWK too
+            check_size(key)  # for a JWK too
             return SigningKey(algorithm, key_id, key)
         case "ES256", ec.EllipticCurvePrivateKey(curve=ec.SECP256R1()):
             return SigningKey(algorithm, key_id, key)

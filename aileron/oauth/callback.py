@@ -1,20 +1,23 @@
-"""The loopback listener: it waits for the provider's one answer, brought by the person's browser.
+"""The loopback listener: it waits for the provider's one answer, which the person's browser brings.
 
-Runs in the daemon, for one sign-in at a time each. It trusts nobody who connects: other users of the machine can, and so can any
-web page by way of the browser. redirect.py says what is the answer; here is only what it costs to be asked.
+Runs in the daemon; each listener serves one sign-in. It trusts no client: other users of the machine can connect, and so can
+any web page through the browser. redirect.py decides whether a request is the answer; this module bounds the cost of requests.
 
 Rules
-- 127.0.0.1, and ::1 where there is one, at the same port: whoever had the other could be given the code, as `localhost` is both.
-- Who brings the answer is the daemon's own user, or root, as far as the kernel says who it is (peer.py). Another user of the
-  machine is turned away: they can read the address that a browser was started with, and would sign in as themselves.
-- One answer. Who comes after it is turned away, with the right `state` too; the one who brought it waits for the page that says
-  what became of it.
-- A connection has CONNECTION_S for a head of at most HEAD_BYTES. MAX_CONNECTIONS are waited for; one more takes the place of the
-  oldest, so that silence keeps nobody out. Wrong tries do not end a sign-in; after MAX_TRIES of them such connections are closed
-  without a word.
+- It listens at 127.0.0.1, and at ::1 if the machine has it, on the same port: `localhost` is both, so a program that had the
+  other one could be given the code.
+- The client that brings the answer must belong to the daemon's own user, or root, as far as the kernel tells (peer.py).
+  Another user of the machine is turned away: they can read the address that a browser was started with, and would sign in as
+  themselves.
+- There is one answer. Later requests are turned away, even with the right `state`; the client that brought the answer waits
+  for the page with the result.
+- A connection has CONNECTION_S for a head of at most HEAD_BYTES. At most MAX_CONNECTIONS wait; one more replaces the oldest,
+  so that silent clients keep nobody out. Wrong answers do not end a sign-in; after MAX_TRIES of them, such connections are
+  closed without a response.
 - Nothing of a request is kept, logged or shown.
 
-Source: RFC 8252 sections 7.3 and 8.3; docs/reference/sign-in.md. Not here: what is asked (request.py), pages (pages.py).
+Source: RFC 8252 sections 7.3 and 8.3; docs/reference/sign-in.md. Not here: the authorization request (request.py), pages
+(pages.py).
 """
 
 from __future__ import annotations
@@ -40,27 +43,28 @@ from aileron.oauth.redirect import AuthorizationResponse, Awaited, TurnedAway, j
 
 __all__ = ["Callback"]
 
-CONNECTION_S: Final = 5.0  # for the head of a request; on this machine it takes a millisecond
-PAGE_S: Final = 45.0  # for the page that says what became of it: longer than the exchange of a code takes (endpoint.py)
-HEAD_BYTES: Final = 16 << 10  # 16 KiB: what servers take of a request's head; the codes of some providers have 2 KiB
+CONNECTION_S: Final = 5.0  # for the head of a request, which takes a millisecond on this machine
+PAGE_S: Final = 45.0  # for the page with the result: longer than the exchange of a code takes (endpoint.py)
+HEAD_BYTES: Final = 16 << 10  # 16 KiB, as servers commonly accept; the codes of some providers have 2 KiB
 MAX_CONNECTIONS: Final = 32  # at once; a browser opens six
-MAX_TRIES: Final = 100  # wrong ones that are told so; a person makes one, with the back button
-_BACKLOG: Final = 128  # that wait to be taken; as many as Linux takes by default would be 4096
+MAX_TRIES: Final = 100  # wrong answers that get a response; a person makes one, with the back button
+_BACKLOG: Final = 128  # connections that wait to be accepted; Linux's default would be 4096
 _ACCEPT_AGAIN_S: Final = 0.05
-_PORTS: Final = 16  # ports tried until both addresses have one: another program has it once in a thousand times
+# Ports tried until both addresses have it free: another program has one of them once in a thousand times
+_PORTS: Final = 16
 _NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH, errno.EPROTONOSUPPORT})
 _log = logging.getLogger(__name__)
 
 
 class Callback:
-    """Listens from `opened` on until it is closed. `wait_for` can be asked once."""
+    """The listener of one sign-in, from `opened` until `close`. `wait_answered` returns its answer."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         self._sockets: Final = sockets
         self.port: Final[int] = sockets[0].getsockname()[1]
         self.addresses: Final = frozenset(str(each.getsockname()[0]) for each in sockets)
         self._waiting: Final[list[anyio.CancelScope]] = []
-        """Of connections that have not said all of a head yet, the oldest first."""
+        """Time limits of the connections that have not sent a complete head yet, the oldest first."""
         self._answered: Final = anyio.Event()
         self._over: Final = anyio.Event()
         self._told: Final = anyio.Event()
@@ -70,7 +74,7 @@ class Callback:
 
     @classmethod
     def opened(cls) -> Self:
-        """Listening, at a port of the moment. ProviderError(no_port)."""
+        """Return a listener at a free port. ProviderError(no_port)."""
         with contextlib.suppress(OSError):  # no port left, or no descriptor
             for _ in range(_PORTS):
                 sockets = both_listening()
@@ -79,13 +83,13 @@ class Callback:
         raise ProviderError("no_port", SIGN_IN["no_port"].what, retriable=True, was_sent=False)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for each in self._sockets:
             each.close()
 
     @contextlib.asynccontextmanager
     async def answering(self, awaited: Awaited) -> AsyncIterator[None]:
-        """Take connections while in the block."""
+        """Accept connections within the block."""
         async with anyio.create_task_group() as tasks:
             for each in self._sockets:
                 tasks.start_soon(self._listen, await anyio.abc.SocketListener.from_socket(each.dup()), awaited)
@@ -93,13 +97,13 @@ class Callback:
             tasks.cancel_scope.cancel()
 
     async def wait_answered(self) -> AuthorizationResponse:
-        """The answer, when it is there."""
+        """Wait for the answer and return it."""
         await self._answered.wait()
         assert self._answer is not None
         return self._answer
 
     async def tell(self, *, is_signed_in: bool) -> None:
-        """What became of it, on the page of who brought it; waits until it is sent, as long as that may take."""
+        """Show the result on the page of the client that brought the answer. Wait until it is sent, but at most CONNECTION_S."""
         self._page = (200, pages.SIGNED_IN) if is_signed_in else (400, pages.FAILED)
         self._over.set()
         with anyio.move_on_after(CONNECTION_S):
@@ -118,7 +122,7 @@ class Callback:
                     tasks.start_soon(self._converse, stream, awaited)
 
     async def _converse(self, stream: anyio.abc.SocketStream, awaited: Awaited) -> None:
-        """Answer one request. Never raises for what a peer does."""
+        """Answer one request. Never raises for an action of the peer."""
         async with stream:
             with contextlib.suppress(
                 anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError
@@ -148,7 +152,7 @@ class Callback:
     async def _judge(
         self, stream: anyio.abc.SocketStream, conversation: h11.Connection, awaited: Awaited
     ) -> AuthorizationResponse | TurnedAway | None:
-        """None: close without a word."""
+        """Return the verdict on one request; None to close without a response."""
         request = await _maybe_request(stream, conversation)
         if request is None:
             return TurnedAway(400)
@@ -160,7 +164,7 @@ class Callback:
             return self._counted(verdict)
         if self._answer is not None:
             return TurnedAway(400)
-        self._answer = verdict  # no wait between the look and this: there is one
+        self._answer = verdict  # there is no wait after the check above, so there is only one
         self._answered.set()
         return verdict
 
@@ -179,13 +183,13 @@ class Callback:
 
 
 def _is_a_stranger(stream: anyio.abc.SocketStream) -> bool:
-    """Another user than the daemon's, and not root, who needs no port for what they want."""
+    """Return whether the client belongs to another user than the daemon's. Root is no stranger: it needs no port to do harm."""
     owner = maybe_owner(stream.extra(anyio.abc.SocketAttribute.raw_socket))  # noqa: S610 - anyio's, not a query's
     return owner not in (None, os.geteuid(), 0)
 
 
 async def _maybe_request(stream: anyio.abc.SocketStream, conversation: h11.Connection) -> h11.Request | None:
-    """The head of a request; None for what is none. EndOfStream and the like when the peer goes away."""
+    """Return the head of a request, or None if it is not one. EndOfStream and the like if the peer goes away."""
     try:
         while True:
             event = conversation.next_event()
@@ -199,14 +203,14 @@ async def _maybe_request(stream: anyio.abc.SocketStream, conversation: h11.Conne
 
 
 def _response(status: int, page: bytes) -> bytes:
-    """Made by hand: it has to be sent after a request that h11 could not read, too."""
+    """Return a response, built without h11: it must also answer a request that h11 could not read."""
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Length: {len(page)}"]
     lines += [f"{name}: {value}" for name, value in pages.HEADERS.items()]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + page
 
 
 def both_listening() -> list[socket.socket] | None:
-    """A listener at each loopback address, at one port. None: another program has that port at one of them."""
+    """Return listeners at each loopback address, on one port; None if another program has that port at one of them."""
     first = listening_socket(socket.AF_INET, "127.0.0.1", 0)
     try:
         return [first, listening_socket(socket.AF_INET6, "::1", first.getsockname()[1])]
@@ -218,7 +222,7 @@ def both_listening() -> list[socket.socket] | None:
 
 
 def listening_socket(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    """One that listens on this port of a loopback address, 0 for any. OSError where another program has it."""
+    """Return a socket that listens on a port of a loopback address, 0 for any. OSError if another program has it."""
     made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         if family == socket.AF_INET6:

@@ -1,21 +1,21 @@
-"""A provider's endpoints asked: one form or document POSTed, one bounded answer, through egress as everything that leaves.
+"""Sends requests to a provider's endpoints: POSTs one form or document through egress, and reads one bounded response.
 
-Runs in the daemon. The provider is not trusted with more than it is asked: its answer is read here and goes nowhere else, it may
-not send us elsewhere, and its addresses are checked as those of any destination. What is sent holds secrets, and what comes back
-does: neither is logged, and no error quotes either.
+Runs in the daemon. The provider is not trusted beyond its response: that is read here and goes nowhere else, it cannot
+redirect us, and its addresses are checked like those of any destination. Requests and responses hold secrets: neither is
+logged, and no error quotes them.
 
 Rules
-- The grant of a request is that HOST:PORT alone. An address that is not public needs the user's `egress.private`, as ever: a
-  manifest cannot aim this at the machine's own network.
+- The grant of a request is that HOST:PORT alone. An address that is not public needs the user's `egress.private`, as always: a
+  manifest cannot direct this at the machine's own network.
 - Nothing is discovered: there is no metadata document whose contents could name another endpoint. A redirect is an error.
 - The secret of a connector's application goes in the form (client_secret_post). RFC 6749 section 2.3.1 prefers the header;
-  Google and most that give secrets to installed applications document the form, and `client_id` is there anyway where there is
-  no secret.
-- What asks without a person is authenticated as its manifest says (token_request.py).
-- Every wait ends at the deadline. Nothing is tried again here.
+  Google and most providers that give secrets to installed applications document the form, and without a secret `client_id` is
+  in the form anyway.
+- A request without a sign-in is authenticated as the manifest says (token_request.py).
+- Every wait ends at the deadline. Nothing is retried here.
 
-Source: RFC 6749 section 3.2, RFC 7009, RFC 7591 section 3, RFC 8628; docs/adr/0023-oauth.md. Not here: what an answer means
-(answers.py, registration.py).
+Source: RFC 6749 section 3.2, RFC 7009, RFC 7591 section 3, RFC 8628; docs/adr/0023-oauth.md. Not here: the meaning of a
+response (answers.py, registration.py).
 """
 
 from __future__ import annotations
@@ -46,32 +46,34 @@ from aileron.oauth.token_request import TokenRequest
 __all__ = ["EXCHANGE_S", "Endpoints", "endpoint_url", "host_of"]
 
 EXCHANGE_S: Final = 30.0
-"""For one answer: a provider under load takes some seconds, and whoever waits for a sign-in or a renewal is a person or a run."""
+"""Seconds for one response: a provider under load takes some seconds, and a person or a run waits for the sign-in or renewal."""
 MAX_ANSWER_BYTES: Final = 64 << 10
-"""64 KiB: two tokens of 8 KiB and an ID token of 32."""
+"""64 KiB: two tokens of 8 KiB and an ID token of 32 KiB."""
 _SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
-"""Refusals that a setting of the user's mends."""
+"""Reasons of refusals that the user can fix with a setting."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"
 _CLOSED: Final = frozenset({401, 403})
-"""To who would register: an initial access token is needed, which an operator gives out (RFC 7591, section 3)."""
+"""Statuses that refuse a registration because it needs an initial access token, which an operator gives out (RFC 7591, section
+3).
+"""
 
 
 class Endpoints:
-    """The way to providers. One for each daemon."""
+    """The client for providers' endpoints. One for each daemon."""
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
         self.adopt(settings)
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on."""
+        """Use these settings from now on."""
         self._settings = settings
 
     def check_allowed(self, url: str) -> None:
-        """Return unless it is known that nothing can be sent there with these settings: before a person signs in for it.
+        """Raise ProviderError if these settings rule out requests to this address; checked before a person signs in.
 
-        Nothing is looked up. ProviderError(not_allowed_yet, not_allowed, bad_provider).
+        Looks up no name. ProviderError(not_allowed_yet, not_allowed, bad_provider).
         """
         endpoint = endpoint_url(url)
         grant = self._grant(endpoint.destination)
@@ -90,9 +92,11 @@ class Endpoints:
         return own_grant(to, self._settings, MAX_ANSWER_BYTES)
 
     async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> dict[str, Any]:
-        """The answer's JSON object, unchecked otherwise. `deadline` as in `anyio.current_time()`.
+        """Post a form, and return the response's JSON object, otherwise unchecked. `deadline` is in the time of
+        `anyio.current_time()`.
 
-        ProviderError for everything else: an error that the provider said (its code), or ours (`unreachable`, `bad_answer` …).
+        ProviderError for everything else: an error that the provider reported (its code), or ours (`unreachable`, `bad_answer`
+        …).
         """
         fields = _fields(form, client)
         answer = await self._exchange(url, _encoded(fields), _FORM, deadline)
@@ -103,7 +107,10 @@ class Endpoints:
         raise problem
 
     async def mint(self, url: str, request: TokenRequest, deadline: float) -> dict[str, Any]:
-        """The same for a token that nobody signed in for: the request says who asks. ProviderError, with the server's time."""
+        """Ask for a token without a sign-in, and return the response's JSON object. The request authenticates itself.
+
+        ProviderError, with the server's time.
+        """
         answer = await self._exchange(url, _encoded(request.form), _FORM, deadline, request.authorization)
         try:
             return _token_answer(answer, host_of(url))
@@ -114,14 +121,18 @@ class Endpoints:
         raise problem
 
     async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
-        """The same where nothing of a good answer is read (RFC 7009, section 2.2). ProviderError."""
+        """Post a form whose successful response is not read (RFC 7009, section 2.2). ProviderError."""
         fields, host = _fields(form, client), host_of(url)
         answer = await self._exchange(url, _encoded(fields), _FORM, deadline)
         if not 200 <= answer.status <= 299:
             raise without_echo(_refusal(answer.status, answer.body, host), host, fields.values())
 
     async def register(self, url: str, document: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-        """The answer to a client's metadata, as of `post`: nothing proves who asks (RFC 7591, section 3). ProviderError."""
+        """Post a client's metadata, and return the response's JSON object. The request is not authenticated (RFC 7591, section
+        3).
+
+        ProviderError.
+        """
         answer = await self._exchange(url, json.dumps(document).encode("ascii"), _JSON, deadline)
         host = host_of(url)
         if answer.status in _CLOSED:
@@ -157,7 +168,7 @@ def _token_answer(answer: OwnAnswer, host: str) -> dict[str, Any]:
 
 
 def _fields(form: Mapping[str, str], client: Client) -> dict[str, str]:
-    """With who asks."""
+    """Return the form with the client's ID and secret."""
     fields = {**form, "client_id": client.client_id}
     if client.client_secret is not None:
         fields["client_secret"] = client.client_secret
@@ -169,12 +180,14 @@ def _encoded(fields: Mapping[str, str]) -> bytes:
 
 
 def host_of(url: str) -> str:
-    """The provider's name as sentences have it: its host, with the port where it is not 443. ProviderError(bad_provider)."""
+    """Return the provider's name for sentences: its host, with the port unless it is 443. ProviderError(bad_provider)."""
     return endpoint_url(url).authority
 
 
 def _unless_refused(answer: dict[str, Any], wanted: str, host: str) -> dict[str, Any]:
-    """The answer; ProviderError where it has an error and not what is `wanted`: some say no with 200, as GitHub."""
+    """Return the response; raise ProviderError if it has an error instead of `wanted`: some report errors with status 200,
+    such as GitHub.
+    """
     error = answer.get("error")
     if isinstance(error, str) and wanted not in answer:
         raise heard(error, host)
@@ -182,7 +195,7 @@ def _unless_refused(answer: dict[str, Any], wanted: str, host: str) -> dict[str,
 
 
 def _refusal(status: int, body: bytes, host: str) -> ProviderError:
-    """An answer that is none: the error it says, else what its status says."""
+    """Return the error for an unsuccessful response: the error that it names, or else the one for its status."""
     if 300 <= status <= 399:
         return said("redirected", host)
     try:
@@ -199,14 +212,16 @@ def _refusal(status: int, body: bytes, host: str) -> ProviderError:
 
 
 def _not_allowed(error: AileronError, host: str) -> ProviderError:
-    """By who can mend it: the person whose settings they are, or the publisher."""
+    """Return the error for a request that egress denies, which says who can fix it: the user in the settings, or the
+    publisher.
+    """
     code = "not_allowed_yet" if error.failure.details.get("reason") in _SETTINGS else "not_allowed"
     what = f"{SIGN_IN[code].what.format(host=host)} ({error.failure.message})"
     return ProviderError(code, what, retriable=False, was_sent=False)
 
 
 def _unanswered(error: AileronError, host: str, journal: Unrecorded) -> ProviderError:
-    """What kept egress from an answer. Its words are ours, and quote nothing that was sent or came back."""
+    """Return the error for a request that got no response. Its text is ours, and quotes nothing that was sent or received."""
     failure = error.failure
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:
         return _not_allowed(error, host)

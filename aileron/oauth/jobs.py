@@ -1,17 +1,17 @@
-"""One request to a token endpoint at a time for each binding, and everybody who needs it meanwhile waits for that one.
+"""Runs at most one request to a token endpoint for each binding at a time; all callers that need it meanwhile wait for it.
 
-Runs in the daemon, in its event loop. What a job asks for is its owner's: a renewal (renew.py), or a token that nobody signs in
-for (minting.py).
+Runs in the daemon, in its event loop. The owner of a job decides what it asks for: a renewal (renew.py), or a token without a
+sign-in (minting.py).
 
 Rules
-- A job belongs to nobody who waits for it: they may go away, and it goes on. It has a deadline of its own, and another one when
-  the daemon stops.
-- Whatever becomes of it, whoever waits is told, with a value: each raises an exception of its own.
+- A job belongs to none of the callers that wait for it: it goes on if they go away. It has its own deadline, and a closer one
+  when the daemon stops.
+- Whatever its result, each waiting caller gets it as a value, and raises its own exception.
 - An endpoint that fails is left alone for a while, longer each time.
-- What happened goes on record; where it cannot, it has happened all the same.
+- The result goes on record; if it cannot be recorded, it is valid nevertheless.
 - Nothing secret is in a message, a log line or a cause.
 
-Source: docs/reference/sign-in.md. Not here: when a job is begun, what is done with its answer (renew.py, minting.py).
+Source: docs/reference/sign-in.md. Not here: when a job begins, and the use of its response (renew.py, minting.py).
 """
 
 from __future__ import annotations
@@ -37,44 +37,46 @@ _S = TypeVar("_S", bound="Series")
 
 
 class JobJournal(Protocol):
-    """The audit trail, as seen from here."""
+    """The part of the audit trail that jobs use."""
 
     async def renewing(self, binding: BindingName, host: str) -> None:
-        """Durable when it returns. What it raises stops the job."""
+        """Record that a request is about to be sent; durable when this returns. An exception stops the job."""
         ...
 
     async def renewed(self, binding: BindingName) -> None:
-        """It went well."""
+        """Record that the request succeeded."""
         ...
 
     async def failed(self, binding: BindingName, code: str) -> None:
-        """It did not: the provider's error code, or ours (problems.py)."""
+        """Record that the request failed, with the provider's error code, or ours (problems.py)."""
         ...
 
 
 class JobTiming(msgspec.Struct, frozen=True):
-    """How long and how often, in seconds; tests that play an outage make it shorter."""
+    """The time limits and pauses of jobs, in seconds. Tests that simulate an outage make them shorter."""
 
     exchange_s: float = EXCHANGE_S
-    """For the provider's answer."""
+    """Time for the provider's response."""
     patience_s: float = 5.0
-    """A request waits so long for another token while the one there is still counts."""
+    """Time that a request waits for another token while the present one is still valid."""
     fresh_s: float = 30.0
-    """So young a token is not replaced for a 401: there is another reason, and a service that always says so costs no more."""
+    """Age below which a token is not replaced after a 401: the cause must be another, and a service that always answers 401
+    costs no more.
+    """
     least_s: float = 1.0
-    """Nor for its end: a provider whose tokens end at once is asked no more often."""
+    """Age below which a token is not replaced although it ends: a provider whose tokens end at once is asked no more often."""
     first_pause_s: float = 5.0
-    """A provider that failed is left alone, twice as long after each failure …"""
+    """First pause after a failure, during which a provider is left alone. It doubles with each further failure …"""
     longest_pause_s: float = 300.0
-    """… up to this: once it works again, nobody waits longer."""
+    """… up to this: after the provider recovers, nobody waits longer."""
     write_again_s: float = 10.0
-    """Between two tries to write what could not be written."""
+    """Pause between two attempts to write tokens that could not be written."""
     last_s: float = 5.0
-    """For what is under way when the daemon stops: an answer that is on its way is there by then."""
+    """Time for requests in progress when the daemon stops: a response that is on its way arrives by then."""
 
 
 class Job:
-    """One request under way. Shielded: whoever began it does not end it."""
+    """A request in progress. It is shielded: cancelling the caller that began it does not end it."""
 
     def __init__(self, deadline: float) -> None:
         self.done: Final = anyio.Event()
@@ -83,7 +85,7 @@ class Job:
 
 
 class Series:
-    """What is remembered of one binding's jobs, in this process. Times as in `anyio.current_time()`."""
+    """The memory of one binding's jobs, in this process. Times as in `anyio.current_time()`."""
 
     def __init__(self) -> None:
         self.job: Job | None = None
@@ -92,11 +94,11 @@ class Series:
         self.pause_until = 0.0
 
     def went_well(self) -> None:
-        """The next failure is the first again."""
+        """Reset the failures, so that the next one counts as the first."""
         self.failures, self.problem = 0, None
 
     def maybe_paused(self) -> Failure | None:
-        """Why the endpoint is left alone now; None: it may be asked."""
+        """Return the problem for which the endpoint is left alone now; None if it can be asked."""
         left_s = self.pause_until - anyio.current_time()
         if self.problem is None or left_s <= 0:
             return None
@@ -105,17 +107,21 @@ class Series:
 
 
 def make_room(states: dict[BindingName, _S], is_idle: Callable[[_S], bool]) -> None:
-    """For one more: the oldest that are idle go where there are MAX_STATES."""
+    """Make room for one more state: remove the oldest idle ones if there are MAX_STATES."""
     for name in [name for name, state in states.items() if is_idle(state)]:
         if len(states) >= MAX_STATES:
             del states[name]
 
 
 class Jobs:
-    """All jobs of one owner. They run while it is `served`."""
+    """All jobs of one owner. They run inside the block of `served`."""
 
     def __init__(self, journal: JobJournal, pace: JobTiming, *, does: str, around_s: float) -> None:
-        """`does`: what a job does, in words before a binding's name; `around_s`: what it may take beside the exchange."""
+        """Set up the jobs.
+
+        `does` says what a job does, in words that stand before a binding's name. `around_s` is the time that it can take in
+        addition to the exchange.
+        """
         self._journal: Final = journal
         self._pace: Final = pace
         self._does: Final = does
@@ -125,7 +131,7 @@ class Jobs:
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        """Carry jobs out; left only when all of them have an end."""
+        """Carry out jobs inside the block, which ends only when all of them have ended."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -144,7 +150,10 @@ class Jobs:
         problem: Callable[[str], Failure],
         deadline: float,
     ) -> Failure | None:
-        """Wait for the job under way, or begin one with `work`; what it failed with. `problem`: one of our own, by its code."""
+        """Wait for the job in progress, or begin one with `work`; return its failure, or None.
+
+        `problem` makes a failure of our own from its code.
+        """
         job = series.job
         if job is None:
             if self._tasks is None:
@@ -158,7 +167,7 @@ class Jobs:
         return problem("too_slow")
 
     async def refused(self, name: BindingName, series: Series, error: AileronError, code: str) -> AileronError:
-        """`error`, after it was put down; for a while the endpoint is left alone."""
+        """Record the error and return it; the endpoint is left alone for a while."""
         pause_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2 ** min(series.failures, 30))
         series.failures += 1
         series.problem, series.pause_until = error.failure, anyio.current_time() + pause_s
@@ -167,7 +176,7 @@ class Jobs:
         return error
 
     async def noted(self, name: BindingName, note: Awaitable[None]) -> None:
-        """Put down what happened, if that is possible."""
+        """Record what happened, if possible."""
         try:
             await note
         except AileronError as error:
@@ -181,7 +190,7 @@ class Jobs:
         work: Callable[[], Awaitable[None]],
         problem: Callable[[str], Failure],
     ) -> None:
-        """The end of a task: whatever happens, whoever waits is told."""
+        """Run one job. Whatever happens, the waiting callers are told."""
         try:
             with job.scope:
                 job.failure = await self._attempt(name, work)
@@ -197,7 +206,7 @@ class Jobs:
             await work()
         except AileronError as error:
             return error.failure
-        except Exception as error:  # noqa: BLE001 - the end of a task. Its words and its trace may hold a secret: only the kind
+        except Exception as error:  # noqa: BLE001 - the end of a task. Text and trace may hold a secret: log only the type
             _log.error("unexpected error while %s %s (%s)", self._does, name, type(error).__name__)
             return Failure(
                 failure_class=FailureClass.INTERNAL_ERROR,

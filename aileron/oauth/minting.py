@@ -1,22 +1,23 @@
-"""Access tokens that nobody signs in for: asked for when a request needs one, and again before they end, or once for a 401.
+"""Gets access tokens without a sign-in: when a request needs one, again before it ends, and once after a 401.
 
-Runs in the daemon, one for all bindings. A token is in memory alone: it can be had again at any time, so it goes into no file.
+Runs in the daemon, one for all bindings. A token is in memory only: another one can be requested at any time, so no file has
+it.
 
-    1 one request for a binding at a time; who comes meanwhile waits for it · 2 on record · 3 the token endpoint is asked · 4 the
-    token is known to whoever scrubs answers · 5 whoever waited goes on
+    1 one request for a binding at a time; later callers wait for it · 2 on record · 3 the token endpoint is asked · 4 the token
+    is known to the scrubber of responses · 5 the callers go on
 
 Rules
-- A token belongs to one secret, one client ID and one grant (`_mark`): with another of these it is none.
-- It is forgotten when the vault is locked, and when its binding is changed or revoked (`forget`, `keep_only`). What is
-  under way then is given to nobody.
-- A request belongs to nobody who waits for it, and has a deadline of its own. A server that fails is left alone for a while,
-  longer each time; another secret is tried at once.
-- 4 comes before 5: what is sent can be found in what comes back, for longer than the token is used.
-- Ends are counted from when the answer came, by a clock that nobody sets and that goes on while the machine sleeps.
+- A token belongs to one secret, one client ID and one grant (`_mark`): if one of them changes, the token is no longer used.
+- It is forgotten when the vault is locked, and when its binding is changed or revoked (`forget`, `keep_only`). A request in
+  progress then gives its token to nobody.
+- A request belongs to none of the callers that wait for it, and has its own deadline. A server that fails is left alone for a
+  while, longer each time; another secret is tried at once.
+- 4 comes before 5: a token that is sent can be found in responses, for longer than it is used.
+- Lifetimes are counted from when the response arrived, by a clock that nobody sets and that counts suspend time.
 - Nothing secret is in a message, a log line or a cause.
 
-Source: RFC 6749 section 4.4, RFC 7523, RFC 8693; docs/reference/sign-in.md. Not here: what is sent (token_request.py), tokens of
-a sign-in (renew.py).
+Source: RFC 6749 section 4.4, RFC 7523, RFC 8693; docs/reference/sign-in.md. Not here: the contents of requests
+(token_request.py), tokens of a sign-in (renew.py).
 """
 
 from __future__ import annotations
@@ -46,24 +47,27 @@ from aileron.oauth.token_request import ClientCredential, TokenRequest, token_re
 __all__ = ["UNSAID_S", "USED_S", "Minting", "check_usable"]
 
 UNSAID_S: Final = 600.0
-"""Ten minutes, for a token whose end was not said: servers give five minutes to an hour, and asking again costs one request."""
+"""600 s, the lifetime of a token without a stated one. Servers give five minutes to an hour, and asking again costs one
+request.
+"""
 USED_S: Final = 12 * 3600.0
-"""Half a day at most, whatever was said: for a day it is known to whoever scrubs."""
+"""Half a day, the longest time that a token is used, whatever its lifetime. The scrubber knows it for a day."""
 _ROOM_S: Final = 60.0
-"""Before its end a token is replaced: as long as a slow request takes."""
+"""Seconds before its end at which a token is replaced: as long as a slow request takes."""
 _ROOM_SHARE: Final = 4
-"""Of a token's life, at most that part is room."""
-_AROUND_S: Final = 30.0  # for the record, the key and what is remembered; the ledger has 10 s for a row
+"""Divisor of a token's lifetime: the replacement begins at most this part of it before its end."""
+_AROUND_S: Final = 30.0  # for the record, the key and the scrubber; the ledger has 10 s for a row
 _CLOCK_OFF_S: Final = 60.0
-"""Between the clocks: less is no reason to refuse an assertion that is good for five minutes."""
+"""Seconds between the two clocks. A smaller difference is no reason to refuse an assertion that is valid for five minutes."""
 _FOR_THE_CLOCK: Final = frozenset({"invalid_client", "invalid_grant", "invalid_request", "unknown_error"})
-"""What servers say of an assertion that is not valid yet, or no longer."""
+"""Error codes of servers for an assertion that is not valid yet, or no longer."""
 _KEY: Final = os.urandom(32)
 
 
 class Minting:
-    """All tokens that nobody signed in for. `serve` runs as long as the daemon. All but `forget`, `keep_only` and `tokens` belong
-    to its event loop.
+    """All tokens that were issued without a sign-in. `serve` runs as long as the daemon.
+
+    All methods except `forget`, `keep_only` and `tokens` belong to the daemon's event loop.
     """
 
     def __init__(
@@ -76,8 +80,11 @@ class Minting:
         elapsed: Callable[[], float] = since_boot,
         pace: JobTiming | None = None,
     ) -> None:
-        """`remember`: have a token looked for in answers, for a day. It may raise AileronError: then the token is not used.
-        `clock`: s since the epoch, for what assertions say; `elapsed`: s since whenever, for the age of tokens.
+        """Set up the tokens.
+
+        `remember` has the scrubber look for a token in responses for a day. It can raise AileronError; the token is then not
+        used. `clock` returns seconds since the epoch, for assertions; `elapsed` returns seconds since any moment, for the age
+        of tokens.
         """
         self._endpoints: Final = endpoints
         self._journal: Final = journal
@@ -89,21 +96,21 @@ class Minting:
         self._states: dict[BindingName, _State] = {}
 
     async def serve(self) -> None:
-        """Carry requests out. Ends only by cancellation, and then not before what is under way has an end."""
+        """Carry out requests. Ends only by cancellation, and only after the requests in progress have ended."""
         async with self._jobs.served():
             await anyio.sleep_forever()
 
     def is_ready(self, credential: ClientCredential) -> bool:
-        """Whether there is a token that counts for a while."""
+        """Return whether there is a token that will be valid for a while."""
         state = self._maybe_state(credential)
         current = None if state is None else state.current
         return current is not None and (not current.is_due or current.age_s < self._pace.least_s)
 
     async def ready(self, credential: ClientCredential, deadline: float) -> None:
-        """Return when there is a token that counts. `deadline` as in `anyio.current_time()`.
+        """Wait until there is a valid token. `deadline` is in the time of `anyio.current_time()`.
 
-        AileronError: binding_failed where the server refuses, or the stored secret cannot be used; network_error where it
-        cannot be asked now; what the journal says.
+        AileronError: binding_failed if the server refuses, or the stored secret cannot be used; network_error if the server
+        cannot be asked now; the errors of the journal.
         """
         if self.is_ready(credential):
             return
@@ -115,8 +122,9 @@ class Minting:
             raise AileronError.of(problem)
 
     async def renew(self, credential: ClientCredential, refused: Secret, deadline: float) -> bool:
-        """After a service refused the token `refused` with 401: whether there is another by now. False: it was issued a moment
-        ago, so the refusal is for something else. AileronError as `ready`.
+        """Replace the token `refused`, which a service refused with 401. Return whether there is another one by now.
+
+        False means that the token was issued a moment ago, so the refusal has another cause. AileronError as for `ready`.
         """
         state = self._state(credential)
         if state.current is None or state.current.token == refused:
@@ -128,7 +136,7 @@ class Minting:
         return state.current is not None and state.current.token != refused
 
     def token(self, credential: ClientCredential) -> Secret:
-        """What to send: after `ready`. AileronError(network_error) where it was forgotten since."""
+        """Return the token to send; called after `ready`. AileronError(network_error) if it was forgotten since."""
         state = self._maybe_state(credential)
         if state is None or state.current is None:
             raise AileronError(
@@ -141,26 +149,26 @@ class Minting:
         return state.current.token
 
     def tokens(self) -> tuple[tuple[BindingName, Secret], ...]:
-        """Those in use, by binding."""
+        """Return the tokens in use, by binding."""
         found = ((name, state.current) for name, state in list(self._states.items()))
         return tuple((name, current.token) for name, current in found if current is not None)
 
     def forget(self) -> None:
-        """All of them. Quick; in any thread."""
+        """Forget all tokens. Quick; can be called in any thread."""
         self._states = {}
 
     def keep_only(self, known: Callable[[BindingName], ClientCredential | None]) -> None:
-        """Forget those that were got with another credential than `known` has for the binding by now. In any thread."""
+        """Forget tokens whose credential is not the one that `known` returns for the binding. Can be called in any thread."""
         states = self._states
         for name, state in list(states.items()):
             credential = known(name)
             if credential is None or _mark(credential) != state.mark:
                 states.pop(name, None)
 
-    # who waits
+    # waiting callers
 
     async def _minted(self, credential: ClientCredential, state: _State, deadline: float) -> Failure | None:
-        """Wait for the request under way, or for one that begins; why it did not come to a token."""
+        """Wait for the request in progress, or begin one. Return its failure, or None."""
         if state.job is None and (problem := state.maybe_paused()) is not None:
             return problem
         work, problem_of = functools.partial(self._mint, credential, state), functools.partial(_problem, credential)
@@ -205,13 +213,15 @@ class Minting:
 
     def _keep(self, credential: ClientCredential, state: _State, found: Minted) -> None:
         state.went_well()
-        if self._states.get(credential.name) is state:  # else it was forgotten meanwhile, and is used by nobody
+        if self._states.get(credential.name) is state:  # else it was forgotten meanwhile, and nobody uses it
             self._remember(credential.name, found.token)
             state.current = _Current(found, self._elapsed)
 
 
 def check_usable(credential: ClientCredential, now: float) -> None:
-    """Return if a token can be asked for with it, as far as can be said without asking. AileronError(binding_failed)."""
+    """Check that a token can be requested with this credential, as far as can be told without asking.
+    AileronError(binding_failed).
+    """
     try:
         token_request(credential, now)
     except ValueError as error:
@@ -232,22 +242,22 @@ class _Current:
 
     @property
     def age_s(self) -> float:
-        """Since it was issued."""
+        """Seconds since the token was issued."""
         return self._elapsed() - self._at
 
     @property
     def is_due(self) -> bool:
-        """Whether another should be asked for."""
+        """True if another token should be requested."""
         return self.age_s >= self._life_s - min(_ROOM_S, self._life_s / _ROOM_SHARE)
 
     @property
     def has_ended(self) -> bool:
-        """Whether it counts for nothing."""
+        """True if the token has ended."""
         return self.age_s >= self._life_s
 
 
 class _State(Series):
-    """What is remembered of one binding, in this process."""
+    """The memory of one binding's tokens, in this process."""
 
     def __init__(self, mark: bytes) -> None:
         super().__init__()
@@ -256,7 +266,7 @@ class _State(Series):
 
 
 def _mark(credential: ClientCredential) -> bytes:
-    """What tells one credential from another, and says nothing of it."""
+    """Return a keyed hash that identifies a credential, and reveals nothing of it."""
     said = hashlib.blake2b(key=_KEY, digest_size=32)
     for part in (
         msgspec.json.encode(credential.grant),
@@ -276,7 +286,7 @@ async def _made(credential: ClientCredential, now: float) -> TokenRequest:
 
 
 def _with_clock(error: ProviderError, credential: ClientCredential, host: str, now: float) -> ProviderError:
-    """What a refusal of an assertion is about, if the clocks differ."""
+    """Return the error, or one about the clock if that is the likely cause of a refused assertion."""
     if not credential.grant.has_assertion or error.server_time is None or error.code not in _FOR_THE_CLOCK:
         return error
     ahead_s = now - error.server_time
@@ -299,7 +309,7 @@ def _unusable(credential: ClientCredential, problem: str) -> AileronError:
 
 
 def _cures(credential: ClientCredential) -> tuple[str, str]:
-    """The command that binds anew, and what gets another secret."""
+    """Return the command that binds again, and how to replace the secret."""
     return f"aileron binding rebind {credential.name}", cure_for(credential.name, credential.stored)
 
 

@@ -1,8 +1,9 @@
-"""The page a person sees when the provider sends them back: what became of it, and to go on in the terminal.
+"""The page that a person sees when the provider sends them back: the result, and the hint to go on in the terminal.
 
-Static but for the words chosen here: nothing that was sent is shown, nothing runs, loads or leads anywhere. Light and dark.
+Static, except for the texts chosen here: it shows nothing that was sent, runs and loads nothing, and has no links. Light and
+dark.
 
-Source: docs/reference/sign-in.md. Not here: which is shown when (callback.py).
+Source: docs/reference/sign-in.md. Not here: the choice of the page (callback.py).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ main { max-width: 36rem }
 p { margin: 0; color: var(--soft) }
 """)
 HEADERS: Final = {"Content-Type": "text/html; charset=utf-8", **_FRAME.headers, "Connection": "close"}
-"""Of every answer. Without a referrer the next page does not see the code in this one's address."""
+"""Header fields of every response. Without a referrer the next page does not see the code in this one's address."""
 
 
 def page(title: str, text: str) -> bytes:
-    """A page with these words, which are ours and plain."""
+    """Return a page with this title and text, which are our own plain text."""
     return _FRAME.html(title, f"<h1>{title}</h1>\n<p>{text}</p>").encode()
 
 
@@ -44,5 +45,5 @@ _TURNED_AWAY: Final = {
 
 
 def turned_away(status: int) -> bytes:
-    """For what is not the answer."""
+    """Return the page for a request that is not the answer."""
     return _TURNED_AWAY.get(status) or page(HTTPStatus(status).phrase, "Page not found.")

@@ -1,9 +1,9 @@
-"""Whose connection to a port of this machine it is, as the kernel says it.
+"""Finds the user that a connection from this machine belongs to, according to the kernel.
 
-Linux lists every TCP socket with the user it belongs to. A browser is handed the address of a sign-in as an argument, which every
-user of the machine can read: this is how another user's answer is told from the person's.
+Linux lists every TCP socket with the user it belongs to. A browser is handed the address of a sign-in as an argument, which
+every user of the machine can read. The owner of the connection distinguishes the person's answer from another user's.
 
-Source: proc_pid_net(5). Not here: the kernel's table (connections.py), what is done about it (callback.py).
+Source: proc_pid_net(5). Not here: the kernel's table (connections.py), the consequences (callback.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from aileron.connections import connections, spellings_of
 __all__ = ["CLOSED", "maybe_owner"]
 
 CLOSED: Final = -1
-"""Nobody's: no program holds the other end any more. Whose it was the kernel forgets (it then says root)."""
+"""Returned if no program holds the other end any longer. The kernel then forgets its owner (and says root)."""
 
 
 def maybe_owner(connection: socket.socket) -> int | None:
-    """The uid of whoever made this connection from the same machine, or CLOSED; None where the kernel does not say."""
+    """Return the uid of the user that made this connection from the same machine, or CLOSED; None if the kernel does not tell."""
     here, there = (spellings_of(*name[:2]) for name in (connection.getsockname(), connection.getpeername()))
     is_listed = False
     try:

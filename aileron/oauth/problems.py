@@ -1,16 +1,16 @@
-"""What can go wrong at a provider, each with a sentence that says what happened and what mends it: a closed list.
+"""The failures at a provider, as a closed list; each has a sentence that says what happened and how to fix it.
 
-Runs in the daemon; the sentences are read by people, in a terminal or by way of an agent.
+Runs in the daemon; people read the sentences, in a terminal or through an agent.
 
 Rules
-- Nothing a provider sent is quoted: its `error_description` may hold anything, a token included. Its error code is looked up
-  here; one that is not in this list is `unknown_error`, and is named only if it is of the form that codes have and no part of
+- Nothing a provider sent is quoted: its `error_description` may hold anything, even a token. Its error code is looked up here.
+  A code that is not in this list becomes `unknown_error`, and is named only if it has the form of a code and is no part of
   what the provider was sent.
-- A sentence ends with what the person does. `{again}` is the command that signs them in, `{host}` the provider's.
+- A sentence ends with what the person must do. `{again}` is the command that signs them in, `{host}` the provider's host.
 
-Source: RFC 6749 sections 4.1.2.1 and 5.2, RFC 6750 3.1, RFC 7009 2.2.1, RFC 7591 3.2.2, RFC 8628 3.5, RFC 8707 2,
-RFC 9207 2.4, OpenID Connect Core 3.1.2.6; docs/reference/sign-in.md has the same list, checked. Not here: when each is
-said (signin.py, renew.py).
+Source: RFC 6749 sections 4.1.2.1 and 5.2, RFC 6750 3.1, RFC 7009 2.2.1, RFC 7591 3.2.2, RFC 8628 3.5, RFC 8707 2, RFC 9207
+2.4, OpenID Connect Core 3.1.2.6; docs/reference/sign-in.md has the same list, checked. Not here: when each is used (signin.py,
+renew.py).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
 _LEAST_SECRET: Final = 8
-"""Characters of what counts as a secret here: egress masks none that is shorter, either."""
+"""Fewest characters of a text that counts as a secret here: egress masks no shorter one either."""
 
 
 class ProviderProblem(NamedTuple):
-    """What happened, what mends it, and whether the same may go well a little later."""
+    """A failure: what happened, how to fix it, and whether a retry a little later may succeed."""
 
     what: str
     cure: str
@@ -79,7 +79,7 @@ _STANDARD: Final[dict[str, ProviderProblem]] = {
         "{host} is still waiting for the code to be entered", _AGAIN, retriable=True
     ),
     "slow_down": ProviderProblem("{host} received too many requests", _LATER, retriable=True),
-    # OpenID Connect: only for an answer without a page, which is never asked for
+    # OpenID Connect: only for a request without a page, which is never made
     "interaction_required": ProviderProblem("{host} needs your input, but showed no page", _ONE_PAGE),
     "login_required": ProviderProblem("{host} needs you to log in, but showed no page", _ONE_PAGE),
     "account_selection_required": ProviderProblem(
@@ -91,7 +91,7 @@ _STANDARD: Final[dict[str, ProviderProblem]] = {
     "registration_not_supported": ProviderProblem("{host} does not support this kind of request", _PUBLISHER),
     "invalid_request_uri": ProviderProblem("{host} rejected the request as invalid", _PUBLISHER),
     "invalid_request_object": ProviderProblem("{host} rejected the request as invalid", _PUBLISHER),
-    # RFC 6750: said by a service about a token
+    # RFC 6750: a service reports these about a token
     "invalid_token": ProviderProblem("{host} no longer accepts the token", "sign in again: {again}"),
     "insufficient_scope": ProviderProblem("the token does not allow this at {host}", "to grant more access: {again}"),
     # RFC 7591
@@ -147,9 +147,9 @@ _OURS: Final[dict[str, ProviderProblem]] = {
     "timed_out": ProviderProblem("the sign-in was not completed within 10 minutes", _AGAIN),
 }
 SIGN_IN: Final = {**_STANDARD, **_OURS}
-"""By the provider's error code, or ours."""
+"""The failures of a sign-in, by the provider's error code, or ours."""
 OURS: Final = frozenset(_OURS)
-"""The codes that are not a provider's to say."""
+"""Codes that a provider cannot report, because only Aileron uses them."""
 
 RENEWAL: Final[dict[str, ProviderProblem]] = {
     "invalid_grant": ProviderProblem(
@@ -192,7 +192,7 @@ RENEWAL: Final[dict[str, ProviderProblem]] = {
     ),
     "stopping": ProviderProblem("the daemon is stopping", "try again when it is running", retriable=True),
 }
-"""What is said otherwise when a sign-in is renewed; by code."""
+"""Failures whose text differs when a sign-in is renewed, by code."""
 
 _AT_SERVER: Final = "allow it for this client there, then try again"
 _TELL: Final = "try again; if it fails again, tell the connector's publisher"
@@ -233,11 +233,11 @@ MINTING: Final[dict[str, ProviderProblem]] = {
     ),
     "stopping": ProviderProblem("the daemon is stopping", "try again when it is running", retriable=True),
 }
-"""What is said otherwise when a token is asked for that nobody signed in for; by code."""
+"""Failures whose text differs when a token is requested without a sign-in, by code."""
 
 
 class ProviderError(Exception):
-    """What a provider's endpoint came to instead of an answer. `sentence` says what happened, without a cure."""
+    """Raised if a provider's endpoint gave no usable response. `sentence` says what happened, without a fix."""
 
     def __init__(self, code: str, sentence: str, *, retriable: bool, was_sent: bool = True) -> None:
         super().__init__(sentence)
@@ -245,21 +245,23 @@ class ProviderError(Exception):
         self.sentence: Final = sentence
         self.retriable: Final = retriable
         self.was_sent: Final = was_sent
-        """Whether the provider may have seen the request."""
+        """True if the provider may have seen the request."""
         self.server_time: float | None = None
-        """What the clock of whoever answered said (s since the epoch); None: it did not say, or nobody answered."""
+        """Time of the server's clock in its response (s since the epoch); None if it gave none, or did not respond."""
         self.named: str | None = None
-        """A code that is not of the list and that the sentence names: the one text in it that somebody else chose."""
+        """A code outside the list that the sentence names: the only part of its text that comes from outside."""
 
 
 def said(code: str, host: str) -> ProviderError:
-    """An error of the list, about what a provider said."""
+    """Return the error of the list with this code, about a provider's response."""
     known = SIGN_IN[code]
     return ProviderError(code, known.what.format(host=host), retriable=known.retriable)
 
 
 def heard(code: str, host: str) -> ProviderError:
-    """An error that a provider said itself: `code` may be any text, and one of ours is not for others to say."""
+    """Return the error for a code that a provider reported. The code can be any text; one of our own codes is not accepted
+    from it.
+    """
     if code in SIGN_IN and code not in OURS:
         return said(code, host)
     unknown = said("unknown_error", host)
@@ -271,7 +273,9 @@ def heard(code: str, host: str) -> ProviderError:
 
 
 def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> ProviderError:
-    """The same; without its code if that is a piece of what was `sent`, or has one in it: a secret may look like a code."""
+    """Return the error, without its unknown code if that is part of a value that was `sent`, or contains one: a secret can
+    look like a code.
+    """
     named = error.named
     if named is None or not any(named in one or (len(one) >= _LEAST_SECRET and one in named) for one in sent):
         return error
@@ -279,13 +283,13 @@ def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> Provid
 
 
 def not_signed_in(error: ProviderError, host: str, again: str) -> AileronError:
-    """`binding_failed`. `again` is the command that begins anew."""
+    """Return the `binding_failed` error for a failed sign-in. `again` is the command that begins anew."""
     problem = SIGN_IN[error.code]
     return _failed(f"{error.sentence}; {_cure(problem, again)}", error, host)
 
 
 def not_renewed(error: ProviderError, host: str, again: str) -> AileronError:
-    """`binding_failed`, or `network_error` where it may go well later."""
+    """Return the error for a failed renewal: `binding_failed`, or `network_error` if a retry may succeed."""
     problem = RENEWAL.get(error.code)
     what = error.sentence if problem is None else problem.what.format(host=host)
     if not error.retriable:
@@ -301,7 +305,11 @@ def not_renewed(error: ProviderError, host: str, again: str) -> AileronError:
 
 
 def not_minted(error: ProviderError, host: str, again: str, another: str) -> AileronError:
-    """The same of a token that nobody signed in for. `again` binds anew; `another`: how to get another secret (cure.py)."""
+    """Return the error for a failed request for a token without a sign-in: `binding_failed`, or `network_error` if a retry may
+    succeed.
+
+    `again` is the command that binds anew; `another` says how to replace the secret (cure.py).
+    """
     problem = MINTING.get(error.code)
     what = error.sentence if problem is None else problem.what.format(host=host) + _detail(error, host)
     cure = (problem or SIGN_IN[error.code]).cure.format(again=f"`{again}`", another=another)
@@ -317,7 +325,7 @@ def not_minted(error: ProviderError, host: str, again: str, another: str) -> Ail
 
 
 def _detail(error: ProviderError, host: str) -> str:
-    """What its sentence says beyond that of the list."""
+    """Return what the error's sentence says beyond that of the list."""
     for table in (MINTING, SIGN_IN):
         listed = table[error.code].what.format(host=host) if error.code in table else None
         if listed is not None and error.sentence.startswith(listed):

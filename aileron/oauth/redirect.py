@@ -1,16 +1,16 @@
-"""What came to the loopback listener, judged: is it the provider's answer to the request that waits, or anything else?
+"""Decides whether a request to the loopback listener is the provider's answer to the sign-in that waits.
 
-Pure. Any program and any web page on this machine can send something there; only who was given `state`, the person's browser by
-way of the provider, can send the answer. Everything else is turned away and changes nothing: it neither ends the sign-in nor
-takes its place.
+Pure. Any program and any web page on this machine can send requests there. Only the person's browser was given `state`,
+through the provider, and can send the answer. All other requests are turned away and change nothing: they neither end the
+sign-in nor replace it.
 
     1 Host is this listener (DNS rebinding) · 2 GET /callback · 3 each parameter once, and bounded · 4 state, in constant time
     5 iss · 6 error, or a code
 
-What fails before 5 is a stranger's and is turned away. From 5 on it is the provider's answer, and the only one: it ends the
-sign-in, well or not.
+A request that fails before 5 is a stranger's and is turned away. From 5 on it is the provider's answer, and the only one: it
+ends the sign-in, with success or failure.
 
-Source: RFC 6749 section 4.1.2, RFC 9207 section 2.4, RFC 8252 section 8. Not here: sockets (callback.py), what is made of a code
+Source: RFC 6749 section 4.1.2, RFC 9207 section 2.4, RFC 8252 section 8. Not here: sockets (callback.py), the use of the code
 (signin.py).
 """
 
@@ -31,25 +31,25 @@ from aileron.oauth.problems import ProviderError, heard, said
 __all__ = ["AuthorizationResponse", "Awaited", "TurnedAway", "judged"]
 
 _MAX_PARAMETERS: Final = 32  # RFC 6749 has five, providers add a handful
-_CODE: Final = re.compile(r"[\x20-\x7e]{1,8192}")  # RFC 6749, appendix A.11; what a head has room for
+_CODE: Final = re.compile(r"[\x20-\x7e]{1,8192}")  # RFC 6749, appendix A.11; as long as a head has room for
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Awaited:
-    """What the answer has to fit."""
+    """The values that the answer must match."""
 
     port: int
     state: Secret
     authorize_url: str
     issuer: str | None
     issuer_in_answer: bool
-    """Whether an answer that does not say who it is from is refused, where there is an `issuer`."""
+    """True if an answer that does not name its issuer is refused, provided that there is an `issuer`."""
     host: str
-    """The provider's, for sentences."""
+    """The provider's host, for sentences."""
 
 
 class TurnedAway(msgspec.Struct, frozen=True):
-    """Not the answer: `status` of ours, and whether it was a try to be one."""
+    """The request is not the answer. `status` is our response; `was_try` is true if the request tried to be the answer."""
 
     status: int
     was_try: bool = False
@@ -57,14 +57,14 @@ class TurnedAway(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class AuthorizationResponse:
-    """The provider's answer: a code, or what went wrong."""
+    """The provider's answer: a code, or a problem."""
 
     code: Secret | None
     problem: ProviderError | None = None
 
 
 def judged(method: str, target: str, hosts: Sequence[str], awaited: Awaited) -> AuthorizationResponse | TurnedAway:
-    """One request: its method, its target and all values of its Host field, as they came."""
+    """Judge one request by its method, its target and all values of its Host field, as received."""
     if len(hosts) != 1 or hosts[0].lower() not in _own_hosts(awaited.port):
         return TurnedAway(421)
     path, _, query = target.partition("?")
@@ -96,7 +96,7 @@ def _own_hosts(port: int) -> tuple[str, ...]:
 
 
 def _parameters(query: str) -> dict[str, str] | None:
-    """Decoded; None where one stands twice, or there are too many."""
+    """Return the decoded parameters; None if one occurs twice, or there are too many."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS, errors="strict")
     except ValueError:

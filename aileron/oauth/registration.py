@@ -1,18 +1,20 @@
-"""A client of our own registered at a provider, for a manifest without a `client_id` (RFC 7591).
+"""Registers a client at a provider, for a manifest without a `client_id` (RFC 7591).
 
-The document that is posted and what is believed of the answer. Runs in the daemon, at each sign-in: what was registered is for
-that one redirect address, and is kept with the tokens, so that they are renewed and revoked by the client they were issued to.
+This module has the document that is posted, and reads the response. Runs in the daemon, at each sign-in: the client is
+registered for that one redirect address, and is kept with the tokens, so that the client they were issued to renews and
+revokes them.
 
 Rules
-- A public, native client: PKCE protects the flow, and no secret is asked for. One that is given all the same is kept with the
-  tokens and sent in the form, as a publisher's. A provider that insists on another way is refused: ADR 23 has the reason.
-- The answer may not change where the person is sent back to.
-- Of the answer only the ID and the secret are kept. A `registration_access_token` is a way to change the client, which nobody
-  here does: it is passed over, with everything else.
-- Nothing that was read is quoted in an error.
+- It is a public, native client: PKCE protects the flow, and no secret is requested. If the provider gives one nevertheless, it
+  is kept with the tokens and sent in the form, like a publisher's. A provider that insists on another way is refused: ADR 23
+  has the reason.
+- The response must not change where the person is sent back to.
+- Only the ID and the secret are kept from the response. A `registration_access_token` could change the client, which nobody
+  here does: it is ignored, like everything else.
+- An error quotes nothing that was read.
 
-Source: RFC 7591 sections 2 and 3, RFC 8252 section 8.5; docs/reference/sign-in.md. Not here: sending it (endpoint.py), reading
-JSON (answers.py).
+Source: RFC 7591 sections 2 and 3, RFC 8252 section 8.5; docs/reference/sign-in.md. Not here: sending the document
+(endpoint.py), reading JSON (answers.py).
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ from aileron.oauth.problems import said
 __all__ = ["CLIENT_NAME", "MAX_CLIENT_CHARACTERS", "read_registration", "registration_request"]
 
 CLIENT_NAME: Final = "Aileron"
-"""What the provider's page calls who asks."""
+"""The client's name on the provider's page."""
 MAX_CLIENT_CHARACTERS: Final = 2048
-"""Of an ID or a secret: some providers keep nothing and put all they need to know into a signed one (RFC 7591, appendix A.5.2);
-the ID travels in an address."""
+"""Most characters of an ID or a secret: some providers store nothing, and put all they need to know into a signed one (RFC
+7591, appendix A.5.2). The ID travels in an address.
+"""
 _CLIENT: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_CLIENT_CHARACTERS}}}")
 _DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> dict[str, Any]:
-    """The client's metadata. `redirect_uri` None: for a code on another device, which has no way back (RFC 8628)."""
+    """Return the client's metadata. `redirect_uri` is None for a code on another device, which has no redirect (RFC 8628)."""
     flow = (
         {"grant_types": [_DEVICE, "refresh_token"], "response_types": []}
         if redirect_uri is None
@@ -60,7 +63,7 @@ def registration_request(provider: OAuth2Provider, redirect_uri: str | None) -> 
 def read_registration(
     answer: dict[str, Any], provider: OAuth2Provider, redirect_uri: str | None, host: str, now: float
 ) -> Client:
-    """The client, from an answer received at `now` (s since the epoch). ProviderError(bad_answer, unsupported_client)."""
+    """Return the client from a response received at `now` (s since the epoch). ProviderError(bad_answer, unsupported_client)."""
     client_id = answer.get("client_id")
     redirects = answer.get("redirect_uris")
     if not _is_client(client_id) or not _has_redirect(redirects, redirect_uri):
@@ -76,7 +79,7 @@ def read_registration(
 
 
 def _maybe_secret(answer: dict[str, Any], host: str, now: float) -> str | None:
-    """The secret that has to be sent. Where no method is named, one is needed if it was given."""
+    """Return the secret that must be sent, or None. If the response names no method, the secret is sent if there is one."""
     secret, method = answer.get("client_secret"), answer.get("token_endpoint_auth_method")
     if secret is not None and not _is_client(secret):
         raise said("bad_answer", host)
@@ -91,7 +94,10 @@ def _maybe_secret(answer: dict[str, Any], host: str, now: float) -> str | None:
 
 
 def _has_redirect(registered: object, redirect_uri: str | None) -> bool:
-    """Whether this is still ours: not said, or among them (RFC 7591 section 3.2.1: a provider may replace what it was sent)."""
+    """Return whether the redirect address is still ours: not mentioned, or in the list.
+
+    A provider can replace the values that it was sent (RFC 7591 section 3.2.1).
+    """
     if registered is None or redirect_uri is None:
         return True
     return isinstance(registered, list) and redirect_uri in registered

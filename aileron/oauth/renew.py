@@ -1,25 +1,26 @@
-"""Access tokens renewed: before they end, and once after a service has refused one. The new ones are never lost.
+"""Renews access tokens before they end, and once after a service has refused one. The new tokens are never lost.
 
-Runs in the daemon, one for all bindings. A provider that rotates takes the old refresh token back with its answer, so an answer
-that is not kept ends the sign-in. Everything here follows from that.
+Runs in the daemon, one for all bindings. A provider that rotates refresh tokens revokes the old one with its response, so
+losing a response ends the sign-in. Everything here follows from that.
 
-    1 one renewal of a binding at a time; who comes meanwhile waits for it · 2 on record · 3 the intent in the vault, durably
-    4 the provider is asked · 5 the answer in memory · 6 the answer in the vault · 7 whoever waited goes on
+    1 one renewal of a binding at a time; later callers wait for it · 2 on record · 3 the intent in the vault, durably
+    4 the provider is asked · 5 the response in memory · 6 the response in the vault · 7 the callers go on
 
 Rules
-- A renewal belongs to nobody who waits for it: they may go away, and it goes on. It has a deadline of its own.
-- 2 and 3 come first: a full disk or a locked vault is found while the old token still counts. If 6 fails all the same, the new
-  tokens are used from memory (`newest`) and written at every chance, until they are, or the binding is gone. Those that never
-  were written may have been sent all the same: they are known (`unwritten`) for a day more, as what the vault had is.
-- Died between 4 and 6, the intent says so: the refresh token that is there is tried, once. Should the provider refuse it then,
+- A renewal belongs to none of the callers that wait for it: it goes on if they go away. It has its own deadline.
+- 2 and 3 come first: a full disk or a locked vault is noticed while the old token is still valid. If 6 fails nevertheless, the
+  new tokens are used from memory (`newest`), and writing them is retried until it succeeds or the binding is gone. Tokens that
+  were never written may have been sent nevertheless: they stay known (`unwritten`) for another day, like those that the vault
+  had.
+- If the daemon dies between 4 and 6, the intent shows it: the stored refresh token is tried once. If the provider refuses it,
   the sentence says why.
-- A provider that fails is left alone for a while, longer each time. Until an access token has ended it is used.
-- The machine's clock may be wrong: ends are counted from when the answer came, a token that ended by another clock than ours is
-  renewed for its 401, and a renewal that did not help is not repeated at once.
+- A provider that fails is left alone for a while, longer each time. An access token is used until it has ended.
+- The machine's clock may be wrong: lifetimes are counted from when the response arrived, a token that ended by another clock
+  than ours is renewed after its 401, and a renewal that did not help is not repeated at once.
 - Nothing secret is in a message, a log line or a cause.
 
-Source: RFC 6749 section 6, RFC 9700 section 4.14, RFC 7009; docs/explanation/oauth.md. Not here: storing (the vault), who asks
-(egress, by way of the daemon).
+Source: RFC 6749 section 6, RFC 9700 section 4.14, RFC 7009; docs/explanation/oauth.md. Not here: storing tokens (the vault),
+the callers (egress, through the daemon).
 """
 
 from __future__ import annotations
@@ -47,41 +48,48 @@ from aileron.oauth.revoke import revoked
 __all__ = ["RenewableBinding", "Renewals", "Store"]
 
 MAX_HELD: Final = 64
-"""Token sets in memory that could not be written; 22 KiB each at most. With more, nothing is renewed until some are."""
+"""Most token sets in memory that could not be written, 22 KiB each at most. With more, nothing is renewed until some are
+written.
+"""
 KEPT_S: Final = 24 * 3600.0
-"""For which tokens are known that came into no vault: as long as the vault remembers what it had."""
+"""Seconds for which tokens that never reached the vault stay known: as long as the vault remembers its former ones."""
 MAX_LOST: Final = 16
-"""Of these, the newest: each took a disk that failed and a person who ended the sign-in before it was mended."""
+"""Most of these tokens, the newest: each needed a disk that failed and a person who ended the sign-in before it was repaired."""
 _ROOM_MS: Final = 60_000
-"""Before its end a token is renewed: as long as a slow request takes, and clocks differ."""
+"""Milliseconds before its end at which a token is renewed: as long as a slow request takes, with some room for different
+clocks.
+"""
 _ROOM_SHARE: Final = 4
-"""Of a token's life, at most that part is room: one that lives a minute is not renewed for every request."""
+"""Divisor of a token's lifetime: the renewal begins at most this part of it before its end. So a token that lives a minute is
+not renewed for every request.
+"""
 _DISK_S: Final = 60.0  # for the writes of one renewal: the ledger has 10 s for a row, the vault 5 s to get its lock
 _log = logging.getLogger(__name__)
 
 
 class RenewableBinding(Protocol):
-    """A binding, as seen from here."""
+    """The part of a binding that renewals use."""
 
     @property
     def grant(self) -> OAuthGrant | None:
-        """None: a secret as it is, which nobody renews."""
+        """The grant of the sign-in; None for a stored secret, which nobody renews."""
         ...
 
 
 class Store(Protocol):
-    """The vault, as seen from here. `binding` and `tokens` are quick; the others wait for the disk, in a worker thread.
+    """The part of the vault that renewals use. `binding` and `tokens` are quick; the others wait for the disk, in a worker
+    thread.
 
-    All but `binding` raise AileronError: vault_locked, binding_required (it is gone), binding_failed (another sign-in by now), or
-    what the disk says.
+    All but `binding` raise AileronError: vault_locked, binding_required (the binding is gone), binding_failed (it is another
+    sign-in by now), or errors of the disk.
     """
 
     def binding(self, name: BindingName) -> RenewableBinding | None:
-        """What may be said openly; also while it is locked."""
+        """Return the binding's open information, also while the vault is locked."""
         ...
 
     def tokens(self, name: BindingName) -> TokenSet:
-        """What is stored."""
+        """Return the stored tokens."""
         ...
 
     def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
@@ -89,11 +97,11 @@ class Store(Protocol):
         ...
 
     def note_renewal(self, name: BindingName, at_ms: int) -> None:
-        """Put down that the provider is about to be asked."""
+        """Record that the provider is about to be asked."""
         ...
 
     def note_refused(self, name: BindingName, code: str) -> None:
-        """Put down that it renews no more."""
+        """Record that the provider no longer renews this sign-in."""
         ...
 
 
@@ -109,7 +117,7 @@ class Renewals:
         *,
         pace: JobTiming | None = None,
     ) -> None:
-        """`clock`: s since the epoch."""
+        """Set up renewals. `clock` returns seconds since the epoch."""
         self._store: Final = store
         self._endpoints: Final = endpoints
         self._journal: Final = journal
@@ -118,11 +126,11 @@ class Renewals:
         self._jobs: Final = Jobs(journal, self._pace, does="renewing", around_s=_DISK_S)
         self.states: dict[BindingName, _State] = {}
         self._lost: tuple[tuple[TokenSet, float], ...] = ()
-        """Tokens that are held no more and were never written, and when that was; oldest first."""
+        """Tokens that are no longer held and were never written, each with the time when it was given up; oldest first."""
         self._some_held = anyio.Event()
 
     async def serve(self) -> None:
-        """Carry renewals out. Ends only by cancellation, and then not before what is under way has an end."""
+        """Carry out renewals. Ends only by cancellation, and only after the renewals in progress have ended."""
         try:
             async with self._jobs.served():
                 await self._write_again()
@@ -131,10 +139,11 @@ class Renewals:
                 await self._write_held()
 
     async def ready(self, name: BindingName, deadline: float) -> None:
-        """Return when the access token counts for a while, as far as can be known. `deadline` as in `anyio.current_time()`.
+        """Wait until the access token is valid for a while, as far as can be known. `deadline` is in the time of
+        `anyio.current_time()`.
 
-        AileronError if it has ended and there is no other: binding_failed where a person has to sign in again, network_error
-        where the provider cannot be asked now, or what the vault says. For a binding that nobody signed in for: at once.
+        AileronError if it has ended and there is no other: binding_failed if a person must sign in again, network_error if the
+        provider cannot be asked now, or the vault's errors. Return at once for a binding without a sign-in.
         """
         grant = self._maybe_grant(name)
         if grant is None or not self._is_due(grant):
@@ -146,10 +155,10 @@ class Renewals:
             raise AileronError.of(problem)
 
     async def renew(self, name: BindingName, refused: Secret, deadline: float) -> bool:
-        """After a service refused the access token `refused` with 401: whether there is another by now.
+        """Renew the access token `refused`, which a service refused with 401. Return whether there is another one by now.
 
-        False: it was given out a moment ago, or cannot be renewed and has not ended either, so the refusal is for something else.
-        AileronError as `ready` where it was to be renewed and could not be.
+        False means that the token was issued a moment ago, or that it cannot be renewed and has not ended: the refusal has
+        another cause. AileronError as for `ready` if the renewal failed.
         """
         grant = self._maybe_grant(name)
         if grant is None:
@@ -168,15 +177,16 @@ class Renewals:
         return False
 
     def newest(self, name: BindingName, stored: Secret) -> Secret:
-        """What to send where the vault lends the access token `stored`: that, or its successor, if that is in memory only."""
+        """Return the token to send when the vault lends `stored`: that one, or its successor if that is in memory only."""
         state = self.states.get(name)
         held = None if state is None or not state.uses_held else state.held
         return held.tokens.access if held is not None and held.base.access == stored else stored
 
     def unwritten(self, host: HostPort) -> tuple[Secret, ...]:
-        """What may have been sent to `host` and is in no vault: access tokens, and at their provider's host refresh tokens too.
+        """Return tokens that may have been sent to `host` and are in no vault: access tokens and, for their provider's host,
+        refresh tokens.
 
-        Of MAX_HELD token sets that are not written yet, and of MAX_LOST that never were.
+        They come from up to MAX_HELD token sets that are not written yet, and up to MAX_LOST that never were.
         """
         since = anyio.current_time() - KEPT_S
         known = [state.held.tokens for state in self.states.values() if state.held is not None]
@@ -184,13 +194,13 @@ class Renewals:
         return tuple(token for tokens in known for token in _sent_to(host, tokens))
 
     async def revoke(self, tokens: TokenSet) -> str:
-        """Take tokens back where they were issued (RFC 7009): `revoked`, `not offered`, or `failed: …`. Raises nothing."""
+        """Revoke tokens at their provider (RFC 7009). Return `revoked`, `not offered`, or `failed: …`. Raises nothing."""
         return await revoked(self._endpoints, tokens)
 
-    # who waits
+    # waiting callers
 
     async def _renewed(self, name: BindingName, grant: OAuthGrant, deadline: float) -> Failure | None:
-        """Wait for the renewal under way, or for one that begins; why it did not come to one."""
+        """Wait for the renewal in progress, or begin one. Return its failure, or None."""
         state = self._state(name, grant)
         if state.job is None:
             problem = self._maybe_why_not(name, grant, state)
@@ -218,7 +228,7 @@ class Renewals:
         except (AileronError, ProviderError):
             return "its provider"
 
-    # what is known
+    # known state
 
     def _state(self, name: BindingName, grant: OAuthGrant) -> _State:
         state = self.states.get(name)
@@ -230,11 +240,11 @@ class Renewals:
         return state
 
     def _lose(self, held: _Held) -> None:
-        before = (one for one in self._lost if one[0] is not held.tokens)  # a write that is under way may end in it too
+        before = (one for one in self._lost if one[0] is not held.tokens)  # a write in progress may also lose it
         self._lost = (*before, (held.tokens, anyio.current_time()))[-MAX_LOST:]
 
     def _maybe_grant(self, name: BindingName) -> OAuthGrant | None:
-        """What is said of the tokens that would be sent."""
+        """Return the information about the tokens that would be sent."""
         bound = self._store.binding(name)
         grant = None if bound is None else bound.grant
         state = self.states.get(name)
@@ -265,7 +275,7 @@ class Renewals:
 
     async def _renew(self, name: BindingName, state: _State) -> None:
         if state.held is not None:
-            await self._write(name, state)  # first: what is there to renew with may be in it alone
+            await self._write(name, state)  # first: only these may have the current refresh token
         before, grant = self._of_one_sign_in(name)
         host = _provider_of(name, before)
         if before.refresh is None:
@@ -291,7 +301,7 @@ class Renewals:
         except ProviderError as error:
             problem = error
         else:
-            state.held = _Held(before, after.tokens, after.grant)  # before anything that waits, or could fail
+            state.held = _Held(before, after.tokens, after.grant)  # before any step that waits, or could fail
             state.uses_held = False
             self._some_held.set()
             await self._keep(name, state)
@@ -306,7 +316,7 @@ class Renewals:
         raise await self._refused(name, state, grant, problem, host)
 
     async def _keep(self, name: BindingName, state: _State) -> None:
-        """Steps 6 and 7. From here on it went well, whatever the disk says."""
+        """Carry out steps 6 and 7. From here on the renewal has succeeded, even if the disk fails."""
         state.went_well()
         state.renewed_at = anyio.current_time()
         try:
@@ -320,7 +330,9 @@ class Renewals:
     async def _refused(
         self, name: BindingName, state: _State, grant: OAuthGrant, problem: ProviderError, host: str
     ) -> AileronError:
-        """The provider did not renew it: put that down, and leave it alone for a while. What is renewed later is well again."""
+        """Record that the provider refused, leave it alone for a while, and return the error. A later successful renewal
+        clears the record.
+        """
         is_its_word = problem.code not in OURS or problem.code == "unknown_error"
         if is_its_word and not problem.retriable and problem.code != grant.failed:
             await self._put_down(name, grant, problem.code)
@@ -330,15 +342,17 @@ class Renewals:
     async def _put_down(self, name: BindingName, grant: OAuthGrant, code: str) -> None:
         now = self._maybe_grant(name)
         if now is None or now.obtained_ms != grant.obtained_ms:
-            return  # signed in anew meanwhile: this was about the sign-in before
+            return  # there was a new sign-in meanwhile: the refusal was about the old one
         try:
             await anyio.to_thread.run_sync(self._store.note_refused, name, code)
         except AileronError as error:
             _log.error("could not record that %s is no longer renewed: %s", name, error)
 
     def _of_one_sign_in(self, name: BindingName) -> tuple[TokenSet, OAuthGrant]:
-        """Tokens and what is said of them. Worker threads write to the vault: signed in anew between two looks, they are looked
-        at again, as tokens of one account must not be renewed as those of another.
+        """Return the tokens and the grant of one sign-in.
+
+        Worker threads write to the vault. After a new sign-in between the two reads, they are read again, as tokens of one
+        account must not be renewed as those of another.
         """
         grant = self._required_grant(name)
         while True:  # once more for each time that a person signs in
@@ -354,12 +368,13 @@ class Renewals:
             raise AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER)
         return grant
 
-    # what is in memory alone
+    # tokens in memory only
 
     async def _write(self, name: BindingName, state: _State) -> bool:
-        """Put what is held into the vault: whether it is there. AileronError if it stays here.
+        """Write the held tokens into the vault. Return whether they are there now. AileronError if they stay in memory.
 
-        One at a time: 1. the loop below writes, 2. a renewal begins, which has its own to write, 3. what the loop has is older.
+        Only one write runs at a time: otherwise the loop below could write, a renewal could write newer tokens, and the loop's
+        older ones could overwrite them.
         """
         async with state.writing:
             held = state.held
@@ -378,7 +393,7 @@ class Renewals:
             self._lose(held)
             state.held = None
         if is_revoked:
-            await self.revoke(held.tokens)  # while we asked: these are to end, too
+            await self.revoke(held.tokens)  # revoked during the renewal: these tokens must end, too
         return False
 
     async def _write_again(self) -> None:
@@ -397,21 +412,23 @@ class Renewals:
                         _log.warning("the renewed tokens of %s are now stored", name)
                 except AileronError as error:
                     _log.error("the renewed tokens of %s are still in memory only: %s", name, error)
-                except Exception as error:  # noqa: BLE001 - of one binding: the others go on. Its words may hold a token
+                except Exception as error:  # noqa: BLE001 - concerns one binding: the others go on. The text may hold a token
                     _log.error("the renewed tokens of %s are in memory only (%s)", name, type(error).__name__)
 
 
 _ENDED: Final = frozenset({"invalid_grant", "cut_off"})
-"""RFC 6749, section 5.2: the refresh token itself is what is wrong. All else may be mended without the person, and is tried
-again; until then the binding says that it failed."""
+"""Codes that mean that the refresh token itself is invalid (RFC 6749, section 5.2).
+
+Other failures may be fixed without the person, and are retried; until then the binding is marked as failed.
+"""
 _UNSETTLED: Final = frozenset({"unreachable", "unavailable", "bad_answer", "bad_token", "bad_token_type", "redirected"})
-"""After these nobody knows whether the provider has replaced the refresh token."""
+"""Codes after which it is unknown whether the provider has replaced the refresh token."""
 _GONE: Final = frozenset({FailureClass.BINDING_REQUIRED, FailureClass.BINDING_FAILED})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class _Held:
-    """Tokens that are not in the vault yet, and those that are."""
+    """Tokens that are not in the vault yet, and the stored ones that they replace (`base`)."""
 
     base: TokenSet
     tokens: TokenSet
@@ -419,24 +436,24 @@ class _Held:
 
 
 class _State(Series):
-    """What is remembered of one binding's renewals, in this process. Times as in `anyio.current_time()`."""
+    """The memory of one binding's renewals, in this process. Times as in `anyio.current_time()`."""
 
     def __init__(self, obtained_ms: int) -> None:
         super().__init__()
         self.obtained_ms: Final = obtained_ms
         self.held: _Held | None = None
         self.uses_held = False
-        """Whether what is held is used: not while it is written the first time, but if that has failed."""
+        """True if the held tokens are used: not while they are first written, but after that has failed."""
         self.writing: Final = anyio.Lock()
         self.renewed_at: float | None = None
         self.settled_ms: int | None = None
-        """When a renewal was begun that the provider is known not to have carried out, as the vault has it."""
+        """Start of a renewal, as stored in the vault, that the provider is known not to have carried out."""
 
 
 def _sent_to(host: HostPort, tokens: TokenSet) -> tuple[Secret, ...]:
     try:
         is_provider = endpoint_url(tokens.client.token_url).destination == host
-    except ProviderError:  # it was good when the tokens came
+    except ProviderError:  # it was valid when the tokens came
         is_provider = True
     return (tokens.access, tokens.refresh) if is_provider and tokens.refresh is not None else (tokens.access,)
 

@@ -1,12 +1,12 @@
-"""What a person's browser is sent to: the authorization request, with the three values that tie its answer to us.
+"""Builds the authorization request for a person's browser, with the three values that tie its answer to us.
 
-Pure but for the randomness. The verifier never leaves before the code comes back; only its hash is in the address.
+Pure, except for the randomness. The verifier never leaves before the code comes back; only its hash is in the address.
 
 Rules
-- PKCE with S256, always. `state`, the verifier and the `nonce` are 32 random bytes each, of this one request.
+- PKCE with S256, always. `state`, the verifier and the `nonce` are 32 random bytes each, for this one request.
 - The redirect goes to `http://localhost:PORT/callback`, and to nothing else.
-- Nothing is built for a manifest whose `client_id` or `client_secret` is a placeholder: it would name another's application, or
-  nobody's.
+- Nothing is built for a manifest whose `client_id` or `client_secret` is a placeholder: it would name an application of
+  somebody else, or none.
 - A parameter of ours is never taken from the manifest, neither from its `authorize_params` nor from its URL's query.
 
 Source: RFC 6749 section 4.1.1, RFC 7636, RFC 8252 section 7.3, RFC 8707 section 2, OpenID Connect Core
@@ -44,34 +44,36 @@ __all__ = [
     "redirect_uri_at",
 ]
 
-RANDOM_BYTES: Final = 32  # 256 bits: RFC 7636 section 7.1 asks for them, and nobody guesses them
+RANDOM_BYTES: Final = 32  # 256 bits, as RFC 7636 section 7.1 asks for; nobody can guess them
 OURS: Final = frozenset(
     "client_id client_secret redirect_uri response_type response_mode scope state nonce code_challenge code_challenge_method "
     "request request_uri resource".split()
 )
-"""Parameters that only this module sets, or that would replace those it sets."""
+"""Parameters that only this module sets, or that would replace those that it sets."""
 _PLACEHOLDER: Final = re.compile(r"^\s*$|^bound-at-|placeholder|change-?me|your[-_ ]|[<>]|x{5}", re.IGNORECASE)
 _DOCUMENT: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?/[^<>\s]*")
-"""The address of a client ID metadata document: what its host and path are called is its owner's affair."""
+"""Address of a client ID metadata document. Its owner chooses host and path freely."""
 _LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class AuthorizationRequest:
-    """One request. `url` is for the person's browser; the rest stays here until the answer is there."""
+    """An authorization request. `url` is for the person's browser; the rest stays here until the answer arrives."""
 
     url: str
     redirect_uri: str
     state: Secret
     verifier: Secret
     nonce: Secret | None
-    """Only where an ID token is asked for (scope `openid`)."""
+    """A nonce if an ID token is requested (scope `openid`), otherwise None."""
 
 
 def authorization_request(
     provider: OAuth2Provider, client_id: str, port: int, *, random: Callable[[int], bytes] = secrets.token_bytes
 ) -> AuthorizationRequest:
-    """The request of `client_id`, for an answer at `port` of this machine. ProviderError for a provider that cannot be asked."""
+    """Return the request of `client_id`, for an answer at `port` of this machine. ProviderError if the provider cannot be
+    asked.
+    """
     check_provider(provider)
     url = endpoint_url(provider.authorize_url)
     state, verifier = _word(random), _word(random)
@@ -103,17 +105,17 @@ def authorization_request(
 
 
 def redirect_uri_at(port: int) -> str:
-    """Where the person's browser comes back to (RFC 8252, section 7.3)."""
+    """Return the address that the person's browser comes back to (RFC 8252, section 7.3)."""
     return f"http://localhost:{port}/callback"
 
 
 def challenge(verifier: str) -> str:
-    """The S256 code challenge (RFC 7636, section 4.2)."""
+    """Return the S256 code challenge (RFC 7636, section 4.2)."""
     return _base64url(hashlib.sha256(verifier.encode("ascii")).digest())
 
 
 def check_provider(provider: OAuth2Provider) -> None:
-    """ProviderError for a manifest that was not released: `placeholder`, or `bad_provider` where it says what is ours to say."""
+    """Raise ProviderError for an unreleased manifest: `placeholder`, or `bad_provider` if it sets a parameter of ours."""
     for value in (provider.client_id, provider.client_secret):
         if value is not None and _PLACEHOLDER.search(value) and not _DOCUMENT.fullmatch(value):
             raise ProviderError("placeholder", SIGN_IN["placeholder"].what, retriable=False, was_sent=False)
@@ -124,7 +126,7 @@ def check_provider(provider: OAuth2Provider) -> None:
 
 
 def endpoint_url(text: str) -> Url:
-    """A provider's address as the one parser reads it: https, or http on this machine. ProviderError(bad_provider)."""
+    """Parse a provider's address: https, or http on this machine. ProviderError(bad_provider)."""
     try:
         url = parse_url(text)
     except RefusedError as error:
@@ -137,7 +139,7 @@ def endpoint_url(text: str) -> Url:
 
 
 def origin(url: Url) -> str:
-    """`https://host`, with the port where it is not the scheme's."""
+    """Return `https://host`, with the port unless it is the scheme's default."""
     return f"{url.scheme}://{url.authority}"
 
 

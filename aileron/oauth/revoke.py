@@ -1,6 +1,6 @@
-"""Tokens taken back where they were issued.
+"""Revokes tokens at the provider that issued them.
 
-Source: RFC 7009; docs/reference/bindings.md. Not here: deleting what is stored of them (vault/).
+Source: RFC 7009; docs/reference/bindings.md. Not here: deleting stored tokens (vault/).
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from aileron.oauth.problems import ProviderError
 __all__ = ["revoked"]
 
 _DEADLINE_S: Final = 10.0
-"""For each of the two tokens: a person waits, and the tokens are forgotten here anyway."""
+"""Seconds for each of the two tokens: a person waits, and the tokens are forgotten here anyway."""
 
 
 async def revoked(endpoints: Endpoints, tokens: TokenSet) -> str:
-    """Take tokens back where they were issued: `revoked`, `not offered`, or `failed: …`. Raises nothing."""
+    """Revoke tokens at their provider. Return `revoked`, `not offered`, or `failed: …`. Raises nothing."""
     url = tokens.client.revocation_url
     if url is None:
         return "not offered"
     problem = await _maybe_unrevoked(endpoints, url, tokens, tokens.access, "access_token")
-    if tokens.refresh is not None:  # the one that counts; some providers end the other with it, and know it no more
+    if tokens.refresh is not None:  # the important one; some providers end the other with it, and then do not know it
         problem = await _maybe_unrevoked(endpoints, url, tokens, tokens.refresh, "refresh_token")
     return "revoked" if problem is None else f"failed: {problem}"
 
 
 async def _maybe_unrevoked(endpoints: Endpoints, url: str, tokens: TokenSet, token: Secret, hint: str) -> str | None:
-    """Why it is not, or may not be, taken back."""
+    """Revoke a token. Return why it is not, or may not be, revoked; None if it is."""
     form = {"token": token.reveal().decode("ascii"), "token_type_hint": hint}
     try:
         await endpoints.tell(url, form, tokens.client, anyio.current_time() + _DEADLINE_S)
     except ProviderError as error:
-        # Some say so where RFC 7009 section 2.2 asks for 200: there is nothing left to take back.
+        # Some providers report this where RFC 7009 section 2.2 asks for 200: there is nothing left to revoke.
         return None if error.code == "invalid_token" else error.sentence
     return None

@@ -1,15 +1,15 @@
-"""One person signing in at one provider: in a browser here, or with a code typed into one elsewhere.
+"""Lets a person sign in at a provider: in a browser here, or with a code typed into one elsewhere.
 
-Runs in the daemon. The person proves who they are to the provider, on its page; what comes here is a code, which only who holds
-the verifier can turn into tokens. The tokens are given to the caller and kept nowhere here.
+Runs in the daemon. The person proves who they are to the provider, on its page; a code comes back, which only the holder of
+the verifier can turn into tokens. The tokens are given to the caller and not stored here.
 
     1 check the manifest · 2 listen (browser) · 3 register a client, if the manifest names none · 4 ask for a code (device)
     5 invite the person · 6 wait, at most 10 minutes · 7 turn the code into tokens · 8 check what was granted · 9 tell the page
 
 Rules
-- A sign-in is used once and ends within SIGN_IN_S, well or not. Leaving its block ends it: the port is closed.
-- Every error is one of problems.py, with the command that begins anew. No error has a cause: HTTP libraries quote what they
-  choked on.
+- A sign-in is used once and ends within SIGN_IN_S, with success or failure. Leaving its block ends it: the port is closed.
+- Every error is one of problems.py, with the command that begins anew. No error has a cause: HTTP libraries quote the bad
+  bytes.
 
 >>> async with SignIn(provider, endpoints, flow="browser", again="aileron binding setup X") as sign_in:  # doctest: +SKIP
 ...     print(sign_in.invitation.authorize_url)
@@ -44,15 +44,15 @@ from aileron.oauth.request import AuthorizationRequest, authorization_request, c
 __all__ = ["SIGN_IN_S", "GrantedTokens", "Invitation", "SignIn"]
 
 SIGN_IN_S: Final = 600.0
-"""For the person: to find a password and a telephone. What waits longer was given up, and holds a port."""
+"""Seconds for the person to find a password and a telephone. A sign-in that takes longer was given up, and holds a port."""
 _SLOW_DOWN_S: Final = 5.0  # RFC 8628, section 3.5
-_MAX_WAIT_S: Final = 120.0  # between two questions whether a code was entered: the person has typed it and waits
-_MAX_SHOWN: Final = 200  # characters of an address that is none
+_MAX_WAIT_S: Final = 120.0  # between two polls for a code: the person has typed it and waits
+_MAX_SHOWN: Final = 200  # characters of an invalid address
 _T = TypeVar("_T")
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the person goes: the address for a browser on this machine, or a code for a page on any."""
+    """The page where the person signs in: an address for a browser on this machine, or a code for a page on any."""
 
     flow: Flow
     expires_at: float
@@ -64,7 +64,7 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignIn:
-    """One sign-in. Entering its block begins it: there is an `invitation`; in it, `finished` is called once."""
+    """A sign-in. Entering its block begins it and sets `invitation`; inside the block, `finished` is called once."""
 
     def __init__(
         self,
@@ -76,7 +76,11 @@ class SignIn:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """`again` is the command that begins anew, for sentences. `clock`: s since the epoch; `sleep`: between polls."""
+        """Set up the sign-in.
+
+        `again` is the command that begins anew, for sentences. `clock` returns seconds since the epoch; `sleep` waits between
+        polls.
+        """
         self._provider: Final = provider
         self._endpoints: Final = endpoints
         self._kind: Final = flow
@@ -90,7 +94,7 @@ class SignIn:
 
     @property
     def invitation(self) -> Invitation:
-        """Where the person goes."""
+        """The page where the person signs in, and when that ends."""
         assert self._invitation is not None, "sign-in already running"
         return self._invitation
 
@@ -110,7 +114,7 @@ class SignIn:
             self._flow.callback.close()
 
     async def finished(self) -> GrantedTokens:
-        """Wait for the person, then what the provider gave. AileronError(binding_failed)."""
+        """Wait for the person, then return the tokens that the provider issued. AileronError(binding_failed)."""
         flow = self._flow
         assert flow is not None, "in the block"
         assert not self._is_finished, "once"
@@ -134,7 +138,7 @@ class SignIn:
         try:  # registered now: nobody else can open the port that the client is for
             client = await self._client(redirect_uri_at(callback.port))
             asked = authorization_request(self._provider, client.client_id, callback.port)
-        except BaseException:  # cancelled too: the port is nobody else's to close
+        except BaseException:  # also when cancelled: nobody else closes the port
             callback.close()
             raise
         self._flow = _Browser(callback, asked, client)
@@ -165,7 +169,7 @@ class SignIn:
     async def _outcome(
         self, flow: _Browser, answered: AuthorizationResponse, host: str
     ) -> GrantedTokens | ProviderError:
-        """As a value: what rises out of a block of tasks would come in a group."""
+        """Return the outcome as a value: an exception out of a block of tasks would come in a group."""
         if answered.code is None:
             return answered.problem or said("bad_answer", host)
         form = {
@@ -222,20 +226,20 @@ class SignIn:
             if code == "slow_down":
                 interval_s += _SLOW_DOWN_S
             elif code != "authorization_pending":
-                interval_s *= 2  # RFC 8628, section 3.5: it is not well
+                interval_s *= 2  # RFC 8628, section 3.5: the provider has trouble
             interval_s = min(interval_s, _MAX_WAIT_S)
 
     # both
 
     def _check(self) -> None:
-        """Before anything is opened or sent: can this provider be asked, and does egress let us ask it?"""
+        """Check, before anything is opened or sent, that this provider can be asked and that egress allows it."""
         check_provider(self._provider)
         self._endpoints.check_allowed(self._provider.token_url)
         if self._provider.client_id is None and self._provider.registration_url is not None:
             self._endpoints.check_allowed(self._provider.registration_url)
 
     async def _client(self, redirect_uri: str | None) -> Client:
-        """Who asks: the publisher's application, else a client that is registered now."""
+        """Return the client: the publisher's application, or one that is registered now."""
         provider = self._provider
         if provider.client_id is not None:
             return Client(
@@ -266,7 +270,7 @@ class SignIn:
         return granted(answer, expected, self._clock())
 
     def _host(self) -> str:
-        """For details: as it stands in the manifest, where that cannot be read."""
+        """Return the provider's host for details, or its address as in the manifest if that is invalid."""
         try:
             return host_of(self._provider.token_url)
         except ProviderError:
@@ -274,7 +278,7 @@ class SignIn:
 
 
 class _Browser(NamedTuple):
-    """Listening."""
+    """The state of a sign-in in a browser: the listener is open."""
 
     callback: Callback
     asked: AuthorizationRequest
@@ -282,7 +286,7 @@ class _Browser(NamedTuple):
 
 
 class _Device(NamedTuple):
-    """A code was given out."""
+    """The state of a sign-in with a code: the code was issued."""
 
     code: DeviceCode
     client: Client

@@ -1,16 +1,17 @@
-"""What a token endpoint is asked with when nobody signs in: grant, client authentication, assertion, exchanged token.
+"""Builds the request for a token without a sign-in: grant, client authentication, assertion, exchanged token.
 
-Pure but for the randomness; runs in the daemon, in a worker thread. Everything that it makes holds or proves a secret: it goes to
-the token endpoint and nowhere else.
+Pure, except for the randomness; runs in the daemon, in a worker thread. Everything that it makes contains or proves a secret,
+and goes to the token endpoint and nowhere else.
 
 Rules
-- The manifest's `token_url` is where it goes. A key file that names another is refused: one of the two is a mistake, or worse.
-- An assertion is good for five minutes, for that endpoint, and once (`jti`).
+- The request goes to the manifest's `token_url`. A key file that names another is refused: one of the two is a mistake, or
+  worse.
+- An assertion is valid for five minutes, for that endpoint, and once (`jti`).
 - `client_secret_basic` encodes ID and secret as a form does, before Base64 (RFC 6749, section 2.3.1).
-- A credential that does not fit is refused in words, which quote nothing of it.
+- The error for a credential that does not fit quotes nothing of it.
 
-Source: RFC 6749 section 4.4, RFC 7523 sections 2 and 3, RFC 8693 section 2.1, RFC 8707. Not here: signing (assertion.py), asking
-(minting.py).
+Source: RFC 6749 section 4.4, RFC 7523 sections 2 and 3, RFC 8693 section 2.1, RFC 8707. Not here: signing (assertion.py),
+sending the request (minting.py).
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ if TYPE_CHECKING:  # cryptography comes with the first assertion
 __all__ = ["ASSERTION_S", "ClientCredential", "TokenRequest", "sent_parts", "token_request"]
 
 ASSERTION_S: Final = 300
-"""An assertion's life: an exchange takes 30 s at most, and clocks differ by some minutes. Google takes an hour at most."""
+"""Seconds that an assertion is valid: an exchange takes 30 s at most, and clocks differ by some minutes. Google accepts an
+hour at most.
+"""
 MAX_SENT_BYTES: Final = 8 << 10
-"""8 KiB of a secret or token that is sent: as egress has it for a header field."""
+"""8 KiB, the longest secret or token that is sent: egress has the same bound for a header field."""
 _BASIC: Final = b"Basic "
 _JTI_BYTES: Final = 16  # 128 bits: never used twice
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _SENDABLE: Final = re.compile(r"[\x20-\x7e]+")
-"""RFC 6749, appendix A.2: VSCHAR."""
+"""The characters of VSCHAR: RFC 6749, appendix A.2."""
 _GRANT_TYPES: Final = {
     "client_credentials": "client_credentials",
     "jwt_bearer": "urn:ietf:params:oauth:grant-type:jwt-bearer",
@@ -53,26 +56,28 @@ _GRANT_TYPES: Final = {
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class ClientCredential:
-    """What a binding asks for tokens with: `secret` as it is stored, for the grant that the binding was agreed to."""
+    """The credential with which a binding requests tokens: `secret` as it is stored, for the grant that the binding was
+    approved for.
+    """
 
     name: BindingName
     grant: TokenGrant
     client_id: str | None
     secret: Secret
     stored: Stored
-    """Where the secret is, for whoever has to replace it."""
+    """Place of the secret, for the person who has to replace it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class TokenRequest:
-    """One request: its form, and the value of its `Authorization` field, if it has one."""
+    """A token request: its form, and the value of its `Authorization` field, if it has one."""
 
     form: dict[str, str]
     authorization: Secret | None = None
 
     @property
     def sent(self) -> tuple[str, ...]:
-        """What an answer could repeat: each value of the form, and client ID and secret of the field."""
+        """The values that a response could repeat: those of the form, and client ID and secret of the field."""
         if self.authorization is None:
             return tuple(self.form.values())
         pair = base64.b64decode(self.authorization.reveal().removeprefix(_BASIC)).decode("ascii")
@@ -80,7 +85,7 @@ class TokenRequest:
 
 
 class _Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is stored where the client of a token exchange authenticates as well."""
+    """The stored value if the client of a token exchange authenticates as well."""
 
     client_secret: str
     subject_token: str
@@ -92,7 +97,9 @@ class _Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def token_request(
     credential: ClientCredential, now: float, *, random: Callable[[int], bytes] = secrets.token_bytes
 ) -> TokenRequest:
-    """The request, made at `now` (s since the epoch). ValueError says what does not fit, as the end of a sentence."""
+    """Return the request, made at `now` (s since the epoch). Raise ValueError, which says what does not fit, as the end of a
+    sentence.
+    """
     grant = credential.grant
     form = {"grant_type": _GRANT_TYPES[grant.grant]}
     for name, value in (("audience", _audience_parameter(grant)), ("resource", grant.resource)):
@@ -109,8 +116,10 @@ def token_request(
 
 
 def sent_parts(stored: Secret, client_id: str | None) -> tuple[Secret, ...]:
-    """What of a stored secret may be sent as it is, whichever the grant, and as `client_secret_basic` encodes it. Of a private
-    key, nothing.
+    """Return the forms in which parts of a stored secret may be sent, whatever the grant: as they are, and as
+    `client_secret_basic` encodes them.
+
+    A private key has none.
     """
     try:
         found = msgspec.json.decode(stored.reveal(), type=_Exchange)
@@ -128,7 +137,7 @@ def _audience_parameter(grant: TokenGrant) -> str | None:
 
 
 def _stored_parts(credential: ClientCredential) -> tuple[str | None, str | None]:
-    """The client's secret, and the token that is exchanged; each None where there is none."""
+    """Return the client's secret, and the token that is exchanged; each is None if there is none."""
     grant = credential.grant
     if grant.grant == "client_credentials":
         return (None if grant.client_auth == "private_key_jwt" else _text(credential.secret)), None
@@ -160,7 +169,7 @@ def _authenticated(
     now: float,
     random: Callable[[int], bytes],
 ) -> TokenRequest:
-    """With who asks (RFC 6749 section 2.3, RFC 7523 section 2.2)."""
+    """Return the request with the client's authentication (RFC 6749 section 2.3, RFC 7523 section 2.2)."""
     client_id, auth = credential.client_id, credential.grant.client_auth
     if auth == "none":
         return TokenRequest(form if client_id is None else {**form, "client_id": client_id})
@@ -187,7 +196,9 @@ def _basic(client_id: str, client_secret: str) -> str:
 def _with_assertion(
     form: dict[str, str], credential: ClientCredential, now: float, random: Callable[[int], bytes]
 ) -> dict[str, str]:
-    """RFC 7523, section 2.1; of a service account as Google has it, with the scopes in the assertion."""
+    """Return the form with an assertion (RFC 7523, section 2.1). That of a service account has the scopes in it, as Google
+    wants.
+    """
     from aileron.oauth.assertion import is_json, read_service_account, read_signing_key
 
     grant = credential.grant
@@ -215,7 +226,7 @@ def _with_assertion(
 
 
 def _claims(issuer: str, audience: str, now: float, random: Callable[[int], bytes]) -> Claims:
-    """RFC 7523, section 3: whoever asks vouches for itself."""
+    """Return the claims of an assertion in which the client vouches for itself (RFC 7523, section 3)."""
     at = int(now)
     return {
         "iss": issuer,
