@@ -1,4 +1,4 @@
-"""What runs: connectors as manifests, archives and pinned bytes. Local only; nothing here reaches a network.
+"""Registry: connectors as manifests, archives and pinned bytes. Local only; nothing here reaches a network.
 
 manifest.py one manifest into values · build.py a source directory into an artifact · release.py sources into signed
 archives, each under its tag · tarball.py pack and unpack one · content.py the store, by hash · install.py an artifact

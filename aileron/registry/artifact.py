@@ -1,14 +1,14 @@
-"""An archive that was fetched or found, held against what was asked for: whose it is, what it is, what it is pinned by.
+"""A fetched archive, checked against the request: its publisher, its name and version, and its pin.
 
     unpack → signature → manifest or action file → name and version → pin
 
 Pure. Trusts nobody: the forge could have been mistaken, the publisher could have been robbed, the archive could be anything. Runs
-nothing of it. What passes is what a person is asked about.
+nothing of it. A person is asked about what passes.
 
 Rules
-- The signature is looked at before anything that was signed: what is not its publisher's is not read.
-- What was asked for by name and version is that, by its own word too: a manifest of another name is refused.
-- An action comes with its hashes bound. Its `source` says where it came from, and that is where it came from.
+- The signature is checked before anything that was signed: what is not its publisher's is not read.
+- An archive that was requested by name and version has to state the same ones: a manifest of another name is refused.
+- An action comes with its hashes bound. Its `source` has to be the place that it was fetched from.
 
 Source: docs/reference/signatures.md, docs/reference/forges.md. Not here: fetching (forges/), the store (install.py), asking.
 """
@@ -35,14 +35,14 @@ __all__ = ["ActionArtifact", "Artifact", "ArtifactRequest", "ParseAction", "Trus
 
 
 class ArtifactRequest(msgspec.Struct, frozen=True, order=True):
-    """What was asked for: a full name, and one version."""
+    """The requested artifact: a full name, and one version."""
 
     name: Fqn
     version: str
 
     @classmethod
     def parse(cls, text: str) -> ArtifactRequest:
-        """`NAME@VERSION`. ValueError says what is wrong."""
+        """Parse `NAME@VERSION`. ValueError says what is wrong."""
         name, separator, version = text.rpartition("@")
         if not separator:
             raise ValueError(f"{text!r} has no version; expected NAME@VERSION, such as github://acme/mail@1.2.0")
@@ -53,7 +53,7 @@ class ArtifactRequest(msgspec.Struct, frozen=True, order=True):
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose signatures count, and whether there has to be one."""
+    """The publishers whose signatures are trusted, and whether a signature is required."""
 
     keyring: Keyring = Keyring()
     require_signature: bool = False
@@ -62,7 +62,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked connector, not installed yet: what a person is asked about."""
+    """A checked connector, not installed yet: a person is asked about it."""
 
     connector: bytes
     manifest_bytes: bytes
@@ -80,27 +80,27 @@ class ActionArtifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParseAction(Protocol):
-    """actions/manifest.py: what reads an action file. It comes in as an argument, since this room knows nothing of actions."""
+    """The parser of action files, actions/manifest.py. It comes in as an argument, since this room knows nothing of actions."""
 
     def __call__(self, text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
-        """AileronError(invalid_request) with file and line."""
+        """Parse an action file. AileronError(invalid_request) with file and line."""
         ...
 
 
 class CheckAction(Protocol):
-    """actions/fitting.py: what holds an action to the operations of its connectors, as an argument for the same reason."""
+    """The check of an action against its connectors' operations, actions/fitting.py: an argument for the same reason."""
 
     def __call__(
         self, action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
     ) -> None:
-        """AileronError(unknown_op), (invalid_request) with file."""
+        """Check an action. AileronError(unknown_op), (invalid_request) with file."""
         ...
 
 
 def connector_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest | None = None, file: str = "") -> Artifact:
-    """The connector in `archive`; one that was found has no `wanted`, and is taken by its own name. `file` is for messages.
+    """Return the connector in `archive`; without `wanted`, it is taken by its own name. `file` is for messages.
 
-    AileronError: invalid_request for what is no connector, or another than was asked for; signature_failure.
+    AileronError: invalid_request for what is no connector, or another than the requested one; signature_failure.
     """
     members = unpack(archive)
     connector, manifest_bytes, signature = members[CONNECTOR], members[MANIFEST], members.get(SIGNATURE)
@@ -121,7 +121,7 @@ def connector_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest | None
 
 
 def action_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest, parse: ParseAction) -> ActionArtifact:
-    """The action in `archive`, with nothing unbound in it. AileronError as `connector_of`, and what `parse` says."""
+    """Return the action in `archive`, with nothing unbound in it. AileronError as in `connector_of`, and as `parse` raises."""
     members = unpack(archive, "action")
     signed = _checked(wanted.name, members[ACTION], members.get(SIGNATURE), trust)
     try:

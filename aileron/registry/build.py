@@ -1,11 +1,11 @@
-"""A connector's source directory into `aileron.tar.gz`.
+"""The build of a connector's source directory into `aileron.tar.gz`.
 
 A Python connector becomes a zip with a `__main__.py`; a compiled one brings its own file `connector`. The
-same sources give the same bytes on any machine: no clock, umask, owner, file order or compression library has
-a say in what is hashed. Reads the directory and runs nothing of it. Used by `aileron connector build` and by
+same sources give the same bytes on any machine: no clock, umask, owner, file order or compression library
+affects what is hashed. Reads the directory and runs nothing of it. Used by `aileron connector build` and by
 an install from a directory.
 
-What goes in says sources.py. `connector.py` becomes the `__main__.py` of a directory that has none.
+sources.py selects the files that go in. `connector.py` becomes the `__main__.py` of a directory that has none.
 
 Source: docs/reference/connector-manifest.md; PKWARE APPNOTE 6.3 for the zip. Not here: signing.
 """
@@ -38,11 +38,11 @@ from aileron.registry.tarball import CONNECTOR, MANIFEST, pack
 __all__ = ["Application", "Built", "build", "made_up_logins", "made_up_region"]
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The earliest time a zip can say."""
+"""The earliest time that a zip can state."""
 _UNIX: Final = 3
-"""What the zip says it was made on, so that it does not say where it really was."""
+"""The system that the zip claims to be made on, so that it does not say where it really was."""
 _CLIENT: Final = re.compile(rb"[\x20-\x7e]{1,512}")
-"""RFC 6749 appendix A.1 and A.2 (VSCHAR); what providers give has less than a hundred."""
+"""Form of a client id or secret: RFC 6749 appendix A.1 and A.2 (VSCHAR); known ones have less than a hundred characters."""
 _UNBOUND_HOSTS: Final = re.compile(rb"""["']bound-at-build["']""")
 _UNBOUND_LOGIN: Final = re.compile(rb"""["']([a-z0-9]+)://bound-at-build["']""")
 _MAIN: Final = "__main__.py"
@@ -50,16 +50,16 @@ _CONNECTOR_PY: Final = "connector.py"
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact and its parts: the pin covers `connector` followed by `manifest`. What went in besides, and what did not."""
+    """An artifact and its parts: the pin covers `connector` followed by `manifest`. Also names data files and those left out."""
 
     connector: bytes
     manifest: bytes
     archive: bytes
     data: tuple[str, ...] = ()
-    """The files in it that are no Python."""
+    """Names of the files in it that are no Python."""
     left_out: tuple[LeftOut, ...] = ()
     unnamed: int = 0
-    """How many were left out beside those."""
+    """Number of files that were left out beside those."""
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
     client_id: str
     client_secret: Secret | None = None
-    """Of an installed application: no secret in earnest, since whoever has the archive can read it, and still printed nowhere."""
+    """Secret of an installed application: everybody with the archive can read it, but it is printed nowhere."""
 
 
 def build(
@@ -85,9 +85,9 @@ def build(
 
     `region` replaces `region = "bound-at-build"`, and is what requests are signed for.
 
-    `application` replaces `client_id = "bound-at-release"`, and `client_secret` where it has one; `version`, which is SemVer,
-    replaces `version = "0.0.0-dev"`, and is what a manifest without that has to say. AileronError(invalid_request) for a
-    manifest that does not parse, a placeholder that is left or is not there, no program, links, or too much.
+    `application` replaces `client_id = "bound-at-release"`, and `client_secret` if it has one; `version`, which is SemVer,
+    replaces `version = "0.0.0-dev"`; a manifest without that has to state the same version. AileronError(invalid_request) for a
+    manifest that does not parse, a placeholder that is left or missing, no program, links, or too much.
     """
     sources = collected(directory)
     found = sources.found
@@ -127,7 +127,7 @@ def _program(found: dict[str, bytes], directory: Path) -> bytes:
 
 
 def _zipped(sources: dict[str, bytes]) -> bytes:
-    """Stored, not deflated: imports are faster, and the bytes do not depend on a compression library."""
+    """Pack sources into a zip, stored, not deflated: imports are faster, and the bytes depend on no compression library."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for name, data in sorted(sources.items()):
@@ -145,7 +145,7 @@ def _bound(
     logins: Sequence[LoginTarget],
     application: Application | None,
 ) -> bytes:
-    """The manifest with its placeholders replaced and nothing else; checked as an install would."""
+    """Return the manifest with only its placeholders replaced; checked as an install would."""
     logins = logins or _maybe_only_login(data, hosts)
     hosts = list(dict.fromkeys((*hosts, *(login.destination for login in logins))))
     if logins:
@@ -176,7 +176,7 @@ def _with_hosts(data: bytes, path: Path, hosts: Sequence[HostPort]) -> bytes:
 
 
 def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
-    """First of all: what is left of it would be taken for a host."""
+    """Replace the region's placeholder. This comes first, since a placeholder that is left would be taken for a host."""
     if region is not None:
         place = PlaceholderSite("region", UNBOUND_BUILD, cure="--region")
         return bind(data, str(path), place, region, Boundary.CONNECTOR_MANIFEST)
@@ -186,20 +186,20 @@ def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
 
 
 def _is_region_unbound(data: bytes, path: Path) -> bool:
-    """By the parsed manifest: prose may name the placeholder."""
+    """Return whether the region's placeholder is left, by the parsed manifest: prose may name the placeholder too."""
     if UNBOUND_BUILD.encode() not in data:
         return False
     return made_up_region(parse_connector_manifest(data, file=str(path), allow_unbound=True)) is not None
 
 
 def made_up_region(manifest: ConnectorManifest) -> str | None:
-    """For the placeholder of a source's region, where nobody checks a signature; None where there is none."""
+    """Return a made-up region for the placeholder of a source, if nobody checks a signature; None if it has none."""
     need = manifest.credential
     return "us-east-1" if need is not None and need.aws and need.aws.region == UNBOUND_BUILD else None
 
 
 def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarget, ...]:
-    """Of a source with one login, at its one host."""
+    """Return the login of a source that has one, at its one host; otherwise none."""
     unbound = _UNBOUND_LOGIN.findall(data)
     if len(unbound) != 1 or len(hosts) != 1:
         return ()
@@ -207,13 +207,13 @@ def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarg
 
 
 def made_up_logins(manifest: bytes) -> tuple[LoginTarget, ...]:
-    """For the placeholders of a source's logins, where nobody will log in: one at each protocol's own name under `.invalid`."""
+    """Return made-up logins for a source's placeholders, if nobody will log in: for each protocol, its name under `.invalid`."""
     unbound = dict.fromkeys(found.decode() for found in _UNBOUND_LOGIN.findall(manifest))
     return tuple(LoginTarget.parse(f"{protocol}://{protocol}.invalid:1") for protocol in unbound)
 
 
 def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> bytes:
-    """Each placeholder replaced by the logins of its protocol."""
+    """Replace each placeholder by the logins of its protocol."""
     protocols = dict.fromkeys(login.protocol for login in logins)
     unbound = [found.decode() for found in _UNBOUND_LOGIN.findall(data)]
     if not unbound:
@@ -237,9 +237,9 @@ def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> byte
 
 
 def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> bytes:
-    """The manifest with the operations of the sources, unless it says them itself or they cannot be read off.
+    """Return the manifest with the operations of the sources, unless it states them itself or they cannot be determined.
 
-    A login that the sources say of one has to be in it either way.
+    A login that the sources state for an operation has to be in it either way.
     """
     if CONNECTOR in sources:
         return data
@@ -258,13 +258,13 @@ def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> byte
     except AileronError:
         if said:
             raise
-        # Too large, or something that no manifest may say: what was read is a help, and no reason to refuse a connector.
+        # Too large, or not valid in a manifest: the record is only a help, and no reason to refuse a connector.
         return data
     return whole
 
 
 def _with_version(data: bytes, path: Path, version: str) -> bytes:
-    """The manifest in that version: by its placeholder, or because it says so already."""
+    """Return the manifest in that version: its placeholder is replaced, or it has to state the version already."""
     said = parse_connector_manifest(data, file=str(path), allow_unbound=True).version
     if said == UNRELEASED:
         place = PlaceholderSite("version", UNRELEASED, cure="--version")
@@ -282,7 +282,7 @@ def _with_application(data: bytes, path: Path, application: Application) -> byte
 
 
 def _with_value(data: bytes, path: Path, key: str, value: bytes) -> bytes:
-    """With `value` as the string of the one line that has a placeholder for it."""
+    """Replace the placeholder of `key`, which stands on one line, by `value` as a string."""
     if _CLIENT.fullmatch(value) is None:
         raise _refused(path, f"the {key} to bind is empty, longer than 512 characters or not printable ASCII")
     option = f"--{key.replace('_', '-')}{'-file' if key == 'client_secret' else ''}"

@@ -1,6 +1,6 @@
-"""What a person is shown before a connector is installed: what it will be allowed, in words, and what is new about that.
+"""The question that a person answers before a connector is installed: what it will be allowed, and what of that is new.
 
-Pure. Says what a manifest asks for and nothing of its own: the same value is shown, signed and held against what is installed.
+Pure. Adds nothing to what a manifest asks for: the same value is shown, signed and compared with what is installed.
 
 Source: docs/reference/consents.md. Not here: asking (daemon/decisions/consents.py), what widens an action file
 (actions/widening.py).
@@ -33,7 +33,7 @@ __all__ = ["Together", "capability_changes", "connector_consent", "signature_wor
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connector comes with: the `group` of questions that are answered yes all, or none; the action it is for."""
+    """The context of a connector's question: the `group` of questions that are approved all or none, and the action it is for."""
 
     group: str
     for_action: str
@@ -47,9 +47,9 @@ def connector_consent(
     installed: Sequence[ConnectorManifest] = (),
     together: Together | None = None,
 ) -> ConnectorConsent:
-    """What a person is asked before this artifact, found at `source`, is installed.
+    """Return the question to a person before this artifact, found at `source`, is installed.
 
-    Where versions of it are `installed`, it is an update of the one that is nearest below it, else of the newest.
+    If versions of it are `installed`, it is an update of the one that is nearest below it, else of the newest.
     """
     manifest = artifact.manifest
     facts = {
@@ -75,20 +75,20 @@ def connector_consent(
 
 
 def signature_words(signed: Signed) -> str:
-    """What is known of an artifact's signature, in one line: the same for the person, the record and the command."""
+    """Describe an artifact's signature in one line: the same for the person, the record and the command."""
     if signed.status == "verified":
         return f"verified: {signed.by}, trusted for {signed.trusted_for}"
     return "UNSIGNED, although you trust a key of its publisher" if signed.expected else "unsigned"
 
 
 def text_signature_words(signed: Signed, text: str, published: str) -> str:
-    """The same for an action's text that comes out of a published file of that digest: an edit is nobody's but the user's."""
+    """Describe the signature of an action's text that comes from a published file of that digest. Edits are the user's own."""
     words = signature_words(signed)
     return words if sha256_digest(text.encode()) == published else f"EDITED HERE, not as published ({words})"
 
 
 def capability_changes(before: ConnectorManifest, after: ConnectorManifest) -> tuple[Change, ...]:
-    """Every difference in what two versions may do; `widens` where the second may do more, or something else."""
+    """Return every difference in what two versions may do; `widens` if the second may do more, or something else."""
     return tuple(_differences(before, after))
 
 
@@ -118,9 +118,9 @@ def _differences(before: ConnectorManifest, after: ConnectorManifest) -> Iterato
 
 
 def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> Iterator[Change]:
-    """Where a person signs in, as which application, for what."""
+    """Yield changes of the sign-in: its addresses, its application, its scopes."""
     if before is None or after is None:
-        return  # the kind of credential says so
+        return  # the change of the credential's kind says so
     yield from _scopes(before.scopes, after.scopes)
     for name in _SIGN_IN:
         yield from _changed(f"sign-in, {name}", getattr(before, name), getattr(after, name))
@@ -137,13 +137,13 @@ def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> It
 
 
 def _grant_scopes(before: CredentialNeed | None, after: CredentialNeed | None) -> Iterator[Change]:
-    """Of tokens without a person."""
+    """Yield changes of the scopes of tokens that are got without a person."""
     if before is not None and after is not None and before.token is not UNSET and after.token is not UNSET:
         yield from _scopes(before.token.scopes, after.token.scopes)
 
 
 def _scopes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Change]:
-    """Without any, the provider decides what it grants (RFC 6749, section 3.3), which may be everything: that widens."""
+    """Yield changes of scopes. Without any, the provider decides what it grants (RFC 6749, section 3.3): that widens."""
     if before and not after:
         yield Change.of("scopes", ", ".join(sorted(before)), "none: the provider decides", widens=True)
     else:
@@ -184,14 +184,12 @@ def _commands(need: CredentialNeed | None) -> set[str]:
 
 
 _ROLES: Final = ("read_only", "previewed", UNSET)
-"""`login` of an operation, from what can do least on."""
+"""Values of `login` of an operation, from the one that allows least."""
 _ROLE_WORDS: Final = {"read_only": "only reads", "previewed": "changes what a person saw"}
 
 
 def _roles(before: ConnectorManifest, after: ConnectorManifest) -> Iterator[Change]:
-    """Operations that ran as a role that only reads, or changed what a person saw alone, and could do more; and the other way
-    round.
-    """
+    """Yield operations that may do more now than only read, or than change only what a person saw; and the other way round."""
     for operation in before.operations or ():
         was, would_be = operation.login, after.operation(operation.name).login
         if was != would_be:

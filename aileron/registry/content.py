@@ -5,7 +5,7 @@
                       meta.json        how many bytes of the pin belong to which
     ROOT/tmp/<random>/                 an install under way
 
-Runs in the daemon. Trusts nothing it finds: whoever can write to the disk may have changed it, so the bytes
+Runs in the daemon. Trusts no file that it finds: anything that can write to the disk may have changed it, so the bytes
 that will run are read once, hashed as they are, and handed on in a sealed memory file that nobody can change
 any more.
 
@@ -16,11 +16,11 @@ Rules
   installs of the same bytes one wins and both succeed. An entry whose bytes have changed is replaced by the
   next install.
 - What was verified is remembered for as long as the files are untouched: manifests, and the bytes of small programs. Touched
-  files are read and hashed again, so a changed one is refused. Each jail gets a memory file of its own, because two that had
-  one in common could tell each other things with its locks and times.
+  files are read and hashed again, so a changed one is refused. Each jail gets a memory file of its own, because two that shared
+  one could signal to each other with its locks and times.
 
 Source: memfd_create(2), fcntl(2) F_ADD_SEALS, rename(2). Not here: archives (tarball.py), whether a person
-agreed.
+consented.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _META: Final = "meta.json"
 _MAX_META_BYTES: Final = 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _STALE_S: Final = 3600.0
-"""Seconds after which an unfinished install was left by a crash: a real one takes well under a minute."""
+"""Seconds after which an unfinished install counts as left by a crash: a real one takes well under a minute."""
 _MAX_REMEMBERED: Final = 512
-"""Manifests kept in memory, a few KiB each."""
+"""Manifests kept in memory, at most; a few KiB each."""
 _KEPT_PROGRAM_BYTES: Final = 256 << 10
-"""Of a program whose bytes are kept: sealing a copy of it takes 0.1 ms, so it may be done on the event loop."""
+"""Bytes of a program that is kept, at most: sealing a copy of it takes 0.1 ms, so it may be done on the event loop."""
 _MAX_KEPT: Final = 32
-"""Programs: 8 MiB at most."""
+"""Programs that are kept, at most: 8 MiB in all."""
 
 # linux/memfd.h; Python 3.11 does not name them. Since Linux 6.3, before which memfd_create answers EINVAL.
 _MFD_NOEXEC_SEAL: Final = 0x0008
@@ -72,19 +72,19 @@ _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fc
 
 
 def content_hash(connector: bytes, manifest: bytes) -> str:
-    """The hash of a pin: `sha256:…` over the connector followed by its manifest."""
+    """Return the hash of a pin: `sha256:…` over the connector followed by its manifest."""
     return f"sha256:{sha256(connector, manifest).hex()}"
 
 
 def _remove(directory: Path) -> None:
-    """Remove a directory with all that is in it, as far as that is possible."""
+    """Remove a directory with everything in it, as far as possible."""
     import shutil  # with bz2, lzma and zlib
 
     shutil.rmtree(directory, ignore_errors=True)
 
 
 Stamp = tuple[files.Stamp, ...]
-"""Of an entry's files: other whenever one of them was written to or replaced."""
+"""Stamps of an entry's files: they differ whenever one of the files was written to or replaced."""
 
 
 class Opened:
@@ -102,7 +102,7 @@ class Opened:
         self._is_open = True
 
     def close(self) -> None:
-        """Close the descriptor, once."""
+        """Close the descriptor; later calls do nothing."""
         if self._is_open:
             self._is_open = False
             os.close(self.program_fd)
@@ -117,9 +117,7 @@ class Opened:
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the store. Either `pin` and `manifest`, or a `problem` that `aileron connector install`
-    mends.
-    """
+    """An entry of the store. It has either `pin` and `manifest`, or a `problem` that `aileron connector install` fixes."""
 
     hash: str
     pin: ConnectorPin | None = None
@@ -133,7 +131,7 @@ class _Meta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Entry(NamedTuple):
-    """Bytes that hash to the name they were found under, and are what they seem."""
+    """The parts of an entry: they hash to the name of its directory, and were checked."""
 
     connector: bytes
     manifest_bytes: bytes
@@ -142,7 +140,7 @@ class _Entry(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What was verified, and of which files."""
+    """The result of a verification, and the stamp of the files that it read."""
 
     stamp: Stamp
     manifest: ConnectorManifest
@@ -158,12 +156,12 @@ class ContentStore:
         self._verified: Final[dict[str, _Known]] = {}
         self._keeping: Final = threading.Lock()
         self._kept: Final[OrderedDict[str, tuple[Stamp, _Entry]]] = OrderedDict()
-        """Small programs, the one that was opened last is last; with `_keeping` held."""
+        """Small programs, the last opened one last; access needs `_keeping`."""
 
     def put(self, connector: bytes, manifest: bytes) -> ConnectorPin:
-        """Store a connector that was just checked by `parse_connector_manifest`; durable when it returns.
+        """Store a connector that was just checked by `parse_connector_manifest`; durable on return.
 
-        AileronError(invalid_request) when it is not one, (hash_mismatch) when its bytes are stored with
+        AileronError(invalid_request) if it is not a connector, (hash_mismatch) if its bytes are stored with
         another split.
         """
         parsed = _checked(connector, manifest)
@@ -183,9 +181,9 @@ class ContentStore:
         return pin
 
     def open(self, pin: ConnectorPin) -> Opened:
-        """Read, hash and seal what `pin` names: what was hashed is what runs.
+        """Read, hash and seal the connector of `pin`: the bytes that were hashed are those that run.
 
-        AileronError(not_found) when it is not installed, (hash_mismatch) when its bytes are not those of the
+        AileronError(not_found) if it is not installed, (hash_mismatch) if its bytes are not those of the
         pin.
         """
         stamp = self.stamp(pin)
@@ -196,9 +194,9 @@ class ContentStore:
         return Opened(sealed(found.connector, found.kind, str(pin)), found, stamp)
 
     def open_kept(self, pin: ConnectorPin) -> Opened | None:
-        """The same, of a small program that was opened before and whose files nobody has touched since; None for all others.
+        """Open a small program again if its files are untouched since it was opened before; None for all others.
 
-        Reads no file. AileronError(sandbox_unavailable) where the kernel gives no memory.
+        Reads no file. AileronError(sandbox_unavailable) if the kernel gives no memory.
         """
         with self._keeping:
             stamp, found = self._kept.get(pin.hash, (None, None))
@@ -210,11 +208,11 @@ class ContentStore:
         return Opened(sealed(found.connector, found.kind, str(pin)), found, stamp)
 
     def stamp(self, pin: ConnectorPin) -> Stamp | None:
-        """Other whenever the files of `pin` were touched; None where they are not there."""
+        """Return a stamp that differs whenever the files of `pin` were touched; None if they are missing."""
         return _stamp(self._path(pin.hash))
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
-        """The verified manifest of `pin`, for resolving. The same errors as `open`."""
+        """Return the verified manifest of `pin`, for resolving. Raises the same errors as `open`."""
         known = self._known(pin)
         if known is not None:
             return _named(known.manifest, pin)
@@ -225,21 +223,22 @@ class ContentStore:
         return found.manifest
 
     def maybe_manifest(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """The same; None where it is not installed, or not whole: for what can be said without it. A run says why not."""
+        """Return the verified manifest of `pin`; None if it is not installed, or not intact. A run would say why."""
         try:
             return self.manifest(pin)
         except AileronError:
             return None
 
     def known_kind(self, pin: ConnectorPin) -> ProgramKind | None:
-        """What kind of program `pin` is, if its untouched files were verified before. Reads nothing, promises nothing:
-        `open` says what it is when it runs.
+        """Return the kind of the program of `pin`, if its untouched files were verified before; else None.
+
+        Reads no file and promises nothing: `open` determines the kind when it runs.
         """
         known = self._known(pin)
         return None if known is None else known.kind
 
     def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """The manifest as it was verified, for as long as nobody touches its files: to ask for it is quick then."""
+        """Return the manifest if it was verified and its files are untouched since, which is quick; else None."""
         known = self._known(pin)
         return None if known is None else known.manifest
 
@@ -248,7 +247,7 @@ class ContentStore:
         return known if known is not None and known.stamp == _stamp(self._path(pin.hash)) else None
 
     def list_connectors(self) -> tuple[Installed, ...]:
-        """Every entry, sorted by name, version and hash; broken ones last, with their problem."""
+        """Return every entry, sorted by name, version and hash; broken ones last, with their problem."""
         try:
             names = sorted(name for name in os.listdir(self._entries) if _HEX.fullmatch(name))
         except FileNotFoundError:
@@ -257,19 +256,19 @@ class ContentStore:
         return tuple(sorted(listed, key=lambda entry: (entry.pin is None, str(entry.pin), entry.hash)))
 
     def verify(self) -> tuple[Installed, ...]:
-        """The same with every byte read and hashed again, whatever was verified before."""
+        """Return every entry like `list_connectors`, but read and hash every byte again, whatever was verified before."""
         self._verified.clear()
         with self._keeping:
             self._kept.clear()
         return self.list_connectors()
 
     def find(self, name: Fqn, version: str) -> tuple[ConnectorPin, ...]:
-        """The intact entries of exactly this name and version: none, one, or several with different bytes."""
+        """Return the intact entries of exactly this name and version: none, one, or several with different bytes."""
         pins = (entry.pin for entry in self.list_connectors())
         return tuple(pin for pin in pins if pin is not None and (pin.name, pin.version) == (str(name), version))
 
     def remove(self, pin: ConnectorPin) -> None:
-        """Delete an entry. AileronError(not_found) when there is none."""
+        """Delete an entry. AileronError(not_found) if there is none."""
         files.make_directory(self._staging)
         aside = self._staging / os.urandom(8).hex()
         try:
@@ -294,8 +293,9 @@ class ContentStore:
         return found
 
     def _absent(self, pin: ConnectorPin) -> AileronError:
-        """Not there at all, or there with other bytes: the second is what a moved tag or a tampered pin looks
-        like.
+        """Return the error for a missing pin.
+
+        If the version is there with other bytes, it is a mismatch: a moved tag or a tampered pin looks like that.
         """
         others = [found.hash for found in self.find(Fqn.parse(pin.name), pin.version)]
         return _mismatch(str(pin), pin.hash, ", ".join(others)) if others else _not_installed(pin)
@@ -335,7 +335,7 @@ class ContentStore:
                 self._kept.popitem(last=False)
 
     def _has(self, entry: Path, manifest: bytes) -> bool:
-        """Whether the same bytes are there, intact. hash_mismatch when they are there with another split."""
+        """Return whether the same bytes are there, intact. AileronError(hash_mismatch) if they are there with another split."""
         try:
             found = _read(entry, entry.name)
         except (AileronError, FileNotFoundError):
@@ -348,8 +348,8 @@ class ContentStore:
         return True
 
     def _publish(self, staged: Path, entry: Path, manifest: bytes) -> None:
-        """One rename. It fails when the entry is there (rename(2): a full directory is not replaced), and
-        then
+        """Publish a staged entry with one rename. The rename fails if the entry is there (rename(2): a full directory is not
+        replaced), and then
 
         1. another install of the same bytes was faster: its entry is as good as ours; or
         2. the entry was damaged: it is moved away, and ours takes its place. Between these two renames the
@@ -362,7 +362,7 @@ class ContentStore:
             os.fsync(directory)
 
     def _sweep(self) -> None:
-        """Remove what crashed installs left, so that they do not fill the disk."""
+        """Remove leftovers of crashed installs, so that they do not fill the disk."""
         oldest = time.time() - _STALE_S
         for left in self._staging.iterdir():
             with contextlib.suppress(FileNotFoundError):
@@ -371,7 +371,7 @@ class ContentStore:
 
 
 def _stage(staged: Path, connector: bytes, manifest: bytes) -> None:
-    """A complete entry, flushed, where nobody looks for one."""
+    """Write a complete entry, flushed, in a place where no reader looks for entries."""
     staged.mkdir(mode=0o700)
     meta = msgspec.json.encode(_Meta(connector_bytes=len(connector), manifest_bytes=len(manifest)))
     with files.open_directory(staged, files.OTHERS_MAY_WRITE) as directory:
@@ -381,7 +381,7 @@ def _stage(staged: Path, connector: bytes, manifest: bytes) -> None:
 
 
 def _is_renamed(staged: Path, entry: Path) -> bool:
-    """Move a directory to where nothing is; False when something is there."""
+    """Move a directory to a free place; False if the place is taken."""
     try:
         os.rename(staged, entry)
     except OSError as error:
@@ -405,7 +405,7 @@ def _checked(connector: bytes, manifest: bytes) -> ConnectorManifest:
 
 
 def _read(path: Path, subject: str) -> _Entry:
-    """An entry whose bytes hash to its own name. FileNotFoundError when it is not there or not whole."""
+    """Return an entry whose bytes hash to its own name. FileNotFoundError if it is missing or incomplete."""
     with files.open_directory(path, files.OTHERS_MAY_WRITE) as directory:
         meta_bytes = files.read(directory, path / _META, _MAX_META_BYTES)
         manifest_bytes = files.read(directory, path / MANIFEST, MAX_BYTES[MANIFEST])
@@ -437,7 +437,7 @@ def _meta(data: bytes) -> _Meta | None:
 
 
 def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
-    """`provenance_hash`, when given, is the publisher's word about the program's bytes alone."""
+    """Raise AileronError(hash_mismatch) if the program is not that of `provenance_hash`, which the publisher can state."""
     if manifest.provenance_hash is not None and sha256_digest(connector) != manifest.provenance_hash:
         said, actual = manifest.provenance_hash, sha256_digest(connector)
         raise AileronError(
@@ -450,26 +450,24 @@ def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
 
 
 def _named(manifest: ConnectorManifest, pin: ConnectorPin) -> ConnectorManifest:
-    """The manifest, if it says of itself what the pin says: a hash alone does not tell what a person agreed
-    to.
-    """
+    """Return the manifest if it states the name and version of the pin: a hash alone does not tell what a person consented to."""
     if (str(manifest.name), manifest.version) != (pin.name, pin.version):
         raise _mismatch(str(pin), pin.hash, f"the bytes of {manifest.name}@{manifest.version}")
     return manifest
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """What changes whenever a file is written to or replaced; None where one is missing."""
-    entry = str(path)  # for each run three times, and joining paths takes longer than looking
+    """Return a stamp that changes whenever a file of the entry is written to or replaced; None if one is missing."""
+    entry = str(path)  # called three times a run, and joining paths takes longer than stat(2)
     found = [files.stamp(f"{entry}/{name}") for name in (CONNECTOR, MANIFEST, _META)]
     stamps = tuple(stamp for stamp in found if stamp is not None)
     return stamps if len(stamps) == len(found) else None
 
 
 def sealed(data: bytes, kind: ProgramKind, name: str) -> int:
-    """A descriptor of a memory file with these bytes that nobody can change any more, at offset 0, close-on-exec.
+    """Return a descriptor of a memory file with these bytes that nobody can change any more, at offset 0, close-on-exec.
 
-    The caller closes it. AileronError(sandbox_unavailable) where the kernel gives none.
+    The caller closes it. AileronError(sandbox_unavailable) if the kernel gives none.
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     # Where vm.memfd_noexec is set, only MFD_EXEC makes one that may be executed. A zip never needs it.
@@ -486,7 +484,7 @@ def sealed(data: bytes, kind: ProgramKind, name: str) -> int:
             view = view[os.write(descriptor, view) :]
         os.lseek(descriptor, 0, os.SEEK_SET)
         if kind == "elf":
-            # Not readable by what it becomes, which then can be neither dumped nor attached to, execve(2).
+            # Not readable: the process that executes it can then be neither dumped nor attached to, execve(2).
             os.fchmod(descriptor, 0o111)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as error:

@@ -1,17 +1,17 @@
-"""A Hub made: archives that were released, put where any file server can serve them.
+"""The build of a Hub: released archives, put where any file server can serve them.
 
     SITE/OWNER/…/NAME/versions.json            ["1.0.0", "1.1.0"]
-    SITE/OWNER/…/NAME/1.1.0/aileron.tar.gz     beside it manifest.toml or action.md, for who only looks
+    SITE/OWNER/…/NAME/1.1.0/aileron.tar.gz     beside it manifest.toml or action.md, for readers without the archive
     SITE/OWNER/REPOSITORY/keys/publisher.pub   keys/former/*.pub: those it signed with before
     SITE/index.json
 
-Used by `aileron hub build` on the machine of whoever runs a Hub.
+Used by `aileron hub build` on the machine of the Hub's operator.
 
 Rules
-- All that is wrong is found before anything is written, and then nothing is.
+- All problems are found before anything is written, and then nothing is.
 - What is there already is kept, and not written again.
-- The same input makes the same bytes: no time and no order of files has a say.
-- A file appears whole, and index.json is the last: no reader is told of a file that is not there.
+- The same input makes the same bytes: no time and no order of files affects them.
+- A file appears whole, and index.json is the last: no reader is told of a file that is missing.
 
 Source: docs/reference/hub.md. Not here: what may be published (hub_content.py), the index (hub_index.py), fetching
 (forges/hub.py).
@@ -51,11 +51,11 @@ __all__ = ["Done", "build_site"]
 
 _FILE_MODE: Final = 0o644
 _FOLDER_MODE: Final = 0o755
-"""For a file server that is another user."""
+"""Permissions of folders and files that a file server of another user can read."""
 
 
 class Done(NamedTuple):
-    """How much there is, and how much of it was not there before."""
+    """Numbers of artifacts, of versions, of new versions, and of files that were written."""
 
     artifacts: int
     versions: int
@@ -64,10 +64,10 @@ class Done(NamedTuple):
 
 
 def build_site(directory: Path, site: Path, parse: ParseAction) -> Done:
-    """See that the archives and keys in `directory` are in `site`, beside what is there; `site` is made if it is not there.
+    """Put the archives and keys in `directory` into `site`, beside what is there; create `site` if it is missing.
 
-    AileronError(invalid_request) with everything that is wrong as `details["problems"]` (`file`, `reason`), (not_found) where
-    there is no `directory`, (busy) where another build is at work.
+    AileronError(invalid_request) with all problems as `details["problems"]` (`file`, `reason`), (not_found) if
+    there is no `directory`, (busy) while another build is at work.
     """
     if not directory.is_dir():
         raise AileronError(FailureClass.NOT_FOUND, f"no such directory: {directory}", boundary=Boundary.USER)
@@ -110,7 +110,7 @@ def _make(site: Path) -> None:
 
 @contextlib.contextmanager
 def _held(site: Path) -> Iterator[int]:
-    """The site's descriptor, held against every other build; what the lock is on is the folder, so that no file is left in it."""
+    """Open the site and lock it against other builds; yield its descriptor. The lock is on the folder, so it leaves no file."""
     with files.translated(site, "cannot be opened"):
         descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -129,7 +129,7 @@ def _busy(site: Path) -> AileronError:
 
 
 def _write(reading: HubReading, index: bytes, site: int) -> Done:
-    """Everything that is not there as it should be; the index last."""
+    """Write every file that is missing or differs; the index last."""
     written = sum(_put(site, place, data) for place, data in _contents(reading))
     written += _put(site, (INDEX,), index)
     names = {found.wanted.name for found in reading.found.values()}
@@ -138,7 +138,7 @@ def _write(reading: HubReading, index: bytes, site: int) -> Done:
 
 
 def _contents(reading: HubReading) -> Iterator[tuple[tuple[str, ...], bytes]]:
-    """Place and bytes of every file but the index, in the order in which they may appear."""
+    """Yield place and bytes of every file but the index, in the order in which they may appear."""
     for whose, keys in reading.keys.items():
         yield (*whose.path, KEY_FOLDER, KEY_FILE), keys.current.to_pem().encode()
         for key in keys.former:
@@ -155,7 +155,7 @@ def _contents(reading: HubReading) -> Iterator[tuple[tuple[str, ...], bytes]]:
 
 
 def _unchanged(found: FoundArchive) -> bytes:
-    """The archive that was checked, read once more: all of them together may be more than there is memory."""
+    """Read the checked archive once more: all of them together may be larger than the memory. AileronError if it changed."""
     archive = bytes_of(found.file)
     if hashlib.sha256(archive).hexdigest() != found.sha256:
         problem = f"{found.file} changed during the build: build again"
@@ -164,21 +164,21 @@ def _unchanged(found: FoundArchive) -> bytes:
 
 
 def _put(site: int, place: tuple[str, ...], data: bytes) -> bool:
-    """Make `data` the file at that place, whole; False where it is already. AileronError."""
+    """Make `data` the file at that place, whole; False if it is already. AileronError."""
     path = Path(*place)
     with files.translated(path, "cannot be written"), _folder(site, place[:-1]) as folder:
         try:
             if files.read(folder, path, len(data)) == data:
                 return False
         except (FileNotFoundError, AileronError):
-            pass  # absent, larger or no file: it is replaced, or that says why not
+            pass  # absent, larger or no file: replace it, or raise why that fails
         files.replace(folder, path, data, _FILE_MODE)
     return True
 
 
 @contextlib.contextmanager
 def _folder(site: int, parts: tuple[str, ...]) -> Iterator[int]:
-    """A folder of the site, made if need be. Each step is from an open folder and follows no link: all stays in the site."""
+    """Open a folder of the site, made if need be. Each step is from an open folder and follows no link: all stays in the site."""
     with contextlib.ExitStack() as stack:
         here = site
         for part in parts:

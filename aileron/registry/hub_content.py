@@ -1,13 +1,13 @@
-"""What a Hub will hold: archives and keys that were released, found and checked, each alone and all together.
+"""The content of a future Hub: released archives and keys, found and checked, each alone and all together.
 
-On the machine of whoever runs a Hub, for `aileron hub build`. Publishers are not trusted, and what is published already is
+Runs on the machine of the Hub's operator, for `aileron hub build`. Publishers are not trusted, and what is published already is
 checked as if it came today. Nothing of an archive is run, and nothing is written.
 
 Rules
-- Whatever is wrong is noted with its file, and reading goes on: whoever mends it wants to know all of it.
-- An archive is published under the name and the version it says itself, or not at all. A signature is by the key of its
-  repository; of what is published already, also by a former one.
-- What is published stays: another archive for its name and version is refused. A key is replaced only where the former one is
+- Each problem is noted with its file, and reading goes on: the operator needs all of them.
+- An archive is published under the name and the version that it states itself, or not at all. A signature is by the key of its
+  repository; for what is published already, also by a former one.
+- What is published stays: another archive for its name and version is refused. A key is replaced only if the former one is
   handed over with it.
 - No place is two things, and no two places differ by the case of their letters alone.
 
@@ -66,18 +66,18 @@ KEY_FOLDER, KEY_FILE = KEY_PATH.split("/")
 _TAKEN: Final = frozenset({INDEX, VERSIONS, ARCHIVE, MANIFEST, ACTION})
 """Names of files of a Hub, which no part of an artifact's name can be."""
 _MAX_FILES: Final = 100_000
-"""Archives and keys of one Hub: five times what its index takes, so that the index says it."""
+"""Archives and keys of one Hub, at most: five times what its index takes, so that the index reports it first."""
 
 
 class Wrong(msgspec.Struct, frozen=True, order=True):
-    """One thing that keeps a Hub from being built."""
+    """A problem that keeps a Hub from being built."""
 
     file: str
     reason: str
 
 
 class FoundArchive(msgspec.Struct, frozen=True, kw_only=True):
-    """One archive that stands on its own; its bytes are read again when they are written."""
+    """An archive that is valid by itself; its bytes are read again when they are written."""
 
     file: Path
     sha256: str
@@ -87,19 +87,19 @@ class FoundArchive(msgspec.Struct, frozen=True, kw_only=True):
     published: Published
     about: About
     requires: dict[str, str]
-    """Of an action: `NAME@VERSION` and the pin it has of it."""
+    """Pins that an action has of its connectors, by `NAME@VERSION`."""
     is_new: bool
 
 
 class HubKeys(NamedTuple):
-    """Of one repository: what it publishes now, and what it signed with before."""
+    """Keys of one repository: the current one, and those that it signed with before."""
 
     current: PublicKey
     former: frozenset[PublicKey]
 
 
 class HubReading:
-    """One use: what was found, and what is wrong with it."""
+    """A reading of archives and keys: everything found, and its problems. It is used once."""
 
     def __init__(self, directory: Path, site: Path, parse: ParseAction) -> None:
         self._directory, self._site = directory, site
@@ -110,7 +110,7 @@ class HubReading:
         self._published: set[str] = set()
 
     def read(self) -> None:
-        """Keys before archives, and what is published before what is new."""
+        """Read keys before archives, and what is published before what is new."""
         there, new = self._files_of(self._site), self._files_of(self._directory, but=self._site)
         if len(there) + len(new) > _MAX_FILES:
             self._note(self._directory, f"more than {_MAX_FILES} archives and keys: split them into two Hubs")
@@ -124,7 +124,7 @@ class HubReading:
         self._check_together()
 
     def index(self) -> bytes:
-        """The index of what was found; what is wrong with it as a whole is noted."""
+        """Return the index of everything found; note problems of the index as a whole."""
         by_name: dict[Fqn, list[FoundArchive]] = defaultdict(list)
         for found in self.found.values():
             by_name[found.wanted.name].append(found)
@@ -142,7 +142,7 @@ class HubReading:
             return b""
 
     def _files_of(self, root: Path, but: Path | None = None) -> list[Path]:
-        """Archives and keys below `root` but not below `but`, in order. What starts with a dot is not looked at."""
+        """Return archives and keys below `root` but not below `but`, in order. Names that start with a dot are ignored."""
         found: list[Path] = []
         if not root.is_dir():
             return found
@@ -210,7 +210,7 @@ class HubReading:
         try:
             archive = bytes_of(file)
             if not is_site and _sha256(archive) in self._published:
-                return  # it was checked where it lies, which may be under a former key
+                return  # it was checked in its place, perhaps with a former key
             found = self._found_in(file, archive, is_new=not is_site)
             self._check_place(found, file.parent.relative_to(root).parts, is_site=is_site)
         except (ValueError, AileronError) as error:
@@ -229,7 +229,7 @@ class HubReading:
             )
 
     def _found_in(self, file: Path, archive: bytes, *, is_new: bool) -> FoundArchive:
-        """The archive, held against its own word and its repository's key. ValueError and AileronError."""
+        """Check an archive against its own statements and its repository's key. ValueError and AileronError."""
         kind = kind_of(archive)
         members = unpack(archive, kind)
         wanted = self._wanted_of(members, kind, file)
@@ -282,7 +282,7 @@ class HubReading:
         )
 
     def _wanted_of(self, members: dict[str, bytes], kind: Kind, file: Path) -> ArtifactRequest:
-        """What an archive is by its own word."""
+        """Return the name and version that an archive states itself."""
         if kind == "connector":
             manifest = parse_connector_manifest(members[MANIFEST], file=f"{file}:{MANIFEST}")
             return ArtifactRequest(manifest.name, manifest.version)
@@ -296,7 +296,7 @@ class HubReading:
         return ArtifactRequest.parse(source)
 
     def _trust_in(self, wanted: ArtifactRequest, members: dict[str, bytes], *, is_new: bool) -> Trust:
-        """The key that made the signature. ValueError where it is not one that may have."""
+        """Return a trust in the key that made the signature. ValueError if that key is not allowed."""
         signature, whose = members.get(SIGNATURE), Authority.of_repository(wanted.name)
         if signature is None:
             return Trust()
@@ -306,7 +306,7 @@ class HubReading:
                 f"it is signed, but {whose} publishes no key: put the key in {'/'.join(whose.path)}/{KEY_PATH}"
             )
         signed = b"".join(members[name] for name in (CONNECTOR, MANIFEST, ACTION) if name in members)
-        # What was published under a former key stays; what is new is signed with the one that people are shown.
+        # What was published under a former key stays; a new archive needs the key that people are shown.
         for key in (keys.current, *(() if is_new else keys.former)):
             if key.is_signature(signature, signed):
                 return Trust(keyring=Keyring().trusting(whose, key))
@@ -314,7 +314,7 @@ class HubReading:
 
     @staticmethod
     def _check_place(found: FoundArchive, folders: tuple[str, ...], *, is_site: bool) -> None:
-        """Return if an archive that lies where one of a certain name or version is expected is that one. ValueError."""
+        """Check that an archive whose folder names an artifact or a version is that one. ValueError."""
         wanted = found.wanted
         is_right = folders == (*wanted.name.path, wanted.version)
         is_tagged = bool(folders) and folders[-1][:1] == "v" and _is_version(folders[-1][1:])
@@ -327,7 +327,7 @@ class HubReading:
                 f"it is in {'/'.join(folders) or '.'}/, but describes itself as {wanted}, which belongs in {right}/"
             )
 
-    # What only all of it together shows
+    # Checks of everything together
 
     def _check_together(self) -> None:
         names: dict[Fqn, FoundArchive] = {}
@@ -340,7 +340,7 @@ class HubReading:
         self._check_spelling()
 
     def _check_requirements(self, found: FoundArchive) -> None:
-        """Connectors of this Hub that an action needs are here, with the pins it has of them."""
+        """Note connectors of this Hub that an action needs and that are missing, or have other pins than it has of them."""
         for needed, pin in found.requires.items():
             if not needed.startswith("hub://"):
                 continue
@@ -352,7 +352,7 @@ class HubReading:
                 self._note(found.file, problem)
 
     def _check_tools(self, names: Iterable[FoundArchive]) -> None:
-        """Actions of one repository can be installed side by side."""
+        """Note actions of one repository that cannot be installed side by side, since they have one tool name."""
         tools: dict[tuple[Authority, str], FoundArchive] = {}
         for found in names:
             if found.kind == "action":
@@ -366,7 +366,7 @@ class HubReading:
                     self._note(found.file, problem)
 
     def _check_spelling(self) -> None:
-        """No two parts of one place differ by the case of their letters alone: some file systems, and most readers, see one."""
+        """Note parts of places that differ by the case of their letters alone: some file systems, and most readers, see one."""
         seen: dict[tuple[str, ...], tuple[str, ...]] = {}
         places = [((*one.name.path, one.version), found.file) for one, found in self.found.items()]
         places += [(whose.path, self._site.joinpath(*whose.path, KEY_PATH)) for whose in self.keys]
@@ -380,7 +380,7 @@ class HubReading:
 
 
 def _check_parts(name: Fqn) -> None:
-    """Return if no part of the name is the place of something else. ValueError."""
+    """Check that no part of the name is the place of something else. ValueError."""
     for part in name.path:
         if part.casefold() in _TAKEN:
             raise ValueError(f"{name}: {part!r} is reserved for a file that every Hub has")
@@ -392,7 +392,7 @@ def _check_parts(name: Fqn) -> None:
 
 
 def _name_before(name: Fqn, part: str) -> Fqn:
-    """The name that ends before `part`."""
+    """Return the name that ends before `part`."""
     return Fqn(name.scheme, name.path[: name.path.index(part, 2)])
 
 
@@ -422,7 +422,7 @@ def _is_ours(file: Path) -> bool:
 
 
 def bytes_of(file: Path, limit_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
-    """All of a regular file. AileronError, and ValueError for one that is gone."""
+    """Return all bytes of a regular file. AileronError, and ValueError for one that is gone."""
     try:
         with files.translated(file, "cannot be read"):
             folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

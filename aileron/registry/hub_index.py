@@ -1,14 +1,14 @@
-"""A Hub's `index.json`: what is published there, in one file that can be searched.
+"""The `index.json` of a Hub: what is published there, in one file that can be searched.
 
     {"version": 1, "entries": [{"name": "hub://acme/mail", "kind": "connector", "version": "1.1.0", "versions": […],
                                 "about": {…}}]}
 
-Written by `aileron hub build` (hub.py), read by the daemon, which believes it in nothing: it is information for a person who
-looks for something. What is installed is fetched by its name and held against signature, name and pin, whatever stood here. Pure.
+Written by `aileron hub build` (hub.py), read by the daemon, which trusts nothing in it: it is information for a person who
+searches. What is installed is fetched by its name and checked by signature, name and pin, whatever the index says. Pure.
 
 Rules
 - Closed: an unknown key, an unknown version of the format, a name outside `hub://`, a list out of order is an error of the whole
-  index. What `hub build` wrote has none, so one that has some was written by somebody else.
+  index. `hub build` writes none of these, so an index that has one is another program's.
 - No addresses: where a file lies follows from its name.
 - Every text has a bound and no hidden character, every list a bound. The bounds hold where it is written, too.
 
@@ -61,23 +61,24 @@ __all__ = [
 INDEX: Final = "index.json"
 FORMAT: Final = 1
 MAX_INDEX_BYTES: Final = 8 << 20
-"""8 MiB: ten thousand artifacts of a dozen versions each, and read whole for each search; a larger Hub is better two."""
+"""8 MiB: ten thousand artifacts of a dozen versions each, read whole for each search; a larger Hub is better split in two."""
 MAX_INDEX_VALUES: Final = 500_000
-"""And commas in texts: 8 MiB of what `hub build` makes have some 300,000. Counted before any is parsed."""
+"""Values, and commas in texts, at most: 8 MiB of what `hub build` makes have some 300,000. Counted before any is parsed."""
 MAX_ENTRIES: Final = 20_000
 MAX_NAME: Final = 200
-"""Characters of a name, and with that of a path: file systems and web servers take a few more."""
+"""Characters of a name, and with that of a path, at most: file systems and web servers take a few more."""
 MAX_VERSION: Final = 100
 MAX_TEXT: Final = 300
-"""Characters of a text for people: two lines and a half."""
+"""Characters of a text for people, at most: two lines and a half."""
 MAX_INTENTS: Final = 64
 MAX_LISTED: Final = 32
-"""Hosts of a connector, as its manifest has it; connectors of an action."""
+"""Hosts of a connector, at most, as in its manifest; also the connectors of an action."""
 _PARTS: Final = re.compile(r"[\s_./:-]+")
 
 Match = Literal["intent", "name", "words", "all"]
-"""Why an entry was found, the best first: an intent is just what was asked for, all words are in its name, all are somewhere in
-what it says; `all` where nothing was asked for.
+"""Reasons why an entry was found, the best first.
+
+An intent is exactly the query; all words are in its name; all are somewhere in its texts; `all` if the query is empty.
 """
 _ORDER: Final[tuple[Match, ...]] = ("intent", "name", "words", "all")
 
@@ -87,14 +88,14 @@ class _Closed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class CredentialWanted(_Closed, frozen=True):
-    """What a connector asks for: a kind, and words for people."""
+    """The credential that a connector asks for: a kind, and words for people."""
 
     kind: CredentialKind
     scope: str
 
 
 class About(_Closed, frozen=True):
-    """What one version says of itself. `requires` are the connectors of an action, as `NAME@VERSION`."""
+    """A version's description of itself. `requires` are the connectors of an action, as `NAME@VERSION`."""
 
     publisher: str | None = None
     description: str | None = None
@@ -105,7 +106,7 @@ class About(_Closed, frozen=True):
 
 
 class Published(_Closed, frozen=True):
-    """One version: the pin of a connector or the digest of an action, and the fingerprint of the key that signed it, if any."""
+    """A version: the pin of a connector or the digest of an action, and the fingerprint of the key that signed it, if any."""
 
     version: str
     hash: str
@@ -113,7 +114,7 @@ class Published(_Closed, frozen=True):
 
 
 class Entry(_Closed, frozen=True):
-    """One artifact. `version` is the newest that is no pre-release, if there is one, and `about` is that one's."""
+    """An artifact. `version` is the newest that is no pre-release, if there is one, and `about` is that one's."""
 
     name: str
     kind: Kind
@@ -123,19 +124,19 @@ class Entry(_Closed, frozen=True):
 
     @property
     def published(self) -> Published:
-        """The newest version."""
+        """The newest version, as published."""
         return next(one for one in self.versions if one.version == self.version)
 
 
 class Index(_Closed, frozen=True, omit_defaults=False):
-    """All of it, by name."""
+    """The whole index, sorted by name."""
 
     version: int
     entries: tuple[Entry, ...]
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """What has to be known before anything else is read."""
+    """The version of the format, which has to be known before the rest is read."""
 
     version: int
 
@@ -144,7 +145,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 def about_connector(manifest: ConnectorManifest) -> About:
-    """Of a manifest. ValueError for what is too much for an index."""
+    """Return the index's description of a connector, by its manifest. ValueError if it is too much for an index."""
     need = manifest.credential
     about = About(
         publisher=manifest.publisher,
@@ -157,7 +158,7 @@ def about_connector(manifest: ConnectorManifest) -> About:
 
 
 def about_action(action: ActionFile) -> About:
-    """Of an action file. ValueError for what is too much for an index."""
+    """Return the index's description of an action, by its file. ValueError if it is too much for an index."""
     requires = tuple(f"{connector.name}@{connector.version}" for connector in action.connectors)
     about = About(description=_first_paragraph(action.body), intents=(action.intent,), requires=requires)
     _check_about(about)
@@ -165,7 +166,7 @@ def about_action(action: ActionFile) -> About:
 
 
 def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Callable[[str], About]) -> Entry:
-    """The entry of a name with at least one version; `about` knows each version. ValueError for too many."""
+    """Return the entry of a name with at least one version; `about` knows each version. ValueError for too many."""
     if len(published) > MAX_VERSIONS:
         raise ValueError(f"{len(published)} versions; at most {MAX_VERSIONS} of one name")
     versions = tuple(sorted(published, key=lambda one: precedence(one.version)))
@@ -174,7 +175,10 @@ def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Calla
 
 
 def encoded(entries: Iterable[Entry]) -> bytes:
-    """The file: the same entries are the same bytes, one on each line, so that two can be compared. ValueError for too much."""
+    """Return the file: the same entries give the same bytes, each on a line, so that two can be compared.
+
+    ValueError for too much.
+    """
     lines = [msgspec.json.encode(entry) for entry in ordered(entries)]
     data = b'{"version":%d,"entries":[\n%s\n]}\n' % (FORMAT, b",\n".join(lines))
     if len(lines) > MAX_ENTRIES or len(data) > MAX_INDEX_BYTES:
@@ -187,12 +191,12 @@ def encoded(entries: Iterable[Entry]) -> bytes:
 
 
 def ordered(entries: Iterable[Entry]) -> list[Entry]:
-    """As an index has them."""
+    """Return the entries in the order of an index."""
     return sorted(entries, key=lambda entry: entry.name)
 
 
 def _first_paragraph(body: str) -> str | None:
-    """Of Markdown, headings aside, on one line and cut to what an index takes."""
+    """Return the first paragraph of Markdown, headings aside, on one line and cut to what an index takes."""
     for paragraph in re.split(r"\n[ \t]*\n", body.replace("\r\n", "\n")):
         lines = [line.strip() for line in paragraph.split("\n") if not line.lstrip().startswith("#")]
         if text := visible(" ".join(filter(None, lines))):
@@ -204,7 +208,7 @@ def _first_paragraph(body: str) -> str | None:
 
 
 def parse_index(data: bytes) -> Index:
-    """An index of anybody's. ValueError says what is wrong with it, and quotes nothing that cannot be seen."""
+    """Parse an index from anywhere. ValueError says what is wrong with it, and quotes nothing that cannot be seen."""
     if len(data) > MAX_INDEX_BYTES:
         raise ValueError(f"{len(data)} bytes; at most {MAX_INDEX_BYTES}")
     check_values(data, MAX_INDEX_VALUES)
@@ -252,14 +256,14 @@ def _check_entry(entry: Entry) -> None:
 
 
 def check_name(name: Fqn) -> None:
-    """Return for a name that a Hub may have. ValueError otherwise."""
+    """Check that a Hub may have this name. ValueError otherwise."""
     if name.scheme != "hub":
         raise ValueError(f"{name} is not a name of a Hub; expected hub://OWNER/REPOSITORY")
     _short(str(name), MAX_NAME)
 
 
 def check_version(version: str) -> None:
-    """Return for a version that a Hub may have. ValueError otherwise."""
+    """Check that a Hub may have this version. ValueError otherwise."""
     check_semver(_short(version, MAX_VERSION))
 
 
@@ -293,7 +297,7 @@ def _short(text: str, limit: int) -> str:
 
 
 def _newest(versions: Sequence[str]) -> str:
-    """The last that is no pre-release, else the last. They are in order, and there is one."""
+    """Return the last version that is no pre-release, else the last. They are in order, and there is at least one."""
     return newest(versions) or versions[-1]
 
 
@@ -301,7 +305,7 @@ def _newest(versions: Sequence[str]) -> str:
 
 
 def search(index: Index, text: str, kind: Kind | None = None) -> Iterator[tuple[Match, Entry]]:
-    """What fits each word of `text`, the best reason first, then by name. No word: everything."""
+    """Yield the entries that fit each word of `text`, the best reason first, then by name. An empty text matches all entries."""
     wanted = _plain(text)
     found = [
         (_ORDER.index(match), match, entry)
@@ -327,5 +331,5 @@ def _match(entry: Entry, wanted: str) -> Match | None:
 
 
 def _plain(text: str) -> str:
-    """As words are compared: `send_email`, `Send email` and `send-email` are one."""
+    """Return words in the form in which they are compared: `send_email`, `Send email` and `send-email` are one."""
     return _PARTS.sub(" ", text.casefold()).strip()

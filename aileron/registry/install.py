@@ -1,12 +1,12 @@
-"""From a directory or an archive on this machine into the store.
+"""Installation into the store, from a directory or an archive on this machine.
 
     build a directory, or unpack an archive → check manifest and program → is the version taken? → store → pin
 
-Runs no code of the artifact. Used by the daemon, after a person agreed to what the manifest asks. Nothing
+Runs no code of the artifact. Used by the daemon, after a person consented to what the manifest asks. Nothing
 reaches the store before every check has passed.
 
 Rules
-- A version that is installed with other bytes is not replaced in silence: the caller says which is meant.
+- A version that is installed with other bytes is not replaced silently: the caller says which one is meant.
 
 Source: docs/reference/connector-manifest.md. Not here: fetching (forges/), signatures (artifact.py), the question to the person.
 """
@@ -33,7 +33,7 @@ __all__ = ["InstallResult", "check_installable", "install", "read_archive", "rea
 
 
 class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What `install` did. `new` is false when the same bytes were there; `replaced` are gone."""
+    """Result of `install`. `new` is false if the same bytes were there; `replaced` are gone."""
 
     pin: ConnectorPin
     manifest: ConnectorManifest
@@ -44,14 +44,14 @@ class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
 def read_artifact(source: Path, hosts: Sequence[HostPort] = (), trust: Trust | None = None) -> Artifact:
     """Read the connector at `source`: a directory, which is built with `hosts` and is unsigned, or an archive.
 
-    AileronError(not_found) when nothing is there, (invalid_request) when it is not a connector, (signature_failure) when its
-    signature is of nobody in `trust`, or it has none and has to.
+    AileronError(not_found) if nothing is there, (invalid_request) if it is not a connector, (signature_failure) if its
+    signature is by no key in `trust`, or it has none and has to.
     """
     return connector_of(read_archive(source, hosts), Trust() if trust is None else trust, file=source.name)
 
 
 def read_archive(source: Path, hosts: Sequence[HostPort] = ()) -> bytes:
-    """The archive at `source`, or of the directory there, not looked at yet. AileronError as `read_artifact`."""
+    """Return the archive at `source`, or the one built of the directory there, unread. AileronError as in `read_artifact`."""
     if source.is_dir():
         return build(source, hosts).archive
     if hosts:
@@ -62,7 +62,7 @@ def read_archive(source: Path, hosts: Sequence[HostPort] = ()) -> bytes:
 def install(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict = "refuse") -> InstallResult:
     """Put a checked connector into the store, durably.
 
-    AileronError(hash_mismatch) when the version is installed with other bytes and `on_conflict` is "refuse".
+    AileronError(hash_mismatch) if the version is installed with other bytes and `on_conflict` is "refuse".
     """
     pin, manifest = artifact.pin, artifact.manifest
     installed = store.find(manifest.name, manifest.version)
@@ -76,7 +76,7 @@ def install(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict 
 
 
 def check_installable(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict = "refuse") -> None:
-    """Return if `install` would take it now; nothing is written. AileronError(hash_mismatch) as it says."""
+    """Check that `install` would take it now; nothing is written. AileronError(hash_mismatch) as there."""
     pin = artifact.pin
     installed = store.find(artifact.manifest.name, artifact.manifest.version)
     others = tuple(found for found in installed if found != pin)
@@ -85,7 +85,7 @@ def check_installable(artifact: Artifact, store: ContentStore, *, on_conflict: O
 
 
 def _archive_bytes(source: Path) -> bytes:
-    """The file a person named: a link is theirs to use, but it is a regular file, and bounded."""
+    """Read the file that a person named: it can be a link of theirs, but has to be a regular file, and bounded."""
     try:
         descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

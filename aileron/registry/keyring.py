@@ -1,12 +1,12 @@
-"""Whose key may speak for whom: the keys a person trusts, by repository or owner, and what a signature is worth with them.
+"""The keys that a person trusts, by repository or owner, and what a signature is worth with them.
 
-`keyring.json` in the home holds them. Where an approver exists only keys count that they agreed to, whatever the file says
+`keyring.json` in the home holds them. If there is an approver, only keys count that they consented to, whatever the file says
 (`agreed`): an agent with a shell can write the file.
 
 Rules
-- A signature counts if any key verifies that is trusted for the artifact's repository or its owner. No key is excepted from one.
-- Unsigned is a fact that a person is shown. Signed by nobody who is trusted here is an error that nothing overrides: the claim is
-  there, and it is false or not to be judged.
+- A signature counts if it verifies with any key that is trusted for the artifact's repository or its owner. No key is excepted.
+- Unsigned is a fact that a person is shown. A signature by no trusted key is an error that nothing overrides: the claim is
+  there, and it is false or cannot be judged.
 - Rotation is a second key beside the first; then the first is revoked.
 - A signature of Sigstore needs no key here: the artifact's name says whose it has to be (sigstore.py).
 
@@ -33,20 +33,20 @@ from aileron.registry.sigstore import BundleError, check_bundle, is_bundle
 __all__ = ["MAX_KEYS", "Authority", "Keyring", "KeyringFile", "Signed", "check_signature", "trust_digest"]
 
 MAX_KEYS: Final = 16
-"""Of one owner or repository: rotation needs two, a handful of maintainers some more."""
+"""Keys of one owner or repository, at most: rotation needs two, a handful of maintainers some more."""
 _MAX_FILE_BYTES: Final = 1 << 20
 """1 MiB: some ten thousand keys."""
 
 
 class Authority(msgspec.Struct, frozen=True, order=True):
-    """Who publishes: `scheme://owner`, or `scheme://owner/repository`."""
+    """A publisher: `scheme://owner`, or `scheme://owner/repository`."""
 
     scheme: str
     path: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """An owner, a repository, or anything in one, which stands for that. ValueError otherwise."""
+        """Parse an owner, a repository, or any name within a repository, which stands for that. ValueError otherwise."""
         _, _, rest = text.partition("://")
         if rest and "/" not in rest:
             owner = Fqn.parse(f"{text}/x")  # for the grammar of names
@@ -55,12 +55,12 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of_repository(cls, name: Fqn) -> Self:
-        """The repository that an artifact is in."""
+        """Return the repository that an artifact is in."""
         return cls(name.scheme, name.path[:2])
 
     @property
     def is_owner(self) -> bool:
-        """Whether it stands for all repositories of one owner."""
+        """True if it stands for all repositories of one owner."""
         return len(self.path) == 1
 
     def __str__(self) -> str:
@@ -68,39 +68,40 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an artifact's signature. `by` is the key's fingerprint, or `Sigstore` and the workflow; `trusted_for` why
-    that counts.
+    """The facts about an artifact's signature.
+
+    `by` is the key's fingerprint, or `Sigstore` and the workflow; `trusted_for` is the authority for which that counts.
     """
 
     status: Literal["verified", "unsigned"]
     by: str | None = None
     trusted_for: str | None = None
     expected: bool = False
-    """Not signed with a key, though one of its publisher is trusted here."""
+    """True if it is not signed with a key, though one of its publisher is trusted here."""
 
 
 class Keyring(msgspec.Struct, frozen=True):
-    """The keys that count, by authority, both in order."""
+    """The trusted keys, by authority, both in order."""
 
     keys: dict[Authority, tuple[PublicKey, ...]] = {}
 
     def of(self, authority: Authority) -> tuple[PublicKey, ...]:
-        """The keys trusted for just that."""
+        """Return the keys that are trusted for exactly this authority."""
         return self.keys.get(authority, ())
 
     def speaking_for(self, name: Fqn) -> Iterator[tuple[Authority, PublicKey]]:
-        """Each key that may have signed the artifact called `name`."""
+        """Yield each key that may have signed the artifact called `name`, with its authority."""
         return self.speaking_for_authority(Authority.of_repository(name))
 
     def speaking_for_authority(self, authority: Authority) -> Iterator[tuple[Authority, PublicKey]]:
-        """Each key that counts for it: its own, and its owner's."""
+        """Yield each key that counts for an authority, with the authority that has it: its own, and its owner's."""
         owner = Authority(authority.scheme, authority.path[:1])
         for one in dict.fromkeys((authority, owner)):
             for key in self.of(one):
                 yield one, key
 
     def trusting(self, authority: Authority, key: PublicKey) -> Keyring:
-        """The same with one more key. AileronError(invalid_request) where there are too many."""
+        """Return the keyring with one more key. AileronError(invalid_request) if there are too many."""
         kept = self.of(authority)
         if key in kept:
             return self
@@ -110,7 +111,7 @@ class Keyring(msgspec.Struct, frozen=True):
         return self.replacing(authority, (*kept, key))
 
     def without(self, authority: Authority, fingerprint: str | None = None) -> Keyring:
-        """The same without one key of `authority`, or all of them. AileronError(not_found) where there is none such."""
+        """Return the keyring without one key of `authority`, or all of them. AileronError(not_found) if there is no such key."""
         gone = [key for key in self.of(authority) if fingerprint in (None, key.fingerprint)]
         if not gone:
             which = "no key" if fingerprint is None else f"no key {fingerprint[:60]!r}"
@@ -119,12 +120,12 @@ class Keyring(msgspec.Struct, frozen=True):
         return self.replacing(authority, tuple(key for key in self.of(authority) if key not in gone))
 
     def agreed(self, digest_of: Callable[[str], str | None]) -> Keyring:
-        """Of this keyring what a person agreed to: the authorities whose keys are, all together, those of that digest."""
+        """Return the part that a person consented to: authorities whose keys, all together, have the digest of that consent."""
         kept = {one: keys for one, keys in self.keys.items() if digest_of(str(one)) == trust_digest(one, keys)}
         return Keyring(kept)
 
     def replacing(self, authority: Authority, keys: Sequence[PublicKey]) -> Keyring:
-        """The same with just these keys of `authority`."""
+        """Return the keyring with exactly these keys of `authority`."""
         kept = {one: theirs for one, theirs in self.keys.items() if one != authority}
         if keys:
             kept[authority] = tuple(sorted(keys, key=lambda key: key.raw))
@@ -132,7 +133,7 @@ class Keyring(msgspec.Struct, frozen=True):
 
 
 def trust_digest(authority: Authority, keys: Sequence[PublicKey]) -> str:
-    """`sha256:…` over who is trusted with which keys: what a person agrees to."""
+    """Return `sha256:…` over an authority and the keys that are trusted for it: a person consents to this digest."""
     named = {"authority": str(authority), "keys": sorted(key.to_base64() for key in keys)}
     return sha256_digest(canonical_json(named))
 
@@ -140,10 +141,10 @@ def trust_digest(authority: Authority, keys: Sequence[PublicKey]) -> str:
 def check_signature(
     name: Fqn, message: bytes, signature: bytes | None, keyring: Keyring, public: frozenset[str] = frozenset()
 ) -> Signed:
-    """What the signature over `message`, the artifact called `name`, is worth: a key's, or a bundle of Sigstore.
+    """Verify the signature over `message`, the artifact called `name`: a key's, or a bundle of Sigstore.
 
-    `public`: the schemes that mean the public forge (sigstore.public_forges); none, where nobody said so.
-    AileronError(signature_failure) where there is one, and neither a key that is trusted for `name` nor its repository made it.
+    `public`: the schemes that mean the public forge (sigstore.public_forges); empty if the caller knows none.
+    AileronError(signature_failure) if there is one that neither a key trusted for `name` nor its repository made.
     """
     keys = list(keyring.speaking_for(name))
     if signature is None:
@@ -161,7 +162,8 @@ def _signed_by_workflow(name: Fqn, message: bytes, bundle: bytes, public: frozen
         workflow = check_bundle(name, hashlib.sha256(message).digest(), bundle, public)
     except BundleError as error:
         raise _refused(name, str(error), []) from None
-    # Whoever can change the repository can sign so; who trusts a key of its publisher is told that this was not made with it.
+    # Everybody who can change the repository can sign like this. So a person who trusts a key of its publisher is told that
+    # the signature was not made with it.
     louder = " (NOT a key of its publisher that you trust)" if has_keys else ""
     by = f"Sigstore {workflow}{louder}"
     return Signed(status="verified", by=by, trusted_for=str(Authority.of_repository(name)), expected=has_keys)
@@ -200,7 +202,7 @@ def _refused(name: Fqn, problem: str, keys: Sequence[PublicKey]) -> AileronError
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Version 2; version 1 had no owners."""
+    """The file's content. Version 2; version 1 had no owners."""
 
     version: int
     publishers: dict[str, list[str]] = {}
@@ -208,13 +210,13 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyringFile:
-    """`keyring.json` of a home. Written by the daemon alone."""
+    """The `keyring.json` of a home. Only the daemon writes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> Keyring:
-        """What it says; an absent file is an empty keyring. AileronError where it cannot be read as one."""
+        """Read the keyring; an absent file is an empty one. AileronError if it cannot be read."""
         try:
             with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
                 data = files.read(directory, self._path, _MAX_FILE_BYTES, files.OTHERS_MAY_WRITE)
@@ -223,7 +225,7 @@ class KeyringFile:
         return self._read(data)
 
     def write(self, keyring: Keyring) -> None:
-        """Durably, in place of what was there. AileronError."""
+        """Replace the file, durably. AileronError."""
         found = _File(
             version=2,
             publishers={str(one): _told(keys) for one, keys in keyring.keys.items() if not one.is_owner},

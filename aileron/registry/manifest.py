@@ -1,7 +1,7 @@
 """A connector's `manifest.toml`: what it asks of the supervisor, as a value that has passed every check.
 
-Pure. The manifest is a publisher's request; nothing is granted that it does not name, so every key is known,
-every name exact, and a request that contradicts itself is refused rather than read kindly.
+Pure. The manifest is a publisher's request; only what it names is granted, so every key is known,
+every name exact, and a request that contradicts itself is refused rather than interpreted.
 
 Rules
 - Hosts are exact `host:port` pairs, at most 32; no wildcards.
@@ -10,7 +10,7 @@ Rules
 - Operations are all there or not there at all: one that is not among them is refused before a person is asked.
 
 Source: docs/reference/connector-manifest.md, checked against `SCHEMA`. Not here: the credential (manifest_credential.py), hashing
-(content.py), whether a person agrees to what is asked.
+(content.py), whether a person consents to what is asked.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ __all__ = [
 ]
 
 _HTTPS: Final = 443
-"""The port of a host that is named without one (RFC 9110 section 4.2.2)."""
+"""Port of a host that is named without one (RFC 9110 section 4.2.2)."""
 _MAX_HOSTS: Final = 32
-"""Hosts of one connector: they travel in one frame header, and a person reads them before agreeing."""
+"""Hosts of one connector, at most: they travel in one frame header, and a person reads them before they consent."""
 _MAX_INTENTS: Final = 64
-"""Intents: a catalogue's search terms; real connectors name a dozen."""
+"""Intents, at most: a catalogue's search terms; real connectors name a dozen."""
 MAX_OPERATIONS: Final = 256
-"""Operations of one connector; the widest API wrapped so far has about a hundred."""
+"""Operations of one connector, at most; the widest API wrapped so far has about a hundred."""
 MAX_PARAMETERS: Final = 64
-"""Parameters of one operation: as many as a table of an action's input may have."""
+"""Parameters of one operation, at most: as many as a table of an action's input may have."""
 MAX_ENUM: Final = 256
-"""Values of one `enum`, as of an action's input."""
+"""Values of one `enum`, at most, as in an action's input."""
 MAX_LENGTH: Final = 1 << 20
-"""The largest count that a parameter may name: all arguments of a step together have 48 KiB."""
+"""Largest count that a parameter may name: all arguments of a step together have 48 KiB."""
 PARAMETER_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-"""What Python takes for one, in ASCII."""
+"""Names that Python accepts for a parameter, in ASCII."""
 _PARAMETER_TYPES: Final[tuple[ParameterType, ...]] = get_args(ParameterType)
 
 WASI_NAMES: Final[dict[str, HostFunction | None]] = {
@@ -292,7 +292,7 @@ SCHEMA: Final = {
 
 
 def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = False) -> ConnectorManifest:
-    """Read `manifest.toml`; `file` is how errors name it. AileronError(invalid_request) with line and cure.
+    """Read `manifest.toml`; `file` is its name in errors. AileronError(invalid_request) with line and fix.
 
     `allow_unbound` reads `hosts = ["bound-at-build"]` as no hosts, and the placeholders of a client as they stand: only for
     what `connector build` will bind.
@@ -334,9 +334,9 @@ def _is_idempotent(connector: Table) -> bool:
 
 
 def _host(text: str) -> HostPort:
-    """`host:port`, or the name of a service with the port of HTTPS. ValueError.
+    """Parse `host:port`, or the name of a service with the port of HTTPS. ValueError.
 
-    A name of one label says its port: it is a machine of the user's, or the placeholder.
+    A name of one label has to state its port: it is a machine of the user's, or the placeholder.
     """
     if ":" in text or "." not in text or "*" in text:
         return HostPort.parse(text)
@@ -405,7 +405,7 @@ def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) 
         return None
     protocols = set[str]() if need is None else {login.protocol for login in need.logins}
     if need is not None and allow_unbound and not need.logins:
-        protocols = set(HAVE_PREVIEWED)  # those that it is built for are checked then
+        protocols = set(HAVE_PREVIEWED)  # the real ones are checked once it is built
     found = tuple(_operation(one, protocols) for one in table.tables("operations"))
     if not 1 <= len(found) <= MAX_OPERATIONS or len({one.name for one in found}) != len(found):
         raise table.refuse("operations", f"{len(found)} operations; 1 to {MAX_OPERATIONS}, each once")
@@ -413,7 +413,10 @@ def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) 
 
 
 def _only(protocols: Set[str], among: Set[str]) -> bool:
-    """One credential serves all logins: what an operation promises holds at each of them, or it does not."""
+    """Return whether all protocols are among these.
+
+    One credential serves all logins, so an operation's promise has to hold at each.
+    """
     return bool(protocols) and protocols <= among
 
 

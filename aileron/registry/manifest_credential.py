@@ -1,4 +1,4 @@
-"""`[capabilities.credential]` of a connector's manifest: a kind of credential, and how it is sent.
+"""The table `[capabilities.credential]` of a connector's manifest: a kind of credential, and how it is sent.
 
 Pure. Used by manifest.py alone.
 
@@ -44,7 +44,7 @@ __all__ = ["CREDENTIAL", "UNBOUND_HOSTS", "parse_credential"]
 
 UNBOUND_HOSTS: Final = UNBOUND_BUILD
 _UNBOUND_LOGIN: Final = re.compile(rf"({'|'.join(PROTOCOLS)})://{UNBOUND_HOSTS}")
-"""Of a source manifest: the protocol of a login whose host is bound at build."""
+"""Placeholder of a login in a source manifest: its protocol is stated, its host is bound at build."""
 _KINDS: Final[tuple[str, ...]] = get_args(CredentialKind)
 _FORMAT: Final = re.compile(r"[\x20-\x7e]*\{key\}[\x20-\x7e]*")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")  # RFC 3986 section 2.3, unreserved: needs no escaping
@@ -53,7 +53,7 @@ _PATH: Final = re.compile(rf"/{_SEGMENTS}{{0,255}}\{{key\}}{_SEGMENTS}{{0,64}}")
 _BODY: Final = re.compile(r"json:(?:/(?:[!-.0-}]|~[01]){1,64}){1,8}|form:[A-Za-z0-9._~-]{1,64}")  # RFC 6901, in ASCII
 _FIRST_MESSAGE: Final = re.compile(r"[\x20-\x7e]{0,512}\{key\}[\x20-\x7e]{0,512}")
 _PLACES: Final = ("query", "path", "body", "first_message")
-"""Where a key can be sent other than in a header field."""
+"""Places where a key can be sent other than in a header field."""
 _DOTS: Final = re.compile(r"/\.{1,2}(?:;|/|$)")
 _HAVE_XOAUTH2: Final = frozenset({"smtp", "imap", "pop3"})
 _LOGIN_KINDS: Final = frozenset({"login", "oauth2"})
@@ -134,7 +134,10 @@ CREDENTIAL: Final = {
 def parse_credential(
     capabilities: Table, hosts: Sequence[HostPort], imports: frozenset[HostFunction], allow_unbound: bool
 ) -> CredentialNeed:
-    """What the table asks for. AileronError(invalid_request) with line and cure; `allow_unbound` as parse_connector_manifest."""
+    """Return what the table asks for.
+
+    AileronError(invalid_request) with line and fix; `allow_unbound` as in parse_connector_manifest.
+    """
     table = capabilities.table("credential")
     kind = table.string("kind")
     if not table.string("scope").strip():
@@ -159,7 +162,7 @@ def parse_credential(
 
 
 def _logins(table: Table, kind: str, hosts: Sequence[HostPort], allow_unbound: bool) -> tuple[LoginTarget, ...]:
-    """Where the supervisor logs in; none of a source whose hosts are not bound."""
+    """Return the targets that the supervisor logs in at; none for a source whose hosts are not bound."""
     texts = table.strings("logins")
     if "logins" in table and kind not in _LOGIN_KINDS:
         raise table.refuse("logins", f'logins needs kind = "login" or "oauth2", but this is {kind!r}')
@@ -232,14 +235,14 @@ _T = TypeVar("_T")
 
 
 def _signing(table: Table, kind: str, key: str, of: CredentialKind, parse: Callable[[Table], _T]) -> _T | UnsetType:
-    """The table `key`, which the kind `of` has to have, and no other kind has."""
+    """Parse the table `key`, which the kind `of` has to have, and no other kind has."""
     if (kind == of) != (key in table):
         raise table.refuse("kind", f'kind = "{of}" and [capabilities.credential.{key}] must be used together')
     return parse(table.table(key)) if kind == of else UNSET
 
 
 def _wire_form(table: Table, kind: str) -> dict[str, Any]:
-    """Where an api_key is sent. The other kinds have one form and may not name another."""
+    """Return the place and form in which an api_key is sent. The other kinds have one form and may not name another."""
     wire = {key: table.string(key) for key in ("header", "format", *_PLACES) if key in table}
     for key in wire:
         if kind != "api_key":

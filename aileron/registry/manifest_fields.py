@@ -1,4 +1,4 @@
-"""Which header fields a manifest can have the supervisor write for a credential.
+"""Header fields that a manifest can have the supervisor write for a credential.
 
 Pure. Source: RFC 9110 section 5.6.2. Not here: which ones a connector may set itself (egress/headers.py).
 """
@@ -11,8 +11,8 @@ from typing import Final
 __all__ = ["FIELD_NAME", "may_be_credential"]
 
 FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
-"""A token."""
-# What frames or routes a request is the supervisor's to write, whoever asks.
+"""Name of a header field: a token."""
+# The supervisor alone writes the fields that frame or route a request.
 _RESERVED_HEADERS: Final = frozenset(
     "accept-encoding connection content-encoding content-length content-type cookie date expect host keep-alive "
     "location origin referer set-cookie te trailer transfer-encoding upgrade via".split()
@@ -20,7 +20,7 @@ _RESERVED_HEADERS: Final = frozenset(
 
 
 def may_be_credential(name: str) -> bool:
-    """Whether a credential may be sent in the header field of this name."""
+    """Return whether a credential may be sent in the header field of this name."""
     lower = name.lower()
     is_reserved = lower in _RESERVED_HEADERS or lower.startswith(("proxy-", "sec-", "x-forwarded-"))
     return FIELD_NAME.fullmatch(name) is not None and not is_reserved

@@ -4,9 +4,9 @@ Pure. Used by manifest_credential.py alone.
 
 Rules
 - Each table belongs to one kind, and that kind has it.
-- No request is signed for a service that gives out keys.
+- No request is signed for a service that issues keys.
 - A template has known placeholders only. The fields that it writes are the supervisor's: a connector can set none of them.
-- What is signed says something of the request or of the time: a signature over constants would be a password.
+- A signed message has something of the request or of the time in it: a signature over constants would be a password.
 
 Source: docs/reference/connector-manifest.md; RFC 2104, 6749, 7523, 8693. Not here: what is made of them (egress/signing, oauth).
 """
@@ -44,15 +44,15 @@ __all__ = ["AWS", "HMAC", "OAUTH2_CLIENT", "parse_aws", "parse_hmac", "parse_tok
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 _SERVICE: Final = re.compile(r"[a-z0-9.-]{1,64}")
 _ISSUER: Final = "sts"
-"""The service whose answers are keys, for which no answer is searched."""
+"""The service whose answers are keys; answers are not searched for keys."""
 _MAX_TEMPLATE: Final = 256
-"""Characters of a message or a field: a person reads them before agreeing."""
+"""Characters of a message or a field, at most: a person reads them before they consent."""
 _MAX_FIELDS: Final = 8
-"""Header fields of one signature; Standard Webhooks has three."""
+"""Header fields of one signature, at most; Standard Webhooks has three."""
 _TEMPLATE: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_TEMPLATE}}}")
 _HMAC: Final = HmacTemplate(message="", headers=())
 _GRANT: Final = TokenGrant(grant="client_credentials", token_url="", client_auth="none")
-"""For their defaults, which are those of the types."""
+"""Values from which defaults are taken: those of the types."""
 _URN: Final = re.compile(r"[!-~]{1,256}")
 
 AWS: Final = {
@@ -152,7 +152,10 @@ OAUTH2_CLIENT: Final = {
 
 
 def parse_aws(table: Table, allow_unbound: bool) -> AwsScope:
-    """`[capabilities.credential.aws]`. AileronError(invalid_request) with line and cure; `allow_unbound` as the manifest's."""
+    """Parse `[capabilities.credential.aws]`.
+
+    AileronError(invalid_request) with line and fix; `allow_unbound` as for the manifest.
+    """
     if table.string("region") == UNBOUND_BUILD and not allow_unbound:
         cure = "build it with `aileron connector build DIR --region REGION`"
         raise table.refuse("region", f"region is the placeholder {UNBOUND_BUILD!r}: {cure}")
@@ -169,7 +172,7 @@ def parse_aws(table: Table, allow_unbound: bool) -> AwsScope:
 
 
 def parse_hmac(table: Table) -> HmacTemplate:
-    """`[capabilities.credential.hmac]`. AileronError(invalid_request) with line and cure."""
+    """Parse `[capabilities.credential.hmac]`. AileronError(invalid_request) with line and fix."""
     message = table.string("message")
     _check_template(table, "message", message, PLACEHOLDERS)
     if not _placeholders(message):
@@ -222,7 +225,7 @@ def _placeholders(text: str) -> list[str]:
 
 
 def parse_token_grant(table: Table) -> TokenGrant:
-    """`[capabilities.credential.oauth2_client]`. AileronError(invalid_request) with line and cure."""
+    """Parse `[capabilities.credential.oauth2_client]`. AileronError(invalid_request) with line and fix."""
     grant = table.string("grant")
     client_auth = table.string("client_auth")
     if grant == "client_credentials" and client_auth == "none":

@@ -1,11 +1,11 @@
-r"""What the sources of a Python connector say of an operation's login: `@op(login="read_only")`.
+r"""The login of an operation in the sources of a Python connector: `@op(login="read_only")`.
 
-Static, as operations.py, which records the rest. That one may leave something out, as a record is a help; this may not: where an
-author says that an operation only reads, a manifest without that would run it as a role that writes.
+Static, like operations.py, which records the rest. That module may leave something out, as a record is a help; this one may
+not: if an author says that an operation only reads, a manifest without that would run it as a role that writes.
 
 Rules
-- Only a decorator with the word itself is read. Whatever else could say a login ends the build.
-- What is said holds only if the manifest's record of that operation has it too, whoever wrote the record.
+- Only a decorator with the word itself is read. Everything else that could state a login ends the build.
+- A stated login is valid only if the manifest's record of that operation has it too, whoever wrote the record.
 
 >>> said_logins({"__main__.py": b'from aileron_connector import op\n@op(login="read_only")\ndef query(): pass'})
 {'query': 'read_only'}
@@ -28,15 +28,15 @@ from aileron.registry.reachable import SDK, Names, nodes_of
 __all__ = ["OP_HOMES", "check_logins", "login_of", "said_logins"]
 
 OP_HOMES: Final = frozenset({SDK, f"{SDK}.operation"})
-"""The modules that have `op`."""
+"""Modules that have `op`."""
 _WORDS: Final = frozenset[str](get_args(OperationLogin))
 _LOOKS_SO: Final = re.compile(rb"""\blogin\s*[=:]\s*["'](?:read_only|previewed)["']""")
-"""In a file that cannot be parsed."""
+"""Text that looks like a login, in a file that cannot be parsed."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def login_of(decorator: ast.expr, names: Names) -> OperationLogin | None:
-    """What `@op(login=WORD)` says, and nothing but that; None for any other decorator."""
+    """Return the login in `@op(login=WORD)`; None for any other decorator."""
     match decorator:
         case ast.Call(func=func, args=[], keywords=[ast.keyword(arg="login", value=ast.Constant(value=str(word)))]):
             home, _, name = (names.dotted(func) or "").rpartition(".")
@@ -46,7 +46,7 @@ def login_of(decorator: ast.expr, names: Names) -> OperationLogin | None:
 
 
 def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
-    """By operation. `sources` are files by relative path. ValueError where one says a login in a way that cannot be read."""
+    """Return logins by operation. `sources` are files by relative path. ValueError for a login that cannot be determined."""
     found: dict[str, OperationLogin] = {}
     for path, data in sorted(sources.items()):
         if not path.endswith(".py") or not (b"login" in data or SDK.encode() in data):
@@ -58,7 +58,7 @@ def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
 
 
 def check_logins(said: Mapping[str, OperationLogin], operations: Iterable[Operation] | None) -> None:
-    """ValueError where the record does not have what the sources say. None: there is no record."""
+    """Raise ValueError if the record lacks a login that the sources state. None: there is no record."""
     recorded = {one.name: one.login for one in operations or ()}
     for name, login in sorted(said.items()):
         if recorded.get(name, UNSET) == login:
@@ -99,7 +99,7 @@ def _said_in(path: str, data: bytes) -> list[tuple[str, OperationLogin]]:
 
 
 def _may_say_a_login(node: ast.AST, names: Names) -> bool:
-    """The SDK's `op` called, or passed on, with a login or with names that are not spelled; or anything called with a word."""
+    """Return whether a call may state a login: of or with the SDK's `op`, with `login=` or `**`; or any call with login=WORD."""
     if not isinstance(node, ast.Call):
         return False
     dotted = [names.dotted(one) or "" for one in (node.func, *node.args)]

@@ -1,23 +1,23 @@
 r"""The operations of a Python connector, read from its sources into its manifest, where the pin covers them.
 
-Static: the sources are parsed and nothing of them is run, because an install from a directory builds too, and what it builds is
-somebody else's. Runs where `build` does. The sources are not trusted with anything but what they say of their own operations.
+Static: the sources are parsed and nothing of them is run, because an install from a directory builds too, and builds a
+stranger's code. Runs where `build` does. The sources are trusted only in what they say about their own operations.
 
 Rules
-- What is recorded is complete or not there: where a function could become an operation in a way that cannot be read off (`op` or
+- A record is complete or missing: if a function could become an operation in a way that cannot be determined (`op` or
   the SDK called, passed on, taken from another file than the SDK), nothing is recorded, and only a run can tell.
-- An operation is said to need no credential, or no network, only where that is certain (reachable.py); a second file rules it
+- An operation is said to need no credential, or no network, only if that is certain (reachable.py); a second file rules it
   out.
-- A type that cannot be read off rules nothing out. So a record never refuses a call that the connector would take.
-- An operation whose decorator says a login, `@op(login="read_only")`, is recorded with it (op_logins.py).
-- What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be read off.
+- A type that cannot be determined excludes no value. So a record never refuses a call that the connector would take.
+- An operation whose decorator states a login, `@op(login="read_only")`, is recorded with it (op_logins.py).
+- What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be determined.
 
 >>> source = b"import aileron_connector as sdk\n@sdk.op\ndef add(text: str): pass"
 >>> [one.name for one in recorded({"__main__.py": source}) or ()]
 ['add']
 
-Source: docs/reference/connector-manifest.md, docs/adr/0037-operations-are-recorded.md; what a value has to be for a type is
-msgspec's word (connectors/sdk/aileron_connector/operation.py). Not here: holding a call to it (actions/fitting.py).
+Source: docs/reference/connector-manifest.md, docs/adr/0037-operations-are-recorded.md; msgspec decides which values fit a
+type (connectors/sdk/aileron_connector/operation.py). Not here: checking a call against it (actions/fitting.py).
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from aileron.registry.reachable import MAX_SOURCE_BYTES, SDK, Names, Reachabilit
 __all__ = ["as_toml", "recorded"]
 
 _MAX_DEPTH: Final = 12
-"""Types within types; what is deeper rules nothing out."""
+"""Types within types, at most; deeper ones exclude no value."""
 _MAX_SHAPES: Final = 20_000
-"""Types that are looked at in one file: an alias that stands for itself, many times over, ends here."""
+"""Types that are examined in one file, at most: an alias that stands for itself, many times over, ends here."""
 _HEADER: Final = (
     "# Read from the signatures in the sources when this was built. To say it yourself, write [[operations]]."
 )
 _TRANSPORTS: Final = b"transports"
-"""Where this stands, a library's requests may leave by another road than the SDK's `http`."""
+"""A word in a file with which a library's requests may leave by another way than the SDK's `http`."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a type hint says of a value: as `Parameter`. `types` None rules nothing out."""
+    """The constraints of a type hint on a value, as in `Parameter`. `types` None excludes no value."""
 
     types: frozenset[ParameterType] | None = None
     items: frozenset[ParameterType] | None = None
@@ -90,11 +90,11 @@ _NAMED: Final[dict[str, _Shape]] = {
     **dict.fromkeys(("list", "tuple", "set", "frozenset", "typing.List", "typing.Tuple", "typing.Sequence"), _ARRAY),
     "collections.abc.Sequence": _ARRAY,
 }
-"""What msgspec takes for each, strictly: `1` is a float too, `1.0` and `true` are no int."""
+"""Values that msgspec takes for each type, strictly: `1` is a float too, `1.0` and `true` are no int."""
 
 
 def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
-    """All operations of a connector of these files, by name; None where they cannot be known.
+    """Return all operations of a connector of these files, by name; None if they cannot be known.
 
     `sources` are its `.py` files by relative path. Reads, and runs nothing of them.
     """
@@ -118,7 +118,7 @@ def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
 
 
 def as_toml(operations: Iterable[Operation], header: str = _HEADER) -> str:
-    """The same as tables to be put behind a manifest. `header`: a comment that says where they are from."""
+    """Return operations as tables to append to a manifest. `header`: a comment that says where they are from."""
     lines = [header]
     for operation in operations:
         lines += ["", "[[operations]]", f"name = {_toml(operation.name)}", *(["rest = true"] if operation.rest else [])]
@@ -146,16 +146,16 @@ def _toml(value: str | int | float) -> str:
 
 
 class _Having:
-    """The files of a connector that have `op` or the SDK under some name: others could declare operations by it."""
+    """The files of a connector that have `op` or the SDK under some name, by which other files could declare operations."""
 
     def __init__(self, names: Mapping[str, Set[str]]) -> None:
-        """`names` are those names, by the path of the file."""
+        """Prepare the search. `names` are those names, by the path of the file."""
         self._names: Final = frozenset[str]().union(*names.values())
         self._modules: Final = frozenset(name for path in names for name in _module_names(path))
         self._has_packages: Final = any(path.endswith("__init__.py") for path in names)
 
     def may_be_used_in(self, data: bytes) -> bool:
-        """Whether a file takes one of those names from another file, or lets go of a module that has one."""
+        """Return whether a file takes one of those names from another file, or passes on a module that has one."""
         is_near = any(name.encode() in data for name in self._modules)
         if not is_near and not (self._has_packages and b"from ." in data):
             return False
@@ -179,7 +179,7 @@ class _Having:
         return is_ours and any(alias.name == "*" or alias.name in self._names for alias in node.names)
 
     def _imported_whole(self, node: ast.AST) -> Iterator[str]:
-        """What such a module is called where it is imported as it is."""
+        """Yield the name of such a module if a statement imports it whole."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if self._modules & set(alias.name.split(".")):
@@ -189,7 +189,7 @@ class _Having:
 
 
 def _module_names(path: str) -> tuple[str, ...]:
-    """How a file can be imported, by the last part of its name: a path for imports may begin anywhere."""
+    """Return the names by which a file can be imported, by their last part: a path for imports can begin anywhere."""
     *folders, name = path.removesuffix(".py").split("/")
     if name == "__init__":
         return tuple(folders[-1:])
@@ -199,7 +199,7 @@ def _module_names(path: str) -> tuple[str, ...]:
 
 
 def _loose(operation: Operation) -> Operation:
-    """Of an operation that is declared twice, with whatever parameters."""
+    """Return an operation that is declared twice, with any parameters."""
     return Operation(name=operation.name, rest=True, login=operation.login)
 
 
@@ -208,11 +208,11 @@ def _is_of_sdk(dotted: str | None) -> bool:
 
 
 class _Module:
-    """One file that names the SDK. `operations` are those it declares; `is_unknown`: there may be others."""
+    """A file that names the SDK. `operations` are those that it declares; `is_unknown`: there may be others."""
 
     def __init__(self, data: bytes, is_alone: bool) -> None:
         self._assigned: dict[str, ast.expr | None] = {}
-        """Types under names of their own; None: it has several values."""
+        """Types under names of their own; None: the name has several values."""
         self._classes: dict[str, ast.ClassDef] = {}
         self._shapes = 0
         self.operations: tuple[Operation, ...] = ()
@@ -233,7 +233,7 @@ class _Module:
 
     @property
     def names_of_op(self) -> Set[str]:
-        """What `op`, or what has it, is called here."""
+        """Names in this file of `op`, or of a module that has it."""
         return {name for name, meant in self._names.imported.items() if self._is_op(meant) or meant in OP_HOMES}
 
     def _declared(self) -> Iterator[Operation]:
@@ -244,12 +244,12 @@ class _Module:
                     is_bare = marks[-1]  # nothing between it and the function
                     operation = self._operation(node) if is_bare else Operation(name=node.name, rest=True)
                     login = self._login(node)
-                    if login is not UNSET:  # whoever says how it logs in says that it does
+                    if login is not UNSET:  # a stated login implies that it logs in
                         operation = msgspec.structs.replace(operation, login=login, network=True, credential=True)
                     yield operation
 
     def _marks(self, function: _Function) -> list[bool]:
-        """Of each decorator, whether it is `op`, as it is or with a login."""
+        """Return for each decorator whether it is `op`, as it is or with a login."""
         return [
             self._is_op(self._names.dotted(decorator)) or login_of(decorator, self._names) is not None
             for decorator in function.decorator_list
@@ -313,7 +313,10 @@ class _Module:
         return name == "op" and home in OP_HOMES
 
     def _passes_op_on(self) -> bool:
-        """Whether others may declare by what is here: `op` but as a decorator, or not used, or the SDK as a value."""
+        """Return whether other files may declare operations with names of this one.
+
+        They may if `op` is used other than as a decorator, or not used, or if the SDK is used as a value.
+        """
         decorators = {
             id(decorator.func if login_of(decorator, self._names) and isinstance(decorator, ast.Call) else decorator)
             for node in self._nodes
@@ -366,7 +369,7 @@ class _Module:
         return _NAMED.get(self._names.dotted(node) or "", _ANYTHING)
 
     def _class(self, node: ast.ClassDef) -> _Shape:
-        """A table of fields where that is plain; `array_like` makes an array of one."""
+        """Return the shape of a class: an object if it plainly is a table of fields; `array_like` makes an array of one."""
         bases = {self._names.dotted(base) for base in node.bases}
         is_table = bases and bases <= {"msgspec.Struct", "typing.TypedDict"}
         is_array = any(keyword.arg in (None, "array_like") for keyword in node.keywords)
@@ -410,7 +413,7 @@ class _Module:
 
 
 def _narrowed(shape: _Shape, key: str | None, value: Any) -> _Shape:
-    """With one more rule, where it is plain that it holds for all that the shape lets through."""
+    """Return the shape with one more rule, if that plainly holds for all values of the shape."""
     if value is None or shape.types is None:
         return shape
     is_integer, is_count = shape.types <= {"integer", "null"}, isinstance(value, int) and 0 <= value <= MAX_LENGTH
@@ -444,7 +447,7 @@ def _literal(values: list[ast.expr]) -> _Shape:
 
 
 def _union(shapes: list[_Shape]) -> _Shape:
-    """What any of them lets through. A rule stays where it is of the only one that has values it is for."""
+    """Return a shape for the values of any of these. A rule is kept if only one of them has values that it applies to."""
     if any(shape.types is None for shape in shapes):
         return _ANYTHING
     types = frozenset[ParameterType]().union(*(shape.types or () for shape in shapes))

@@ -1,4 +1,4 @@
-"""Placeholders: what a source file says where only a release knows the value.
+"""Placeholders: texts in a source file for values that only a release or a build knows.
 
     0.0.0-dev               the version, in a manifest and in actions
     sha256:bound-at-release the pin of the connector an action is released with
@@ -35,7 +35,7 @@ _LEFT: Final = re.compile(
 
 
 class PlaceholderSite(NamedTuple):
-    """Where a placeholder stands: `key = "before…placeholder"`. That many `times`; `cure` says what binds it."""
+    """The place of a placeholder: `key = "before…placeholder"`, which stands there `times` times; `cure` says what binds it."""
 
     key: str
     placeholder: str
@@ -45,18 +45,18 @@ class PlaceholderSite(NamedTuple):
 
 
 def bind(data: bytes, file: str, place: PlaceholderSite, value: str, boundary: Boundary) -> bytes:
-    """`data` with `value` at that place, as a basic string of TOML, and nothing else changed.
+    """Return `data` with `value` at that place, as a basic string of TOML, and otherwise unchanged.
 
-    AileronError(invalid_request) with the line where the placeholder stands more often than it should, or nowhere.
+    AileronError(invalid_request) if the placeholder is missing, or stands too often, with the line then.
     """
     found = list(_pattern(place).finditer(data))
     if len(found) != place.times:
         said = f'{len(found)} lines say {place.key} = "{place.before}{place.placeholder}"'
         wanted = "exactly one" if place.times == 1 else f"exactly {place.times}"
-        # The first that is one too many; where there are too few, there is no line to name.
+        # The first one too many. If there are too few, there is no line to name.
         line = line_of(data, found[place.times].start("value")) if len(found) > place.times else None
         raise refusal(file, line, f"{said}; {place.cure or 'a release'} binds {wanted}", boundary)
-    # A basic string: of printable text only these two mean something in it.
+    # A basic string: in printable text, only these two characters have a meaning.
     text = re.sub(r'(["\\])', r"\\\1", place.before + value)
     for match in reversed(found):
         data = data[: match.start("value")] + b'"' + text.encode() + b'"' + data[match.end("value") :]
@@ -64,22 +64,22 @@ def bind(data: bytes, file: str, place: PlaceholderSite, value: str, boundary: B
 
 
 def check_none_left(data: bytes, file: str, boundary: Boundary, *, end: int | None = None) -> None:
-    """AileronError(invalid_request) for the first quoted placeholder before `end`, wherever it stands: in a comment too."""
+    """Raise AileronError(invalid_request) for the first quoted placeholder before `end`, wherever it stands: in a comment too."""
     if (match := _LEFT.search(data, 0, len(data) if end is None else end)) is not None:
         problem = f'"{match["placeholder"].decode()}" is left after everything was bound; take it out'
         raise refusal(file, line_of(data, match.start()), problem, boundary)
 
 
 def line_of(data: bytes, at: int) -> int:
-    """The line, from 1, of the byte at `at`."""
+    """Return the line, from 1, of the byte at `at`."""
     return data.count(b"\n", 0, at) + 1
 
 
 def _pattern(place: PlaceholderSite) -> re.Pattern[bytes]:
-    """The whole key and the whole string; not in a line that is a comment."""
+    """Return a pattern of the whole key and the whole string; not in a line that is a comment."""
     inner = re.escape(place.before + place.placeholder).encode()
     key = re.escape(place.key).encode()
-    # Before it on its line: nothing, or the beginning of an inline table.
+    # On its line before it: nothing, or the beginning of an inline table.
     return re.compile(
         rb"(?m)^(?:[ \t]*|[^#\n]*[{,][ \t]*)" + key + rb"""[ \t]*=[ \t]*(?P<value>"%s"|'%s')""" % (inner, inner)
     )

@@ -1,12 +1,12 @@
-"""What kind of program a connector's bytes are, and that nothing of them is anything else.
+"""The kind of program that a connector's bytes are, and the check that they are nothing else.
 
 A program must end exactly where it says itself: a zip with its directory, an ELF file with the last thing its headers
 name. Then no manifest byte can be counted to the program or the other way round: the pin covers the two joined, and for
 any joined bytes there is one place at most where the program ends.
 
-A zip's entries are counted before anybody makes a list of them, from its directory and not from what it says of that: a reader
-such as `zipfile` takes the entries there are, and an entry has 46 bytes in the file and some 600 in memory. A directory that is
-counted elsewhere (Zip64) is refused, since readers differ in whom they believe.
+A zip's entries are counted before a reader lists them, from the directory and not from the number that the zip states: a reader
+such as `zipfile` takes the entries that are there, and an entry has 46 bytes in the file and some 600 in memory. A directory that
+is counted elsewhere (Zip64) is refused, since readers differ in which count they use.
 
 Pure. Source: elf(5); PKWARE APPNOTE 6.3 sections 4.3.12 (central directory), 4.3.15 (Zip64 locator) and 4.3.16 (end of central
 directory record). Not here: whether this machine can run it (aileron_sandbox.elf).
@@ -42,13 +42,16 @@ _ZIP_ENTRY_MARK: Final = b"PK\x01\x02"
 _ZIP64_LOCATOR: Final = b"PK\x06\x07"
 _ZIP64_LOCATOR_BYTES: Final = 20  # just before the end record
 MAX_ENTRIES: Final = 8192
-"""Of a zip, directories too: the largest client libraries have some 2,000 modules, and as many data files. 5 MiB in memory."""
+"""Entries of a zip, directories too, at most: 5 MiB in memory.
+
+The largest client libraries have some 2,000 modules, and as many data files.
+"""
 _MAX_DIRECTORY_BYTES: Final = 4 << 20
-"""4 MiB: MAX_ENTRIES of 500 bytes each. Names of 64 KiB are as good a flood as names without number."""
+"""4 MiB: MAX_ENTRIES of 500 bytes each. A few names of 64 KiB fill the memory as well as many short ones."""
 
 
 def program_kind(connector: bytes) -> ProgramKind:
-    """`python` for a zip, `elf` for a program. ValueError for anything else, and for one with something behind it."""
+    """Return `python` for a zip, `elf` for a program. ValueError for anything else, and for one with something behind it."""
     if connector.startswith(_ELF64):
         _check_elf(connector)
         return "elf"
@@ -63,8 +66,9 @@ def program_kind(connector: bytes) -> ProgramKind:
 
 
 def check_program(connector: bytes) -> ProgramKind:
-    """The same, and for a zip that it can be read and has a `__main__.py`. ValueError otherwise. Runs
-    nothing.
+    """Return the kind of a program, and check that a zip can be read and has a `__main__.py`. ValueError otherwise.
+
+    Runs nothing of it.
     """
     kind = program_kind(connector)
     if kind == "python":
@@ -82,7 +86,7 @@ def check_program(connector: bytes) -> ProgramKind:
 
 
 def _check_zip_directory(connector: bytes) -> None:
-    """It stands where the zip says, and has the entries that it says; of both there is a bound. Nothing is kept of it."""
+    """Check that the directory is where the zip says, with as many entries as it says, within bounds. Builds no list of them."""
     _, _, _, here, entries, size, start, _ = _ZIP_END_RECORD.unpack(connector[-_ZIP_END_BYTES:])
     end = len(connector) - _ZIP_END_BYTES
     if connector[max(end - _ZIP64_LOCATOR_BYTES, 0) : end].startswith(_ZIP64_LOCATOR):
@@ -102,7 +106,7 @@ def _check_zip_directory(connector: bytes) -> None:
 
 
 def _check_elf(program: bytes) -> None:
-    """It is a program, whole, and the end of the last thing that its headers name is its own."""
+    """Check that it is a whole program, and that it ends with the last thing that its headers name."""
     try:
         end = _elf_end(program)
     except struct.error:

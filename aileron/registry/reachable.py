@@ -1,16 +1,16 @@
-"""Whether what an operation leads to may ask for a request: false only where that is certain.
+"""The check whether anything that an operation leads to may ask for a request: false only if that is certain.
 
-Pure, and static as operations.py, which asks. Python reaches a function in many ways that do not name it, so this does not
+Pure, and static like operations.py, which calls it. Python reaches a function in many ways that do not name it, so this does not
 look for requests; it looks for what cannot hide one, and takes anything else for a request with a credential.
 
 Rules
 - The program is one file. What another file registers, replaces or passes on is not followed.
-- What runs while the file is imported belongs to every operation: with it, what it names may have been stored where anybody finds
-  it (a table of handlers, a decorator that registers, a class that its base remembers).
-- A function or a plain class beyond that is reached by its name alone, also where it stands in a text, as in a type hint.
+- What runs while the file is imported belongs to every operation: the names in it may have been stored where any code finds
+  them (a table of handlers, a decorator that registers, a class that its base remembers).
+- Any other function or plain class is reached by its name alone, also if that stands in a text, as in a type hint.
 - Names of the SDK are known one by one, and so are the modules of the standard library that call only what they are given.
   The SDK as a value, ways to a name that do not spell it, and all else rule nothing out.
-- No credential is named only where each request is called by its own name, with arguments that can be counted.
+- An operation needs no credential only if each request is called by its own name, with arguments that can be counted.
 
 Not here: whether a function is an operation (operations.py).
 """
@@ -34,15 +34,18 @@ _HARMLESS: Final = frozenset(
 """Names of the SDK that ask for no request."""
 _REQUESTING: Final = frozenset({"http", "tcp", "hosts"})
 _CALLED: Final = frozenset(f"{SDK}.{name}" for name in ("hosts", "http.hosts", "http.request", "tcp.connect"))
-"""Names of the SDK whose call says by itself whether it names a credential."""
+"""Names of the SDK whose call shows by itself whether it names a credential."""
 _TRUSTED: Final = frozenset(
     "__future__ abc base64 binascii bisect calendar collections contextlib copy csv dataclasses datetime decimal difflib email "
     "enum fractions functools hashlib heapq hmac html itertools json math msgspec numbers quopri random re secrets statistics "
     "struct textwrap time typing typing_extensions unicodedata uuid zlib zoneinfo".split()
 )
-"""Modules that call only what they are given. Not `os`, `io` or `socket`: frames are bytes in a pipe, which anybody can write."""
+"""Modules that call only what they are given.
+
+Not `os`, `io` or `socket`: frames are bytes in a pipe, which any code can write.
+"""
 _TRUSTED_PART: Final = "urllib.parse"
-"""Of a module that asks otherwise."""
+"""Trusted part of a module that otherwise sends requests."""
 _DYNAMIC: Final = frozenset(
     "getattr setattr delattr globals locals vars dir eval exec __import__ builtins importlib sys modules inspect gc ctypes types "
     "operator attrgetter methodcaller get_field runpy pkgutil pickle get_type_hints ForwardRef open breakpoint help input "
@@ -52,9 +55,9 @@ _DYNAMIC: Final = frozenset(
 _PLAIN_DUNDERS: Final = frozenset("__init__ __name__ __doc__ __file__ __main__ __class__ __post_init__".split())
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _UNNAMED: Final = 5
-"""Arguments of `http.request` without a name, of which the last is the credential."""
+"""Positional arguments of `http.request`, of which the last is the credential."""
 _MAX_PARTS: Final = 8
-"""Attributes of one name: those that are known here have three."""
+"""Attributes of one name, at most: those that are known here have three."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BLOCKS: Final = (
     *(ast.If, ast.For, ast.While, ast.With, ast.Try, ast.TryStar, ast.Match),
@@ -63,7 +66,7 @@ _BLOCKS: Final = (
 
 
 def nodes_of(data: bytes) -> list[ast.AST] | None:
-    """All of a file; None for one that is too large, or cannot be parsed."""
+    """Return all nodes of a file; None for one that is too large, or cannot be parsed."""
     if len(data) > MAX_SOURCE_BYTES:
         return None
     try:
@@ -73,14 +76,14 @@ def nodes_of(data: bytes) -> list[ast.AST] | None:
 
 
 class Names:
-    """What the names of one file stand for, by its imports: also those inside functions, and below `if TYPE_CHECKING`."""
+    """Meanings of the names of one file, by its imports: also those inside functions, and below `if TYPE_CHECKING`."""
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
-        """`nodes` are all of the file."""
+        """Read the imports. `nodes` are all of the file."""
         self.imported: dict[str, str] = {}
-        """Each as a dotted name."""
+        """Meaning of each imported name, dotted."""
         self.doubtful: set[str] = set()
-        """Those that were imported as two things."""
+        """Names that were imported with two meanings."""
         self.has_star = False
         for node in nodes:
             if isinstance(node, ast.Import):
@@ -96,7 +99,7 @@ class Names:
                     self._import(alias.asname or alias.name, f"{where}.{alias.name}")
 
     def dotted(self, node: ast.AST) -> str | None:
-        """What a name stands for, with its attributes; None for what is no name, or has too many."""
+        """Return the meaning of a name, with its attributes; None if the node is no name, or has too many attributes."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute) and len(parts) < _MAX_PARTS:
             parts.append(node.attr)
@@ -111,7 +114,7 @@ class Names:
 
 
 class _Found(NamedTuple):
-    """What a piece of a program does: ask for requests, name a credential, lead to names of its file."""
+    """The effects of a piece of a program: asking for requests, naming a credential, leading to names of its file."""
 
     network: bool
     credential: bool
@@ -122,10 +125,13 @@ _ANYTHING: Final = _Found(network=True, credential=True, names=frozenset())
 
 
 class Reachability:
-    """Of one file, where it is all of the program. Each piece of it is looked at once."""
+    """The reachable code of one file that is all of the program. Each piece of it is examined once."""
 
     def __init__(self, tree: ast.Module, nodes: Iterable[ast.AST], names: Names, operations: Set[ast.AST]) -> None:
-        """`nodes` are all of `tree`, `operations` the functions that `op` alone decorates: only it gets hold of them."""
+        """Read the file.
+
+        `nodes` are all of `tree`, `operations` the functions that only `op` decorates, so only it gets hold of them.
+        """
         self._names: Final = names
         self._operations: Final = operations
         self._defined: dict[str, list[ast.AST]] = {}
@@ -137,12 +143,15 @@ class Reachability:
         self._imported: Final = self._followed(pieces, _Found(names.has_star, names.has_star, frozenset()), frozenset())
 
     def of(self, function: ast.AST) -> tuple[bool, bool]:
-        """Whether it may ask for a request, and for one with a credential."""
+        """Return whether a function may ask for a request, and for one with a credential."""
         found, _ = self._followed([function], *self._imported)
         return found.network, found.network and found.credential
 
     def _followed(self, pieces: list[ast.AST], known: _Found, before: Set[ast.AST]) -> tuple[_Found, Set[ast.AST]]:
-        """With all that these pieces lead to, beside what was `known` of those `before`; and what was looked at."""
+        """Return the effects of everything that these pieces lead to, and the nodes that were examined.
+
+        `known` are the effects of the pieces in `before`, which are included.
+        """
         ahead, seen = list(pieces), set[ast.AST]()
         while ahead and not (known.network and known.credential):
             node = ahead.pop()
@@ -157,7 +166,10 @@ class Reachability:
         return known, seen
 
     def _at_import(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What runs while the file is imported. Of a function that nothing gets hold of, what stands around its body."""
+        """Yield what runs while the file is imported.
+
+        For a function that no code gets hold of, that is what stands around its body.
+        """
         if isinstance(node, _Function) and (not node.decorator_list or node in self._operations):
             yield node.args
             if node.returns is not None:
@@ -185,7 +197,7 @@ class Reachability:
                 ahead += [*node.args, *node.keywords]
             elif (known := self._of_sdk(node)) is not None or self._is_trusted_part(node):
                 names |= self._mentioned(node)
-                if known in _REQUESTING:  # as a value: who calls it, and how, nobody knows
+                if known in _REQUESTING:  # as a value: its callers are not known
                     network = credential = True
             elif isinstance(node, ast.Name | ast.Constant):
                 names |= self._mentioned(node)
@@ -194,7 +206,7 @@ class Reachability:
         return _Found(network, credential, frozenset(names))
 
     def _of_sdk(self, node: ast.AST) -> str | None:
-        """Which name of the SDK a name begins with; an empty one is the SDK itself."""
+        """Return the name of the SDK that a name begins with; empty for the SDK itself; None for all others."""
         top, _, rest = (self._names.dotted(node) or "").partition(".")
         return rest.partition(".")[0] if top == SDK else None
 
@@ -219,14 +231,14 @@ class Reachability:
         return not is_known or (isinstance(node, ast.Attribute) and self._is_unknown_before(node))
 
     def _is_unknown_before(self, node: ast.Attribute) -> bool:
-        """The same of what stands before the last dot of a name of the SDK, where only that dot's right side can be in doubt."""
+        """Return whether the part before the last dot of an SDK name is unknown, if only what follows that dot is in doubt."""
         inner = node.value
         if isinstance(inner, ast.Attribute):
             return _is_dynamic(inner.attr) or self._is_unknown_before(inner)
         return isinstance(inner, ast.Name) and (_is_dynamic(inner.id) or inner.id in self._names.doubtful)
 
     def _mentioned(self, node: ast.AST) -> set[str]:
-        """Names of this file, also in a text that may be a type hint."""
+        """Return the names of this file that a node mentions, also in a text that may be a type hint."""
         while isinstance(node, ast.Attribute):
             node = node.value
         match node:
@@ -240,7 +252,7 @@ class Reachability:
 
 
 def _given(node: ast.AST) -> Iterator[str]:
-    """The names that a function or class gives a meaning: its own, and what it declares global."""
+    """Yield the names that a function or class gives a meaning: its own, and those that it declares global."""
     if isinstance(node, _Function | ast.ClassDef):
         yield node.name
     if isinstance(node, _Function):
@@ -249,7 +261,7 @@ def _given(node: ast.AST) -> Iterator[str]:
 
 
 def _is_plain(node: ast.ClassDef) -> bool:
-    """Whether nothing gets hold of the class while it is made: no base, decorator or descriptor."""
+    """Return whether no code gets hold of the class while it is made: it has no base, decorator or descriptor."""
     has_methods_alone = all(isinstance(one, _Function | ast.Pass) or _is_docstring(one) for one in node.body)
     return has_methods_alone and not (node.bases or node.keywords or node.decorator_list)
 
@@ -257,7 +269,7 @@ def _is_plain(node: ast.ClassDef) -> bool:
 def _is_expression(text: str) -> bool:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # as of `1if`: what a text spells badly is no concern of who builds
+            warnings.simplefilter("ignore")  # such as for `1if`: bad spelling in a text does not concern a build
             ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError):
         return False

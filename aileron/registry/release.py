@@ -1,17 +1,17 @@
-"""A publisher's sources into what a forge serves: each archive bound, signed, checked as an install checks it, under its tag.
+"""The release of a publisher's sources for a forge: each archive bound, signed, checked as an install checks it, under its tag.
 
     read → bind version, application, hosts → build → pin → bind the pin into each action → sign → check → write
 
 Runs in `aileron connector release` and `sign`, on an author's machine or in their CI; it runs nothing of the sources and edits
 none of them. The same sources, version and key give the same pins and signatures (Ed25519 is deterministic); only how zlib
-compresses the archive around them is the machine's.
+compresses the archive around them depends on the machine.
 
 Rules
 - What is bound is a copy. After it no placeholder is left, and a version that is neither the placeholder nor the one to release
   is an error, not an oversight to be corrected.
 - An action is released with the connector beside it: its `source` is in the same repository, and of the connectors it
   requires only that one may still be unbound.
-- An action that its connector's operations do not fit is not released: no call of it could work.
+- An action that does not fit its connector's operations is not released: no call of it could work.
 - Every archive passes the functions an install uses, with a keyring that has this key alone, before one byte is written.
 - What is written appears by one rename, whole.
 
@@ -49,12 +49,12 @@ __all__ = ["Release", "Released", "check_key_is_published", "release", "sign", "
 
 ACTIONS: Final = "actions"
 _MAX_ACTIONS: Final = 256
-"""Of one release; the largest known connector has seven."""
+"""Actions of one release, at most; the largest known connector has seven."""
 _FENCE: Final = b"+++"
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
-    """One archive, and the tag of the release that it is uploaded to. `hash` is a connector's pin, an action's digest."""
+    """An archive, and the tag of the release that it is uploaded to. `hash` is a connector's pin, an action's digest."""
 
     kind: Kind
     name: str
@@ -65,14 +65,14 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Where it lies below the directory that is written."""
+        """Path of the archive below the directory that is written."""
         return f"{self.tag}/{ARCHIVE}"
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """The connector first, then its actions by name. `signed_by` is the key's fingerprint; None: unsigned.
+    """A release: the connector first, then its actions by name. `signed_by` is the key's fingerprint; None: unsigned.
 
-    `built` says what of the sources is in the connector.
+    `built` says which sources are in the connector.
     """
 
     artifacts: tuple[Released, ...]
@@ -92,9 +92,9 @@ def release(
     logins: Sequence[LoginTarget] = (),
     region: str | None = None,
 ) -> Release:
-    """Everything in `directory` as it is published in that version, checked. Writes nothing.
+    """Bind, build, sign and check everything in `directory` for that version. Writes nothing.
 
-    AileronError(invalid_request) for sources that cannot be released, with file and line; whoever wrote them mends it.
+    AileronError(invalid_request) for sources that cannot be released, with file and line; their author has to fix them.
     """
     _check_version(version)
     built = build(directory, hosts, application, version, logins, region)
@@ -125,7 +125,7 @@ def release(
 
 
 def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> Released:
-    """The archive of a connector or an action with this key's signature, in place of any other; else the same members.
+    """Return the archive of a connector or an action with this key's signature, in place of any other; else the same members.
 
     AileronError(invalid_request) for what an install would refuse, placeholders included: it cannot be signed by mistake.
     """
@@ -147,10 +147,10 @@ def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> R
 
 
 def check_key_is_published(directory: Path, released: Release, key: SigningKey) -> bool:
-    """False if the repository has no keys/publisher.pub. AileronError(invalid_request) if that is another key's.
+    """Return False if the repository has no keys/publisher.pub. AileronError(invalid_request) if that is another key.
 
     `directory` is where the connector's sources are: the repository's own, or as deep in it as the connector's name says.
-    Installs compare with what the repository publishes: signed with another, no one could install it.
+    An install compares with the key that the repository publishes: signed with another, no one could install it.
     """
     depth = len(Fqn.parse(released.artifacts[0].name).path) - 2
     for place in (directory, *directory.absolute().parents[:depth]):
@@ -171,9 +171,9 @@ def _check_published(path: Path, key: SigningKey) -> None:
 
 
 def write_release(released: Release, directory: Path) -> None:
-    """Write each archive to its path below `directory`, which must not be there yet; all of them or nothing.
+    """Write each archive to its path below `directory`, which must not exist yet; all of them or none.
 
-    AileronError: invalid_request where it is there, else what the file system says.
+    AileronError: invalid_request if it exists, else what the file system says.
     """
     if os.path.lexists(directory):
         raise _refused(directory, "already exists; remove it, or choose another directory with -o DIR")
@@ -224,7 +224,7 @@ def _released_action(
 
 
 def _check_source(action: ActionFile, data: bytes, file: str, connector: Released, repository: Fqn) -> None:
-    """`source` says where this file is published: the repository of its connector, in the version of the release."""
+    """Check that `source` says where this file is published: the repository of its connector, in the version of the release."""
     place = f"{repository.scheme}://{'/'.join(repository.path[:2])}"
     example = f'source = "{place}/{ACTIONS}/{action.name}@{action.version}"'
     if action.source is None:
@@ -261,7 +261,7 @@ def _check_requires(action: ActionFile, data: bytes, file: str, connector: Relea
 
 
 def _bound_action(action: ActionFile, data: bytes, file: str, connector: Released) -> bytes:
-    """The file with version, source and pin in their places. Only the frontmatter is looked at: prose is the author's."""
+    """Return the file with version, source and pin bound. Only the frontmatter is processed: prose is the author's."""
     end = data.index(b"\n" + _FENCE, len(_FENCE)) + 1
     head, body = data[:end], data[end:]
     ours = [needed for needed in action.connectors if str(needed.name) == connector.name]
@@ -283,7 +283,10 @@ def _bound_action(action: ActionFile, data: bytes, file: str, connector: Release
 
 
 def _action_files(directory: Path) -> list[Path]:
-    """`actions/*/action.md`, by name. A folder without one, and a link, is an error: it would be missing from the release."""
+    """Return `actions/*/action.md`, by name.
+
+    A folder without one, and a link, is an error: it would be missing from the release.
+    """
     folder = directory / ACTIONS
     if not os.path.lexists(folder):
         return []
@@ -303,7 +306,7 @@ def _action_files(directory: Path) -> list[Path]:
 
 
 def _signed(members: dict[str, bytes], key: SigningKey | None) -> bytes:
-    """Packed, with the signature over what is signed: connector ‖ manifest.toml, or action.md."""
+    """Pack members, with the signature over what is signed: connector ‖ manifest.toml, or action.md."""
     kept = {name: data for name, data in members.items() if name != SIGNATURE}
     if key is None:
         return pack(kept)
@@ -318,12 +321,12 @@ def _members(archive: bytes) -> tuple[dict[str, bytes], Kind]:
         try:
             return unpack(archive, "action"), "action"
         except AileronError as no_action:
-            # An action's archive that is broken is told as that; everything else as a connector's.
+            # A broken archive of an action is reported as one; everything else as a connector's.
             raise (no_action if f"{ACTION!r}" in no_connector.failure.message else no_connector) from None
 
 
 def _trust_in(name: Fqn, key: SigningKey | None) -> Trust:
-    """What an install would need to have: this key, for this repository, and nothing else."""
+    """Return the trust that an install would need: in this key, for this repository, and in nothing else."""
     if key is None:
         return Trust()
     keyring = Keyring().trusting(Authority.of_repository(name), key.public)
@@ -359,7 +362,7 @@ def _check_distinct(artifacts: Sequence[Released], directory: Path) -> None:
 
 
 def _read(path: Path, limit_bytes: int) -> bytes:
-    """A regular file below a directory that is no link. FileNotFoundError where it is not there."""
+    """Read a regular file below a directory that is no link. FileNotFoundError if it is missing."""
     with files.translated(path.parent, "cannot be opened"):
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -376,7 +379,7 @@ def _text(data: bytes, file: str) -> str:
 
 
 def _line_with(data: bytes, text: str) -> int | None:
-    """The first line that has `text` quoted; None where it is written otherwise."""
+    """Return the first line that has `text` quoted; None if it is written in another way."""
     places = [at for mark in ('"', "'") if (at := data.find(f"{mark}{text}{mark}".encode())) >= 0]
     return line_of(data, min(places)) if places else None
 

@@ -1,4 +1,4 @@
-"""Ed25519: a publisher's key, and whether a detached signature over an artifact is its own.
+"""Ed25519: a publisher's key, and the check whether a detached signature over an artifact is its own.
 
 Pure. What is signed is the artifact itself and no digest of it: connector ‖ manifest.toml, or action.md; a signature is 64 raw
 bytes. A key comes as the PEM that other tools write (`openssl genpkey -algorithm ed25519`) or as base64 of its 32 bytes.
@@ -25,16 +25,16 @@ __all__ = ["FINGERPRINT", "KEY_BYTES", "MAX_KEY_FILE_BYTES", "SIGNATURE_BYTES", 
 KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 MAX_KEY_FILE_BYTES: Final = 16 << 10
-"""A key's PEM has 120 bytes; some people keep words beside it."""
+"""16 KiB of a key file: a key's PEM has 120 bytes; some people keep words beside it."""
 FINGERPRINT: Final = re.compile(r"sha256:[A-Za-z0-9+/]{22}")
 _SHOWN: Final = 22
-"""Base64 characters of a fingerprint: 132 bits, which nobody finds a second key for."""
+"""Base64 characters of a fingerprint: 132 bits, for which a second key cannot be found."""
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z ]{1,40})-----")
 
 
 @final
 class PublicKey:
-    """32 bytes that were checked to be a key. Equal by value."""
+    """A public key of 32 bytes. Equal by value."""
 
     __slots__ = ("raw",)
 
@@ -45,7 +45,7 @@ class PublicKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From PEM (SubjectPublicKeyInfo) or base64 of the raw bytes. ValueError says what it is instead."""
+        """Parse PEM (SubjectPublicKeyInfo) or base64 of the raw bytes. ValueError says what the text is instead."""
         if kind := _PEM.search(text):
             return cls._of_pem(text, kind[1])
         return cls(_base64(text, "an Ed25519 public key, as PEM or base64 of its 32 bytes"))
@@ -68,11 +68,11 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """`sha256:` and the first 22 characters of its sha256 in base64: what people compare."""
+        """Fingerprint that people compare: `sha256:` and the first 22 characters of its sha256 in base64."""
         return f"sha256:{base64.b64encode(hashlib.sha256(self.raw).digest()).decode()[:_SHOWN]}"
 
     def is_signature(self, signature: bytes, message: bytes) -> bool:
-        """Whether these 64 bytes are this key's over these."""
+        """Return whether a signature of 64 bytes over the message is by this key."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -83,11 +83,11 @@ class PublicKey:
         return True
 
     def to_base64(self) -> str:
-        """The raw bytes, as files keep them."""
+        """Return the raw bytes in base64, as files keep them."""
         return base64.b64encode(self.raw).decode()
 
     def to_pem(self) -> str:
-        """As a repository publishes it: `keys/publisher.pub`."""
+        """Return the key as a repository publishes it: `keys/publisher.pub`."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -106,7 +106,7 @@ class PublicKey:
 
 @final
 class SigningKey:
-    """A publisher's private key, on the publisher's machine. Its bytes print nowhere."""
+    """A publisher's private key, on the publisher's machine. Its bytes are printed nowhere."""
 
     __slots__ = ("_raw",)
 
@@ -117,14 +117,17 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> Self:
-        """A new one, from the kernel's randomness."""
+        """Make a new key, from the kernel's randomness."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Secret(Ed25519PrivateKey.generate().private_bytes_raw()))
 
     @classmethod
     def parse(cls, text: Secret) -> Self:
-        """From PEM (PKCS #8, no passphrase) or base64 of the raw bytes. ValueError says what it is instead, quoting nothing."""
+        """Parse PEM (PKCS #8, no passphrase) or base64 of the raw bytes.
+
+        ValueError says what it is instead, quoting none of it.
+        """
         try:
             words = text.reveal().decode()
         except UnicodeDecodeError:
@@ -151,15 +154,15 @@ class SigningKey:
 
     @property
     def public(self) -> PublicKey:
-        """The half that everybody may have."""
+        """The public half of the key."""
         return PublicKey(self._key().public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes; the same for the same message."""
+        """Return the signature, 64 bytes; the same for the same message."""
         return self._key().sign(message)
 
     def to_pem(self) -> Secret:
-        """As its owner keeps it: PKCS #8."""
+        """Return the key as its owner keeps it: PKCS #8."""
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
         return Secret(self._key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

@@ -2,16 +2,16 @@
 
 The second form of `signature.sig`: a bundle in JSON. It holds a certificate that says who signed, issued for minutes by a public
 authority (Fulcio), and the entry of a public log (Rekor) that proves when. Pure: all of it is checked offline, against the roots
-that came in the `sigstore` package. Its cache in the user's home is not read: whoever can write a file there would name the
-authority. Trusts nobody: bundle and artifact are a stranger's.
+that came in the `sigstore` package. Its cache in the user's home is not read: a program that can write a file there would choose
+the authority. Trusts nobody: bundle and artifact are a stranger's.
 
 Rules
-- The name says who may sign: of github://OWNER/REPO it is a workflow of exactly that repository on github.com, run for that
-  repository; of gitlab://GROUP/PROJECT likewise on gitlab.com. No other forge has identities there, and no Hub.
+- The name says who may sign: for github://OWNER/REPO it is a workflow of exactly that repository on github.com, run for that
+  repository; for gitlab://GROUP/PROJECT likewise on gitlab.com. No other forge has identities there, and no Hub.
 - A workflow signs for a branch or a tag. What it ran for a pull request is not what its repository published.
 - The certificate's name is that of the workflow's file. One that others may call (`workflow_call`) runs for them too, so the
   repository it ran for is compared as well.
-- A statement (DSSE, in-toto) counts where it says that its subject was built or published: a report of a scan has a subject too.
+- A statement (DSSE, in-toto) counts if it says that its subject was built or published: a report of a scan has a subject too.
 
 `sigstore` is imported when there is a bundle, and never before: it takes 0.35 s and 45 MB (docs/adr/0011-dependencies.md).
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 __all__ = ["MAX_BUNDLE_BYTES", "PUBLIC_FORGES", "BundleError", "check_bundle", "is_bundle", "public_forges"]
 
 MAX_BUNDLE_BYTES: Final = 64 << 10
-"""64 KiB, as of the archive's member: known ones have 5 to 12."""
+"""64 KiB, the same as for the archive's member: known bundles have 5 to 12."""
 PUBLIC_FORGES: Final = frozenset({"github", "gitlab"})
-"""The schemes that mean the public server unless somebody set another."""
+"""Schemes that mean the public server unless a setting names another."""
 _ROOTS: Final = ("_store", "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev", "trusted_root.json")
-"""Where the package has the roots of the public instance: its only place that no one but an installer writes to."""
+"""Place of the public instance's roots in the package: its only place that no one but an installer writes to."""
 _MAX_SHOWN: Final = 300
-"""Characters of a stranger's word in a message."""
+"""Characters of a stranger's text in a message, at most."""
 _ISSUER: Final = "1.3.6.1.4.1.57264.1.8"
 _SOURCE: Final = "1.3.6.1.4.1.57264.1.12"
 _STATEMENT: Final = "application/vnd.in-toto+json"
@@ -56,38 +56,38 @@ _STATEMENTS: Final = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Sta
 _VOUCHING: Final = ("https://slsa.dev/provenance/v1", "https://docs.pypi.org/attestations/publish/v1")
 """Statements that say "we built this", or "we published this"."""
 _FILE: Final = r"[\x21-\x2e\x30-\x3f\x41-\x7e]{1,255}"
-"""Printable ASCII without `/` and `@`: it is shown to a person."""
+"""Pattern of a file's name, printable ASCII without `/` and `@`: it is shown to a person."""
 _REF: Final = r"@refs/(?:heads|tags)/[\x21-\x7e]{1,255}"
 
 
 class BundleError(ValueError):
-    """Why a bundle is not the signature that it should be, as the end of a sentence about it."""
+    """The bundle is not the signature that it should be. The message says why, as the end of a sentence about it."""
 
 
 def is_bundle(signature: bytes) -> bool:
-    """Whether it is meant as one: JSON, of an object."""
+    """Return whether a signature is meant as a bundle: a JSON object."""
     return signature.lstrip()[:1] == b"{"
 
 
 def public_forges(settings: Mapping[str, object]) -> frozenset[str]:
-    """The schemes that mean the public server, by settings in force with their names (`Settings.consented`)."""
+    """Return the schemes that mean the public server, by settings in force with their names (`Settings.consented`)."""
     urls = {"github": GitHubSettings().url, "gitlab": GitLabSettings().url}
     return frozenset(scheme for scheme, url in urls.items() if settings.get(f"forges.{scheme}.url") == url)
 
 
 def check_bundle(name: Fqn, digest: bytes, bundle: bytes, public: frozenset[str]) -> str:
-    """The workflow that signed the artifact called `name`, as a URL. BundleError says what is wrong.
+    """Return the workflow that signed the artifact called `name`, as a URL. BundleError says what is wrong.
 
     `digest` is the sha256 of the artifact's bytes, and `public` the schemes that mean the public server.
     """
     expected = identity_of(name, public)  # 1
-    found = _verified(bundle, digest)  # 2: from here on the certificate's word is true
+    found = _verified(bundle, digest)  # 2: from here on the certificate is verified
     check_identity(found, expected)  # 3
     return found.workflow
 
 
 class Identity(NamedTuple):
-    """Who may have signed: the certificate has just this issuer and repository, and a workflow like this."""
+    """The identity that may have signed: the certificate has exactly this issuer and repository, and a workflow like this."""
 
     issuer: str
     repository: str
@@ -95,7 +95,7 @@ class Identity(NamedTuple):
 
 
 class Signer(NamedTuple):
-    """What a certificate says."""
+    """The identity in a certificate."""
 
     issuer: str
     repository: str
@@ -103,7 +103,7 @@ class Signer(NamedTuple):
 
 
 def identity_of(name: Fqn, public: frozenset[str]) -> Identity:
-    """Who may have signed a connector of this name. BundleError where nobody can, in that place."""
+    """Return the identity that may have signed a connector of this name. BundleError if names of its scheme have none."""
     if name.scheme not in PUBLIC_FORGES:
         raise BundleError(f"{name.scheme}:// has no identity at Sigstore; its publisher signs with a key of their own")
     if name.scheme not in public:
@@ -120,7 +120,7 @@ def identity_of(name: Fqn, public: frozenset[str]) -> Identity:
 
 
 def check_identity(found: Signer, expected: Identity) -> None:
-    """Return if the signer is who may sign. The values are compared whole and exactly: no prefix, no folding of case."""
+    """Check that the signer may sign. The values are compared whole and exactly: no prefix, no folding of case. BundleError."""
     if found.issuer != expected.issuer:
         raise BundleError(f"its signer was vouched for by {_cut(found.issuer)}, and not by {expected.issuer!r}")
     if not expected.workflow.fullmatch(found.workflow):
@@ -134,7 +134,7 @@ def check_identity(found: Signer, expected: Identity) -> None:
 
 
 def _verified(bundle: bytes, digest: bytes) -> Signer:
-    """Who made the bundle, over just this digest. BundleError, whatever its bytes are."""
+    """Return the signer of the bundle, over exactly this digest. BundleError, whatever its bytes are."""
     if len(bundle) > MAX_BUNDLE_BYTES:
         raise BundleError(f"it has {len(bundle)} bytes; a bundle has at most {MAX_BUNDLE_BYTES}")
     try:
@@ -147,12 +147,15 @@ def _verified(bundle: bytes, digest: bytes) -> Signer:
             + install_command("sigstore")
         ) from None
     except Exception as error:  # noqa: BLE001
-        # Several libraries read these bytes, and their errors are no closed list: whatever one says, it is no signature.
+        # Several libraries parse these bytes, and their errors are no closed list: any error means that it is no signature.
         raise BundleError(f"its bundle is not valid: {_told(error)}") from None
 
 
 class _Form(msgspec.Struct, rename="camel"):
-    """Which of the two a bundle is. The verifier reads the same bytes anew, and finds what it is told to, or refuses."""
+    """The form of a bundle, one of two.
+
+    The verifier parses the same bytes again, and finds the form that it is told, or refuses.
+    """
 
     dsse_envelope: object = None
 
@@ -172,17 +175,17 @@ def _signer_of(raw: bytes, digest: bytes) -> Signer:
 
 
 class Reading:
-    """A policy that refuses nobody, and keeps what the certificate says: who that is, is judged once all of it was verified."""
+    """A policy that accepts every signer, and keeps the certificate: it is judged after everything was verified."""
 
     def __init__(self) -> None:
         self._certificate: Certificate | None = None
 
     def verify(self, cert: Certificate) -> None:
-        """As the verifier calls it, with a certificate whose chain holds."""
+        """Keep a certificate whose chain is valid. The verifier calls this."""
         self._certificate = cert
 
     def signer(self) -> Signer:
-        """What was verified. BundleError where the certificate names nobody, or several."""
+        """Return the signer that was verified. BundleError if the certificate names none, or several."""
         from cryptography.x509 import SubjectAlternativeName, UniformResourceIdentifier
 
         assert self._certificate is not None
@@ -194,7 +197,7 @@ class Reading:
 
 
 def _extension(certificate: Certificate, oid: str) -> str:
-    """Fulcio's extensions are DER strings. BundleError where there is none: certificates of before 2023 say less."""
+    """Decode an extension of Fulcio, a DER string. BundleError if there is none: certificates of before 2023 say less."""
     from cryptography.hazmat import asn1
     from cryptography.x509 import ExtensionNotFound, ObjectIdentifier, UnrecognizedExtension
 
@@ -211,7 +214,7 @@ class _Subject(msgspec.Struct):
 
 
 class _Statement(msgspec.Struct, rename={"kind": "_type", "predicate": "predicateType"}):
-    """What is read of an in-toto statement, after its signature."""
+    """The parts that are read of an in-toto statement, after its signature."""
 
     kind: str
     subject: list[_Subject]
@@ -219,7 +222,7 @@ class _Statement(msgspec.Struct, rename={"kind": "_type", "predicate": "predicat
 
 
 def check_statement(kind: str, payload: bytes, digest: bytes) -> None:
-    """Return if the statement says that just these bytes were built or published. BundleError."""
+    """Check that the statement says that exactly these bytes were built or published. BundleError."""
     if kind != _STATEMENT:
         raise BundleError(f"it signs a {_cut(kind)}, not an in-toto statement")
     statement = msgspec.json.decode(payload, type=_Statement)
@@ -236,7 +239,10 @@ def check_statement(kind: str, payload: bytes, digest: bytes) -> None:
 
 @functools.cache
 def trusted_verifier() -> Verifier:
-    """Against the roots in the package. Nothing is fetched, and nothing in the home is read (`Verifier.production` would)."""
+    """Return a verifier with the roots in the package.
+
+    It fetches nothing, and reads nothing in the home (`Verifier.production` would).
+    """
     from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
 

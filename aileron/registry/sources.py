@@ -1,8 +1,8 @@
-"""Which files of a connector's source directory become its program, and which do not, with the reason for each.
+"""Selection of the files in a connector's source directory that become its program; each other file has a reason.
 
 Reads the directory and runs nothing of it. What a package needs at run time goes in as `pip install --target` put it there: its
 modules, its data files, and the metadata that `importlib.metadata` reads. What cannot work from a zip in the jail, and what is no
-part of a package, stays out by name: a module that is missing says only that there is none, and not why.
+part of a package, stays out by name: the error for a missing module says only that there is none, and not why.
 
 Rules
 - Only a package (a folder with `__init__.py`, and what is below one) has data files. What lies about beside the connector, where
@@ -35,10 +35,10 @@ _BESIDE: Final = frozenset({"actions", "tests"})
 _CACHE: Final = "__pycache__"
 _COMPILED: Final = (".so", ".pyd", ".dll", ".dylib", ".a", ".o", ".pyc", ".pyo")
 _METADATA: Final = frozenset({"METADATA", "entry_points.txt", "top_level.txt"})
-"""What `importlib.metadata` answers from. The rest says how and from where it was installed on this machine."""
+"""Files that `importlib.metadata` reads. The rest says how and from where a package was installed on this machine."""
 _LICENCES: Final = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS")
 _MAX_NAMED: Final = 1000
-"""Files that are named as left out; more are counted. A repository with a folder of something else in it has thousands."""
+"""Files that are named as left out, at most; more are counted. A repository with an unrelated folder in it has thousands."""
 
 _NOT_THE_PROGRAM: Final = "not part of the program"
 _HIDDEN: Final = "starts with a dot"
@@ -58,16 +58,16 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes in by relative path, with the manifest; and what does not, as far as it is named."""
+    """The files that go in by relative path, with the manifest; and those that do not, as far as they are named."""
 
     found: dict[str, bytes]
     left_out: tuple[LeftOut, ...]
     unnamed: int = 0
-    """How many more were left out."""
+    """Number of further files that were left out."""
 
 
 class _Folder(NamedTuple):
-    """One folder of the walk. `here` is relative; `is_package`: it or one above it has an `__init__.py`."""
+    """A folder of the walk. `here` is relative; `is_package`: it or one above it has an `__init__.py`."""
 
     here: Path
     names: list[str]
@@ -76,7 +76,7 @@ class _Folder(NamedTuple):
 
 
 def collected(directory: Path) -> Sources:
-    """The sources in `directory`. AileronError(invalid_request) for links, what is no file, or too much."""
+    """Return the sources in `directory`. AileronError(invalid_request) for links, what is no file, or too much."""
     if not directory.is_dir():
         raise _refused(directory, "not a directory")
     found: dict[str, bytes] = {}
@@ -121,7 +121,7 @@ def _walked(directory: Path, left_out: list[LeftOut]) -> Iterator[_Folder]:
 
 
 def _reason(path: Path, *, is_package: bool) -> str | None:
-    """Why a file stays out; None for one that goes in."""
+    """Return why a file stays out; None for one that goes in."""
     name, top = path.name, path.parts[0]
     if name[0] == ".":
         return _HIDDEN

@@ -1,10 +1,10 @@
-"""Archives that were fetched and wait for a person: kept by what they hold, until they are installed or nobody wants them.
+"""Fetched archives that wait for a person: kept by their content, until they are installed or too old.
 
     ROOT/<hex>.tar.gz      <hex>: the pin of a connector, the digest of an action file
     ROOT/<hex>.md          an action file as it was published, for the next update of it to be merged with
 
-Runs in the daemon. Trusts no file of its directory: whoever takes one checks it again, signature and all. So a question outlives
-the daemon, and what is installed is what it was about.
+Runs in the daemon. Trusts no file of its directory: the caller that takes one checks it again, signature and all. So a question
+outlives the daemon, and what is installed is what it was about.
 
 Source: docs/reference/forges.md. Not here: what an archive is worth (artifact.py), the store (content.py).
 """
@@ -28,11 +28,11 @@ from aileron.registry.tarball import MAX_ARCHIVE_BYTES
 __all__ = ["KEPT_S", "PublishedTexts", "Staging"]
 
 KEPT_S: Final = 25 * 3600.0
-"""A question waits for minutes, and its answer may be used for a day after it was signed."""
+"""Seconds that an archive is kept: a question waits for minutes, and its answer can be used for a day after it was signed."""
 MAX_STAGED_BYTES: Final = 1 << 30
-"""1 GiB: fifteen of the largest archives there can be, and some hundred usual ones."""
+"""1 GiB: fifteen of the largest possible archives, and some hundred usual ones."""
 MAX_TEXTS: Final = 2000
-"""Published texts: twice as many as there can be actions."""
+"""Published texts, at most: twice as many as there can be actions."""
 
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Staging:
         self._root: Final = root
 
     def put(self, digest: str, archive: bytes) -> None:
-        """Keep it, durably. AileronError(busy) where there is no room."""
+        """Keep an archive, durably. AileronError(busy) if there is no room."""
         path = self._path(digest)
         files.make_directory(self._root)
         self.sweep()
@@ -61,7 +61,7 @@ class Staging:
             files.replace(directory, path, archive)
 
     def take(self, digest: str, name: str) -> bytes:
-        """What was kept under it; `name` is for messages. AileronError(not_found) where it is not kept any more."""
+        """Return the archive of that digest; `name` is for messages. AileronError(not_found) if it is no longer kept."""
         path = self._path(digest)
         try:
             with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
@@ -71,21 +71,21 @@ class Staging:
             raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER) from None
 
     def drop(self, digest: str) -> None:
-        """Keep it no longer. What cannot be removed is swept later: whoever is done with it has nothing to do about it."""
+        """Remove an archive. One that cannot be removed is swept later, so the caller gets no error."""
         try:
             self._path(digest).unlink(missing_ok=True)
         except OSError as error:
             _log.error("could not remove fetched files: %s", error)
 
     def sweep(self) -> None:
-        """Remove what is older than KEPT_S."""
+        """Remove files that are older than KEPT_S."""
         now = time.time()
         with (
             contextlib.suppress(FileNotFoundError),
             files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory,
         ):
             for name in os.listdir(directory):
-                with contextlib.suppress(OSError):  # a directory of somebody's: it is not ours, and does not count
+                with contextlib.suppress(OSError):  # a directory that is not ours does not count
                     written = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
                     if not now - KEPT_S <= written <= now + KEPT_S:
                         os.unlink(name, dir_fd=directory)
@@ -95,7 +95,7 @@ class Staging:
 
 
 class PublishedTexts:
-    """Action files as they were published, by where they came from; each is remade by fetching it again."""
+    """Action files as they were published, by their sources; each can be made again by fetching it."""
 
     def __init__(self, root: Path) -> None:
         self._root: Final = root
@@ -108,7 +108,7 @@ class PublishedTexts:
                 files.replace(directory, self._path(source), text.encode())
 
     def maybe_get(self, source: str) -> str | None:
-        """That text; None where it is not kept."""
+        """Return the text that was published as `source`; None if it is not kept."""
         try:
             with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
                 return files.read(directory, self._path(source), MAX_DOCUMENT_BYTES).decode()

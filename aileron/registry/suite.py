@@ -1,7 +1,7 @@
 """A suite: one TOML file that names actions which are installed together, and where such a file is published.
 
-Pure. The file is a stranger's and is not signed: it is a list of wishes, and each action on it is fetched, checked and agreed to
-like any other. So nothing is read kindly: what is not named here is an error with file and line.
+Pure. The file is a stranger's and is not signed: it is a list of requests, and each action on it is fetched, checked and
+consented to like any other. So nothing is interpreted: a key that is not named here is an error with file and line.
 
 Rules
 - Exactly `name`, `description` and `actions`.
@@ -44,15 +44,15 @@ __all__ = [
 ]
 
 LATEST: Final = "latest"
-"""In place of a tag: the newest release, whichever that is."""
+"""Ref in place of a tag: the newest release, whichever that is."""
 MAX_ENTRIES: Final = 100
-"""Actions of one suite: a person goes through them one by one; the largest suite known has twelve."""
+"""Actions of one suite, at most: a person goes through them one by one; the largest suite known has twelve."""
 _MAX_NAME: Final = 100
-"""Characters of its name: one line of a list, as wide as terminals are."""
+"""Characters of its name, at most: one line of a list, as wide as terminals are."""
 _MAX_DESCRIPTION: Final = 500
-"""Characters: a few lines, read before anything is agreed to."""
+"""Characters of its description, at most: a few lines, read before a person consents to anything."""
 _MAX_ENTRY: Final = 512
-"""Characters of an entry: a scheme, four segments of 100, a version."""
+"""Characters of an entry, at most: a scheme, four segments of 100, a version."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SUFFIX: Final = ".toml"
 
@@ -86,7 +86,7 @@ class SuiteSource(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`SCHEME://OWNER/REPOSITORY/FILE.toml@REF`. ValueError says what is wrong."""
+        """Parse `SCHEME://OWNER/REPOSITORY/FILE.toml@REF`. ValueError says what is wrong."""
         place, separator, ref = text.partition("@")
         if not separator:
             raise ValueError(f"{text!r} has no ref; expected FILE@TAG, FILE@COMMIT or FILE@{LATEST}")
@@ -97,11 +97,11 @@ class SuiteSource(msgspec.Struct, frozen=True, order=True):
 
     @property
     def is_latest(self) -> bool:
-        """Whether the forge has to be asked which tag it is."""
+        """True if the forge has to be asked which tag it is."""
         return self.ref == LATEST
 
     def at(self, ref: str) -> SuiteSource:
-        """The same file at the ref that it was found at. ValueError if a forge says something else than a ref."""
+        """Return the same file at the ref that it was found at. ValueError if the forge's answer is no ref."""
         return msgspec.structs.replace(self, ref=check_ref(ref))
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class InRepository(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`actions/NAME`, or another path; a leading `/` is dropped. ValueError otherwise."""
+        """Parse `actions/NAME`, or another path; a leading `/` is dropped. ValueError otherwise."""
         path = text.removeprefix("/")
         if "@" in path:
             raise ValueError(f"{text!r} is a path and gets the version of its suite: leave out the @ and what follows")
@@ -129,7 +129,7 @@ class InRepository(msgspec.Struct, frozen=True, order=True):
 
 
 class SuiteEntry(msgspec.Struct, frozen=True):
-    """One line of a suite: what is meant, and the line of the file."""
+    """An entry of a suite: the action that it names, and its line in the file."""
 
     what: InRepository | ArtifactRequest
     line: int
@@ -141,7 +141,7 @@ class SuiteEntry(msgspec.Struct, frozen=True):
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked suite. `file` is how messages name it."""
+    """A checked suite. `file` is its name in messages."""
 
     name: str
     description: str
@@ -150,7 +150,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_suite(text: str, *, file: str) -> Suite:
-    """Read a suite; `file` is how errors name it. AileronError(invalid_request) with line and cure."""
+    """Read a suite; `file` is its name in errors. AileronError(invalid_request) with line and fix."""
     table = read_document(text, SCHEMA, file=file, boundary=Boundary.ACTION)
     suite = Suite(
         name=_words(table, "name", _MAX_NAME),
@@ -163,9 +163,9 @@ def parse_suite(text: str, *, file: str) -> Suite:
 
 
 def wanted(suite: Suite, source: SuiteSource | None) -> tuple[ArtifactRequest, ...]:
-    """What to install, in order; `source` is where the suite was read, with the ref that it was found at, None: on this machine.
+    """Return the artifacts to install, in order. AileronError(invalid_request) for the first path that gets no version.
 
-    AileronError(invalid_request) for the first path where there is no version to take.
+    `source` is where the suite was read, with the ref that it was found at; None: a file on this machine.
     """
     return tuple(_wanted(entry, suite, source) for entry in suite.entries)
 
@@ -186,7 +186,7 @@ def _wanted(entry: SuiteEntry, suite: Suite, source: SuiteSource | None) -> Arti
 
 
 def _version_of(source: SuiteSource) -> str:
-    """The version that a tag names: `v1.2.0`, or `slack/v1.2.0`. ValueError where there is none."""
+    """Return the version that a tag names: `v1.2.0`, or `slack/v1.2.0`. ValueError if there is none."""
     if _COMMIT.fullmatch(source.ref):
         raise ValueError(f"{source.ref} is a commit")
     version = source.ref.rpartition("/")[2]
@@ -235,7 +235,7 @@ def _action_of(what: InRepository | ArtifactRequest) -> str:
 
 
 def _check_each_once(table: Table, entries: tuple[SuiteEntry, ...]) -> None:
-    """Return if each would be an action of its own, and a tool of its own."""
+    """Check that each entry would be an action of its own, and a tool of its own."""
     first: dict[str, SuiteEntry] = {}
     for index, entry in enumerate(entries):
         other = first.setdefault(tool_name(entry.action), entry)

@@ -1,4 +1,4 @@
-"""`aileron.tar.gz`: a connector or an action as one file, packed deterministically and unpacked with suspicion.
+"""The file `aileron.tar.gz`: a connector or an action, packed deterministically and unpacked with suspicion.
 
 The archive is flat and has exactly the members named below, once each, as regular files. It is read here, not
 by `tarfile`, because everything that makes a general reader general (paths, links, devices, sparse maps,
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Kind = Literal["connector", "action"]
-"""What an archive holds."""
+"""Kind of an archive's content."""
 CONNECTOR: Final = "connector"
 MANIFEST: Final = "manifest.toml"
 ACTION: Final = "action.md"
@@ -51,32 +51,31 @@ MAX_BYTES: Final[dict[str, int]] = {
     SIGNATURE: 64 << 10,  # 64 KiB: a raw signature has 64 bytes, a bundle with its certificates about 10 KiB
 }
 _NEEDED: Final[dict[Kind, tuple[str, ...]]] = {"connector": (CONNECTOR, MANIFEST), "action": (ACTION,)}
-"""What each must hold; it may hold a signature beside."""
+"""Members that each kind must have; a signature is optional."""
 _CALLED: Final[dict[Kind, tuple[str, Boundary]]] = {
     "connector": ("a connector", Boundary.CONNECTOR_MANIFEST),
     "action": ("an action", Boundary.ACTION),
 }
 _GROWTH: Final = 200
-"""Times: programs grow three to six fold when they are unpacked, and zeros a thousand."""
+"""Growth of an archive when it is unpacked, at most: programs grow three to six fold, and zeros a thousand."""
 _FREE_BYTES: Final = 1 << 20
-"""1 MiB: what is no larger may have grown as it likes."""
+"""1 MiB: content that is no larger may have grown by any factor."""
 _BLOCK: Final = 512
 _PAX_BYTES: Final = 16 << 10
-"""Extended attributes of one member; a time and an owner take some 60 bytes."""
+"""Bytes of one member's extended attributes, at most; a time and an owner take some 60 bytes."""
 MAX_ARCHIVE_BYTES: Final = MAX_BYTES[CONNECTOR] + MAX_BYTES[MANIFEST] + MAX_BYTES[SIGNATURE] + (1 << 20)
-"""Unpacked, headers and padding included; 1 MiB is room for GNU tar's 10 KiB records and for extended
-headers.
+"""Bytes of an unpacked archive, headers and padding included.
+
+1 MiB is room for GNU tar's 10 KiB records and for extended headers.
 """
 _RECORD: Final = re.compile(rb"([1-9][0-9]{0,4}) ([^=\n]+)=")
-# Attributes that change nothing about what a member is called or holds. `path`, `size`, `linkpath`,
+# Attributes that do not change a member's name or content. `path`, `size`, `linkpath`,
 # `GNU.sparse.*` do.
 _HARMLESS_PAX: Final = frozenset({"atime", "ctime", "mtime", "uid", "gid", "uname", "gname", "comment"})
 
 
 def pack(members: Mapping[str, bytes]) -> bytes:
-    """The archive of `members`, sorted by name. The same members give the same bytes, whatever the clock or
-    umask.
-    """
+    """Pack `members`, sorted by name. The same members give the same bytes, whatever the clock or umask."""
     import tarfile  # only where one is written
 
     plain = io.BytesIO()
@@ -93,7 +92,7 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(archive: bytes, kind: Kind = "connector") -> dict[str, bytes]:
-    """The members by name: `connector` and `manifest.toml`, or `action.md`; `signature.sig` perhaps.
+    """Return the members by name: `connector` and `manifest.toml`, or `action.md`; and `signature.sig` if there is one.
 
     AileronError(invalid_request) for anything that is not exactly such an archive.
     """
@@ -109,7 +108,10 @@ def unpack(archive: bytes, kind: Kind = "connector") -> dict[str, bytes]:
 
 
 def kind_of(archive: bytes) -> Kind:
-    """What an archive of anybody's says it holds; `unpack` says whether it is one. AileronError(invalid_request)."""
+    """Return the kind that an archive from anywhere seems to have; `unpack` checks whether it is one.
+
+    AileronError(invalid_request).
+    """
     try:
         names = {name for name, _ in _members(_decompressed(archive), tuple(MAX_BYTES))}
     except ValueError as error:
@@ -142,7 +144,7 @@ class _Header(NamedTuple):
 
 
 def _members(plain: bytes, allowed: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Each once, so no more of them than are allowed, in whatever an archive has of headers."""
+    """Yield each member once: no more than are allowed, however many headers an archive has."""
     position, described, seen = 0, False, set[str]()
     while (block := plain[position : position + _BLOCK]) != bytes(_BLOCK):
         header = _header(block, allowed)
@@ -190,7 +192,7 @@ def _checksum(block: bytes) -> int:
 
 
 def _octal(field: bytes) -> int:
-    """Octal digits ended by a space or NUL. The binary form, for large files, is refused."""
+    """Parse octal digits that end with a space or NUL. The binary form, for large files, is refused."""
     digits = re.fullmatch(rb" *([0-7]{1,12})[ \0]*", field)
     if not digits:
         raise ValueError("a header field is not an octal number")
@@ -198,7 +200,7 @@ def _octal(field: bytes) -> int:
 
 
 def _check_pax(data: bytes) -> None:
-    """Records of `LENGTH KEY=VALUE` and a line end; only keys that leave name and content alone."""
+    """Check records of `LENGTH KEY=VALUE` and a line end; only keys that leave name and content alone."""
     start = 0
     while start < len(data):
         match = _RECORD.match(data, start)

@@ -1,6 +1,6 @@
-"""Where a version's bytes live: one module for each scheme of names, and nothing else knows a forge's addresses.
+"""Forges, from which the bytes of a version are fetched: one module for each scheme of names, alone to know its addresses.
 
-forge.py what each can be asked, and how an answer is read · github.py · gitlab.py · hub.py
+forge.py the requests to each, and how an answer is read · github.py · gitlab.py · hub.py
 
 Source: docs/reference/forges.md.
 """

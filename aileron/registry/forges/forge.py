@@ -1,7 +1,7 @@
-"""What can be asked of a place that publishes, and what all of them have in common: tags, bounds, redirects, refusals.
+"""The interface to a place that publishes, and what all of them have in common: tags, bounds, redirects, refusals.
 
-Runs in the daemon. A forge is believed in one thing, that these are the bytes it has under that name; what they are is for the
-signature, the hash and the person to say. So nothing here looks into an artifact.
+Runs in the daemon. A forge is trusted in one thing, that these are the bytes it has under that name; the signature, the hash
+and the person decide what they are. So no code here looks into an artifact.
 
 Rules
 - A redirect goes to the forge's own storage, or stays in the repository that was asked for. Any other is an error: a repository
@@ -52,27 +52,27 @@ KEY_PATH: Final = "keys/publisher.pub"
 MAX_JSON_BYTES: Final = 4 << 20
 """4 MiB: a page of a hundred releases with long notes and many assets."""
 MAX_JSON_VALUES: Final = 400_000
-"""And commas in texts: GitHub's releases, which say most, have one for each 40 bytes, so 4 MiB some 100,000."""
+"""Values of an answer, and commas in its texts, at most. GitHub's releases, the densest, have some 100,000 in 4 MiB."""
 MAX_VERSIONS: Final = 1000
-"""Of one artifact at a Hub: a release each working day for four years."""
+"""Versions of one artifact at a Hub, at most: a release each working day for four years."""
 MAX_SUITE_BYTES: Final = 256 << 10
 MAX_PAGES: Final = 10
-"""Of a hundred releases each: what is older is not listed, and can be installed all the same."""
+"""Pages of a hundred releases each, at most: older ones are not listed, but can be installed."""
 _PER_PAGE: Final = 100
 _MAX_REDIRECTS: Final = 3
 _MAX_VERSION: Final = 100
-"""Characters of a version that is listed. Versions are compared as numbers, and Python reads none of thousands of digits."""
+"""Characters of a version that is listed. Versions are compared as numbers, and Python parses none of thousands of digits."""
 _MAX_TOLD: Final = 8
-"""Versions that are named when the one that was asked for is not there."""
+"""Versions that are named if the requested one is missing."""
 _REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}")
 
 Progress = Callable[[int, int | None], None]
-"""Told of bytes so far, and of all if that is known."""
+"""Callback for the bytes so far, and for all if that is known."""
 _T = TypeVar("_T")
 
 
 class Answer(NamedTuple):
-    """Of one request: header names in lower case. Redirects are not followed."""
+    """The answer to a request: header names in lower case. Redirects are not followed."""
 
     status: int
     headers: dict[str, str]
@@ -80,12 +80,12 @@ class Answer(NamedTuple):
 
 
 class Web(Protocol):
-    """The way out, as a forge sees it."""
+    """The connection to the network that forges use."""
 
     async def get(
         self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
     ) -> Answer:
-        """GET. AileronError(network_error) where nothing answers, (resource_limit_exceeded) for a body over the limit."""
+        """Send a GET. AileronError(network_error) if no server answers, (resource_limit_exceeded) for a body over the limit."""
         ...
 
 
@@ -97,41 +97,43 @@ class SuiteText(NamedTuple):
 
 
 class Forge(Protocol):
-    """One place that publishes. AileronError of each: not_found, unauthorized, busy (a rate limit), network_error,
-    external_api_error, invalid_request for an answer that is not understood.
+    """A place that publishes.
+
+    AileronError of each method: not_found, unauthorized, busy (a rate limit), network_error, external_api_error,
+    invalid_request for an answer that is not understood.
     """
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """What was published as that version: `aileron.tar.gz`, unread."""
+        """Return the archive of that version: `aileron.tar.gz`, unread."""
         ...
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
-        """The published versions, the oldest first, as SemVer orders them."""
+        """Return the published versions, the oldest first, as SemVer orders them."""
         ...
 
     async def publisher_key(self, repository: Authority) -> PublicKey:
-        """The key that the repository says it signs with: `keys/publisher.pub` on its default branch."""
+        """Return the key that the repository says it signs with: `keys/publisher.pub` on its default branch."""
         ...
 
     async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
-        """A file of the repository at a tag, a commit, or `latest` (the newest release)."""
+        """Return a file of the repository at a tag, a commit, or `latest` (the newest release)."""
         ...
 
 
 def tag_of(name: Fqn, version: str) -> str:
-    """`v1.2.0`, or `connectors/slack/v1.2.0` where the artifact has a place in its repository."""
+    """Return the tag of a version: `v1.2.0`, or `connectors/slack/v1.2.0` if the artifact has a place in its repository."""
     return "/".join((*name.path[2:], f"v{version}"))
 
 
 def versions_in(tags: Sequence[object], name: Fqn) -> tuple[str, ...]:
-    """The versions of `name` among all tags of its repository, the oldest first."""
+    """Return the versions of `name` among all tags of its repository, the oldest first."""
     prefix = tag_of(name, "")
     found = {tag.removeprefix(prefix) for tag in tags if isinstance(tag, str) and tag.startswith(prefix)}
     return tuple(sorted(filter(_is_version, found), key=precedence))
 
 
 def newest(versions: Sequence[str], *, prerelease: bool = False) -> str | None:
-    """The last of them that is no pre-release; None where there is none."""
+    """Return the last version that is no pre-release, or with `prerelease` the last; None if there is none."""
     wanted = [version for version in versions if prerelease or "-" not in version.partition("+")[0]]
     return wanted[-1] if wanted else None
 
@@ -144,12 +146,12 @@ def _is_version(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """As one segment of a path: slashes too (RFC 3986, section 2.1)."""
+    """Quote a text as one segment of a path, slashes too (RFC 3986, section 2.1)."""
     return quote(text, safe="")
 
 
 class Way:
-    """Requests to one forge: `storage` are the hosts it keeps files on, `token` what its own host is sent as headers."""
+    """A client of one forge: `storage` are the hosts that it keeps files on; `token` is sent as a header to its own host only."""
 
     def __init__(
         self,
@@ -160,7 +162,10 @@ class Way:
         headers: Sequence[tuple[str, str]] = (),
         token: tuple[str, Secret] | None = None,
     ) -> None:
-        """`storage` are origins (`https://host[:port]`); `token` is the header that carries it, with what stands before it."""
+        """Prepare requests.
+
+        `storage`: origins (`https://host[:port]`); `token`: a header's name with the text before the token, and the token.
+        """
         self._web = web
         self._origin = _origin_of(url)
         self._storage = frozenset(storage)
@@ -174,7 +179,7 @@ class Way:
     async def archive(
         self, url: str, within: Sequence[str], accept: str | None, progress: Progress | None
     ) -> bytes | None:
-        """The file at `url`; None where there is none. A redirect stays below one of `within`, or goes to the storage."""
+        """Return the file at `url`; None if there is none. A redirect stays below one of `within`, or goes to the storage."""
         headers = (*self._headers, *((("Accept", accept),) if accept else ()))
         for _ in range(_MAX_REDIRECTS + 1):
             answer = await self._web.get(url, headers=headers, limit_bytes=MAX_ARCHIVE_BYTES, progress=progress)
@@ -186,7 +191,7 @@ class Way:
         raise not_understood(url, f"it redirects more than {_MAX_REDIRECTS} times")
 
     async def maybe_json(self, url: str, of: type[_T], most: int = MAX_JSON_VALUES) -> _T | None:
-        """JSON of that shape, with at most so many values; None where there is nothing at `url`. No redirect is followed."""
+        """Return JSON of that shape, with at most `most` values; None if there is nothing at `url`. No redirect is followed."""
         answer = await self._web.get(
             url, headers=(*self._headers, ("Accept", "application/json")), limit_bytes=MAX_JSON_BYTES
         )
@@ -199,14 +204,14 @@ class Way:
             raise not_understood(url, f"unexpected answer: {error}") from None
 
     async def maybe_page(self, url: str, of: type[_T], most: int) -> list[_T] | None:
-        """One page of a list, which has at most as many as were asked for. Else as `maybe_json`."""
+        """Return one page of a list, which has at most the number of entries requested. Otherwise as in `maybe_json`."""
         found = await self.maybe_json(url, list[of])  # type: ignore[valid-type]  # a type as a value
         if found is not None and len(found) > most:
             raise not_understood(url, f"a page of {len(found)} entries, although {most} were requested")
         return found
 
     async def maybe_pages(self, url: str, of: type[_T], pages: int = MAX_PAGES) -> list[_T] | None:
-        """The first `pages` of a list, each as `maybe_page`; None where one of them is not there."""
+        """Return the first `pages` of a list, each as in `maybe_page`; None if one of them is missing."""
         found: list[_T] = []
         for number in range(1, pages + 1):
             page = await self.maybe_page(f"{url}?per_page={_PER_PAGE}&page={number}", of, _PER_PAGE)
@@ -218,7 +223,7 @@ class Way:
         return found
 
     async def maybe_text(self, url: str, limit_bytes: int, accept: str | None = None) -> str | None:
-        """A text file; None where there is none. No redirect is followed."""
+        """Return a text file; None if there is none. No redirect is followed."""
         found = await self.maybe_answer(url, limit_bytes, accept)
         try:
             return None if found is None else found.body.decode()
@@ -226,23 +231,23 @@ class Way:
             raise not_understood(url, "not valid UTF-8") from None
 
     async def maybe_answer(self, url: str, limit_bytes: int, accept: str | None = None) -> Answer | None:
-        """A good answer; None where there is nothing at `url`. No redirect is followed."""
+        """Return a successful answer; None if there is nothing at `url`. No redirect is followed."""
         headers = (*self._headers, *((("Accept", accept),) if accept else ()))
         answer = await self._web.get(url, headers=headers, limit_bytes=limit_bytes)
         return None if answer.status == 404 else self._ok(url, answer)
 
     def _next(self, url: str, answer: Answer, within: Sequence[str]) -> str:
-        """Where the answer redirects to, if that may be followed."""
+        """Return the target of the answer's redirect. AileronError if it must not be followed."""
         target = urljoin(url, answer.headers.get("location", ""))
-        # As text, and not taken apart: what another reader would make of it than egress does is then no question. Where it may go
-        # ends in a slash, so that the host ends there for every reader.
+        # Compared as text, and not parsed: so it does not matter what another reader than egress would make of it. The allowed
+        # prefixes end in a slash, so that the host ends there for every reader.
         is_same = any(target.startswith(f"{place}/") for place in within) and "/../" not in unquote(target)
         if is_same or any(target.startswith(f"{origin}/") for origin in self._storage):
             return target
         raise _elsewhere(url, target)
 
     def _ok(self, url: str, answer: Answer) -> Answer:
-        """The answer if it is a good one. AileronError with what it says, and what to do."""
+        """Return the answer if it is successful. Otherwise AileronError with what it says, and what to do."""
         status, left = (
             answer.status,
             answer.headers.get("x-ratelimit-remaining", answer.headers.get("ratelimit-remaining")),
@@ -259,25 +264,25 @@ class Way:
 
 
 class Repositories(abc.ABC):
-    """What forges of repositories with releases have in common. Each says where things are, and which releases count."""
+    """The common part of forges of repositories with releases. Each says where things are, and which releases count."""
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """As Forge."""
+        """Return the archive of that version. AileronError(not_found) names the versions that exist."""
         found = await self._maybe_archive(name, version, progress)
         if found is None:
             raise no_version(name, version, await self._versions_there(name))
         return found
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
-        """As Forge: those of releases that count."""
+        """Return the versions of the releases that count, the oldest first."""
         return versions_in(await self._tags(Authority.of_repository(name)), name)
 
     async def publisher_key(self, repository: Authority) -> PublicKey:
-        """As Forge."""
+        """Return the key in `keys/publisher.pub` on the default branch."""
         return key_in(await self._maybe_file(repository, KEY_PATH, "HEAD", MAX_KEY_BYTES), repository)
 
     async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
-        """As Forge. `latest` is what the forge calls so."""
+        """Return a file of the repository at a ref. `latest` is the release that the forge calls so."""
         if ref == "latest":
             tag = await self._maybe_latest(repository)
             if tag is None:
@@ -291,7 +296,7 @@ class Repositories(abc.ABC):
     async def _versions_there(self, name: Fqn) -> tuple[str, ...]:
         try:
             return await self.versions(name)
-        except AileronError:  # a limit, above all: that the version is missing is what was asked
+        except AileronError:  # mostly a rate limit: the caller asked only for the missing version
             return ()
 
     @abc.abstractmethod
@@ -318,14 +323,14 @@ def _elsewhere(url: str, target: str) -> AileronError:
 
 
 def check_ref(ref: str) -> str:
-    """A tag or commit, returned as given. ValueError."""
+    """Return a tag or commit as given. ValueError if it is none."""
     if not _REF.fullmatch(ref) or ".." in ref or "//" in ref or ref.endswith(("/", ".")):
         raise ValueError(f"{ref!r} is not a tag, a commit or 'latest'")
     return ref
 
 
 def key_in(text: str | None, repository: Authority) -> PublicKey:
-    """What `keys/publisher.pub` says. AileronError (not_found) where it was not there, (invalid_request) for no key."""
+    """Parse the text of `keys/publisher.pub`. AileronError (not_found) if it was missing, (invalid_request) if it is no key."""
     if text is None:
         raise _absent(f"{repository} has no {KEY_PATH} on its default branch: its publisher does not sign")
     try:
@@ -340,22 +345,22 @@ MAX_KEY_BYTES: Final = MAX_KEY_FILE_BYTES
 
 
 def no_repository(repository: Authority) -> AileronError:
-    """That there is none of that name, as far as can be seen."""
+    """Return the error that no repository of that name can be seen."""
     return _absent(f"no repository {repository}, or reading it needs a token")
 
 
 def no_release(repository: Authority) -> AileronError:
-    """That it has none, so that there is no latest one."""
+    """Return the error that the repository has no release, and so no latest one."""
     return _absent(f"{repository} has no release: give a tag or a commit after the @")
 
 
 def no_file(repository: Authority, path: str, ref: str) -> AileronError:
-    """That it has no such file there."""
+    """Return the error that the repository has no such file at that ref."""
     return _absent(f"{repository} has no {path} at {ref}")
 
 
 def no_version(name: Fqn, version: str, there: Sequence[str]) -> AileronError:
-    """That the version was not published, with those that were."""
+    """Return the error that the version was not published, with the versions that were."""
     if there:
         listed = ", ".join(reversed(there[-_MAX_TOLD:]))
         known = f"there are {listed}" + (f" and {len(there) - _MAX_TOLD} older" if len(there) > _MAX_TOLD else "")
@@ -374,13 +379,13 @@ def _absent(problem: str) -> AileronError:
 
 
 def _origin_of(url: str) -> str:
-    """Of an address that was checked: up to the first slash of its path."""
+    """Return the origin of a checked address: up to the first slash of its path."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def _told(url: str) -> str:
-    """For people, without what may be secret in it: a signed query, a user."""
+    """Return an address for people, without parts that may be secret: a signed query, a user."""
     scheme, _, rest = url.partition("?")[0].partition("#")[0].partition("://")
     authority, slash, path = rest.partition("/")
     return visible(f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"[:300])
@@ -426,5 +431,5 @@ def _external(url: str, status: int, *, retriable: bool) -> AileronError:
 
 
 def not_understood(url: str, problem: str) -> AileronError:
-    """That what lies there is something else."""
+    """Return the error that the answer of an address is not understood."""
     return AileronError(FailureClass.INVALID_REQUEST, f"{_told(url)}: {problem}", boundary=Boundary.EXTERNAL)

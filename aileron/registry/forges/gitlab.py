@@ -39,7 +39,7 @@ class _Project(msgspec.Struct, frozen=True):
 
 
 class GitLab(Repositories):
-    """One server, and one token or none."""
+    """A GitLab server, and one token or none."""
 
     def __init__(self, web: Web, settings: GitLabSettings, token: Secret | None = None) -> None:
         self._url = settings.url
@@ -47,7 +47,7 @@ class GitLab(Repositories):
         self._way = Way(web, settings.url, settings.storage, token=private)
 
     async def _maybe_archive(self, name: Fqn, version: str, progress: Progress | None) -> bytes | None:
-        """The permanent link leads to the package registry of the same project, or to the storage."""
+        """Return the archive. Its permanent link leads to the package registry of the same project, or to the storage."""
         repository = Authority.of_repository(name)
         project = await self._way.maybe_json(self._project(repository), _Project)
         if project is None:
@@ -68,7 +68,7 @@ class GitLab(Repositories):
         return [one.tag_name for one in await self._releases(repository)]
 
     async def _maybe_latest(self, repository: Authority) -> str | None:
-        """The release that GitLab lists first, by its date."""
+        """Return the tag of the release that GitLab lists first, by its date."""
         releases = await self._releases(repository, pages=1)
         return releases[0].tag_name if releases else None
 
@@ -83,7 +83,7 @@ class GitLab(Repositories):
         return await self._way.maybe_text(url, limit_bytes)
 
     def _project(self, repository: Authority) -> str:
-        """Its API: the path of a project is one segment there."""
+        """Return the project's address in the API: the path of a project is one segment there."""
         return f"{self._url}/api/v4/projects/{quoted('/'.join(repository.path))}"
 
 

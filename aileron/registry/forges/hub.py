@@ -5,7 +5,7 @@
     BASE/OWNER/REPOSITORY/keys/publisher.pub
     BASE/index.json
 
-A Hub has no redirects, no tokens and no names of its own to give: what `hub://` names is checked as any other.
+A Hub has no redirects, no tokens and no authority over names: an artifact of a `hub://` name is checked like any other.
 
 Source: docs/reference/hub.md.
 """
@@ -48,21 +48,21 @@ __all__ = ["Dated", "Hub"]
 
 
 class Dated(NamedTuple):
-    """An index, and when its file was written by the server's word (RFC 3339), if it says so."""
+    """An index, and when its file was written according to the server (RFC 3339), if it says so."""
 
     content: Index
     as_of: str | None
 
 
 class Hub:
-    """The one that config.toml names."""
+    """The Hub that config.toml names."""
 
     def __init__(self, web: Web, settings: HubSettings) -> None:
         self._url = settings.url
         self._way = Way(web, settings.url or "")
 
     async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """As Forge."""
+        """Return the archive of that version. AileronError(not_found) names the versions that exist."""
         place = self._place(name.path)
         found = await self._way.archive(f"{place}/{quoted(version)}/{ARCHIVE}", (), None, progress)
         if found is None:
@@ -70,7 +70,7 @@ class Hub:
         return found
 
     async def versions(self, name: Fqn) -> tuple[str, ...]:
-        """As Forge."""
+        """Return the listed versions, the oldest first. AileronError(not_found) if the Hub has no such name."""
         listed = await self._listed(name)
         if listed is None:
             raise AileronError(
@@ -79,12 +79,12 @@ class Hub:
         return listed
 
     async def publisher_key(self, repository: Authority) -> PublicKey:
-        """As Forge."""
+        """Return the key in `keys/publisher.pub` of the repository."""
         place = self._place(repository.path)
         return key_in(await self._way.maybe_text(f"{place}/{KEY_PATH}", MAX_KEY_BYTES), repository)
 
     async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
-        """As Forge: the ref is a directory."""
+        """Return a file of the repository in the directory that the ref names. There is no `latest`."""
         place = self._place(repository.path)
         if ref == "latest":
             raise AileronError(
@@ -99,25 +99,25 @@ class Hub:
 
     @property
     def address(self) -> str:
-        """Where it is. AileronError(invalid_request) where config.toml does not say."""
+        """Address of the Hub. AileronError(invalid_request) if config.toml names none."""
         return self._base()
 
     async def index(self) -> Dated:
-        """What it says it has. AileronError (not_found) where it has no index, (invalid_request) for one that is none."""
+        """Return the Hub's index. AileronError (not_found) if it has none, (invalid_request) if it is not valid."""
         url = f"{self._base()}/{INDEX}"
         found = await self._way.maybe_answer(url, MAX_INDEX_BYTES)
         if found is None:
             problem = f"no Hub at {self._base()}: {INDEX} is missing. Check hub.url in config.toml"
             raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
         try:
-            # Some hundred milliseconds for one of the largest, in which nothing else would be answered.
+            # Parsing one of the largest takes some hundred milliseconds, in which the event loop could answer nothing else.
             index = await anyio.to_thread.run_sync(parse_index, found.body)
         except ValueError as error:
             raise not_understood(url, f"the index is not valid: {error}") from None
         return Dated(index, _maybe_time(found.headers.get("last-modified")))
 
     async def document(self, name: Fqn, version: str, kind: Kind) -> tuple[str, bytes]:
-        """A version's manifest.toml or action.md, unread, and where it lies. AileronError(not_found) where it is not there."""
+        """Return a version's manifest.toml or action.md, unread, and its address. AileronError(not_found) if it is missing."""
         file = MANIFEST if kind == "connector" else ACTION
         url = f"{self._place(name.path)}/{quoted(version)}/{file}"
         found = await self._way.maybe_answer(url, MAX_BYTES[file])
@@ -147,6 +147,6 @@ class Hub:
 
 
 def _maybe_time(text: str | None) -> str | None:
-    """A date of HTTP as RFC 3339; None for what is none."""
+    """Return a date of HTTP as RFC 3339; None if the text is no date."""
     moment = None if text is None else parse_http_date(text)
     return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
