@@ -1,18 +1,18 @@
-"""What a person must see before they decide about a run: contradictions, another account, blind copies, letters like others.
+"""Alarms that a person must see before deciding about a run: contradictions, other accounts, blind copies, look-alike letters.
 
-Pure. An author names lines of a preview and arguments of an action with labels; where a line and an argument have the same one
+Pure. An author names lines of a preview and arguments of an action with labels; if a line and an argument have the same label
 (or the line has the argument's name), they say the same thing in two ways, the service's and the agent's. Case, and whether words
 are joined by spaces, `_` or `-`, does not count; nor do spaces in the values, the zone in which the same moment is written, or
-the `#` before a channel's name. Where the service has a name and an id (`Channel`, `Channel id`), the agent may say either.
+the `#` before a channel's name. If the service has a name and an id (`Channel`, `Channel id`), the agent may say either.
 
-Under other labels two values contradict each other only where that is certain: both labels say where the call goes, both values
+Under other labels two values contradict each other only if that is certain: both labels say where the call goes, both values
 are of one unmistakable form (recipients.py), and nothing that the agent names in that form is what the service has. So a list
-that the service spells out, a copy beside the recipient, a name for an id, or a link in the text are none.
+that the service spells out, a copy beside the recipient, a name for an id, or a link in the text are no contradictions.
 
 Rules
-- An alarm says what is wrong and where; all of the value stands below it.
-- Alarms are rare: what is so of every call is none.
-- A blind copy that the approved call had as well is none. That it had it is the daemon's word; the copy itself is on the card.
+- An alarm says what is wrong and where; the card shows the whole value below it.
+- Alarms are rare: a fact that is true of every call is no alarm.
+- A blind copy that the approved call had as well is no alarm. That it had it is the daemon's word; the copy is on the card.
 
 Source: docs/reference/action-file.md (Preview). Not here: reading a preview (approvals/preview.py), letters of hosts (plan.py).
 """
@@ -42,26 +42,26 @@ if TYPE_CHECKING:
 __all__ = ["NOT_LOADED", "Alarm", "alarms", "letter_alarms", "spelled"]
 
 _MAX_BRIEF: Final = 100
-"""Characters of each side of a contradiction: two lines of a small terminal. All of it stands below."""
+"""Characters of each side of a contradiction: two lines of a small terminal. The card shows the whole value below."""
 _NO_STATE: Final = "current state could not be loaded"
 _CANNOT: Final = "what it would do could not be tried, so it cannot be approved"
 _MOST_WORDS: Final = 3
-"""Words of other letters in one value; one is enough to look."""
+"""Look-alike words that an alarm lists for one value; one is enough to make a person look."""
 
 
 class Alarm(NamedTuple):
-    """Warning of what is wrong and where; `brief` is its short form in a row of a list."""
+    """A warning of what is wrong and where; `brief` is its short form in a row of a list."""
 
     text: str
     brief: str
 
 
 NOT_LOADED: Final = Alarm("current state not loaded", "")
-"""Warning that nobody has loaded the preview yet. Every run with a preview has it, so rows of a list leave it out."""
+"""The warning that nobody has loaded the preview yet. Every run with a preview has it, so rows of a list leave it out."""
 
 
 def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alarm]:
-    """Yield each alarm, in the order in which they matter. `than`: what differs from the most similar approved call."""
+    """Yield each alarm, the most important first. `than` is what differs from the most similar approved call."""
     fields: list[PreviewField] = []
     if plan.preview is not None:
         if preview is None:
@@ -81,7 +81,7 @@ def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[Alar
 
 
 def spelled(value: Any) -> str:
-    """A text as it is, unless that could be taken for something else: then, and all that is no text, as JSON."""
+    """Return a text as it is, unless it could be taken for something else: then, and for all other values, return JSON."""
     if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
         return value
     return spoken_number(value) or json.dumps(without_points(value), ensure_ascii=False)
@@ -101,7 +101,7 @@ def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
 
 
 def _elsewhere(field: PreviewField, given: Iterable[LabelledArgument]) -> Iterator[str]:
-    """Where the service has it go, if that is certainly not where the agent says, under labels of their own."""
+    """Yield a contradiction if the service, under labels of its own, certainly has another destination than the agent said."""
     there = destinations(field.value) if is_destination(field.label) else None
     if there is None:
         return
@@ -119,7 +119,7 @@ def _names_of(one: LabelledArgument) -> set[str]:
 
 
 def _another_place(than: Compared) -> Iterator[Alarm]:
-    """What the call takes or reaches that the approved one did not."""
+    """Yield alarms for accounts and hosts that the call uses and the approved one did not."""
     for change in than.accounts:
         used = "none" if change.before is None else _brief(change.before)
         yield Alarm(f"another account: {_brief(change.after)}; the approved call used {used}", "another account")
@@ -129,7 +129,9 @@ def _another_place(than: Compared) -> Iterator[Alarm]:
 
 
 def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) -> Iterator[str]:
-    """Recipients that the others do not see, in arguments and in what the service has; not those of the approved call."""
+    """Yield recipients that the others do not see, in arguments and in what the service has,
+    except those of the approved call.
+    """
     handed_on = _handed_on_blind(plan)
     approved: list[Any] = []
     for one in given_of(plan):
@@ -146,7 +148,7 @@ def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) ->
 
 
 def _handed_on_blind(plan: Plan) -> set[str]:
-    """Arguments, whatever they are called, that a step hands on as a blind copy."""
+    """Return the names of the arguments, whatever they are called, that a step passes on as a blind copy."""
     action = action_in(plan.action_text)
     steps = () if action is None else action.steps
     said = (text for step in steps for value in blind_copies("", step.inputs) for text in _texts(value))
@@ -189,7 +191,9 @@ def _or_nothing(found: str | None) -> str:
 
 
 def _brief(value: Any) -> str:
-    """The beginning of a value, and how much more there is; a text in quotes, that it may not pass for what stands around it."""
+    """Return the beginning of a value, and how much more there is.
+    A text is in quotes, so that it cannot pass for the words around it.
+    """
     text = with_codes(without_gaps(spelled(value)))
     shown = text if len(text) <= _MAX_BRIEF else f"{text[:_MAX_BRIEF]}… ({len(text) - _MAX_BRIEF:,} more characters)"
     return f"“{shown}”" if isinstance(value, str) and not text.startswith('"') else shown

@@ -1,12 +1,12 @@
 """Numbers as a person reads them: `10,000,000`, never `10000000.0`.
 
-Pure. JSON has one kind of number, and a file's `number` comes as a float; how it is spelled in a plan, and signed, stays what it
-is. An integer is grouped only where its name says that it is an amount: years, ports and ids are numbers too.
+Pure. JSON has one kind of number, and a file's `number` comes as a float. Its spelling in a plan, which is signed, does not
+change. An integer is grouped only if its name says that it is an amount: years, ports and ids are numbers too.
 
 >>> spoken_number(10000000.0), spoken_number(1249.5), spoken_number(2026, "year"), spoken_number(10_000_000, "Amount")
 ('10,000,000', '1,249.5', None, '10,000,000')
 
-Not here: a number in JSON (`f`, `r`), and one that came as a text.
+Not here: a number in JSON (keys `f`, `r`), and one that came as a text.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _AMOUNTS: Final = frozenset(
         *("salary", "payment", "deposit", "refund", "credit", "debit", "discount", "tax", "value", "limit"),
     }
 )
-"""Words in the name of an argument."""
+"""Words in the name of an argument that make it an amount."""
 _MOST_DIGITS: Final = 21
-"""Before the point; what is larger stays in the form with an exponent, which is shorter."""
+"""Digits before the point; a larger number stays in the form with an exponent, which is shorter."""
 
 
 def spoken_number(value: Any, name: str = "") -> str | None:
-    """A float, or an amount, with its thousands apart; None for what is none."""
+    """Return a float, or an amount, with its thousands apart; None for other values."""
     if isinstance(value, float):
         exact = Decimal(repr(value))
         if not exact.is_finite() or exact.adjusted() >= _MOST_DIGITS or exact.adjusted() < -_MOST_DIGITS:

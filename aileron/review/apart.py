@@ -1,6 +1,7 @@
-"""What keeps requests apart, asked before their previews are read: reading takes the approver's key, and a refusal should not.
+"""Reasons to keep requests apart, found before their previews are read:
+reading takes the approver's key, a refusal should not.
 
-Pure. Source: docs/adr/0047-fewer-keys.md. Not here: which are alike (together.py); what is read is asked there again.
+Pure. Source: docs/adr/0047-fewer-keys.md. Not here: which are alike (together.py); what is read is checked there again.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["as_if_read", "why_apart_unread"]
 
 _FOUND_NOTHING: Final = Preview(fields=[], problem=None, taken_at=None)
-"""In place of one that nobody has read: it contradicts no agent. No decision is ever about it."""
+"""Stand-in for a preview that nobody has read: it contradicts no agent. No decision is ever about it."""
 
 
 def why_apart_unread(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
-    """Why these are not approved together, whatever is found of those that are not read yet; None: that has to be seen."""
+    """Return why these cannot be approved together, whatever their unread previews say;
+    None if the previews have to be read first.
+    """
     return why_apart([as_if_read(review) for review in reviews], when)
 
 
 def as_if_read(review: Review) -> Review:
-    """It as it would be if reading it found nothing; itself where nothing is left to be read."""
+    """Return the review as if reading its preview found nothing; return it unchanged if no preview is left to be read."""
     return review.with_preview(_FOUND_NOTHING) if review.is_unread else review

@@ -1,4 +1,4 @@
-"""One question laid out for a screen: what would happen, in a sentence, and below it only what decides.
+"""The card: a question laid out for a screen, with a sentence that says what would happen, and below it only what decides.
 
 Pure; every surface shows the same card in the same order, and only lays it out. Every text in it has been made harmless
 (model/visible.py): a surface may print it, and must not interpret it.
@@ -6,13 +6,13 @@ Pure; every surface shows the same card in the same order, and only lays it out.
     headline · verdict · alarms · essentials (a few short lines that are never scrolled away) · sections · proof
 
 Rules
-- What the runtime knows stands first; what somebody says stands last, in a section of its own, as not verified.
-- Nothing is cut: a surface that shows less says how much less. What is empty is left out.
-- The proof (how it runs, what is signed) is folded: a key away, and nobody needs to have read it before they decide.
+- Facts that the runtime knows stand first; words of the agent stand last, in a section of their own, as not verified.
+- Nothing is cut: a surface that shows less says how much less. Empty facts are left out.
+- The proof (how it runs, what is signed) is folded: one key shows it, and nobody needs to read it before they decide.
 - A mark is a word or a sign as well as a tone: no tone is the only sign of anything.
 
 Source: docs/reference/console.md, docs/adr/0045-one-card.md. Not here: the sentence (headline.py), how loud it is (weight.py),
-whether the digest is of what is shown (signed_view.py), colours, keys.
+whether the digest covers what is shown (signed_view.py), colours, keys.
 """
 
 from __future__ import annotations
@@ -75,22 +75,24 @@ __all__ = [
 ]
 
 _CREDENTIAL: Final = re.compile(r"\Acredential of ")
-"""What a difference of accounts begins with (approvals/difference.py), which a card calls accounts."""
+"""Beginning of a difference of accounts, which the daemon calls credentials (approvals/difference.py)."""
 _OF_NUMBERS: Final = ("larger", "smaller")
-"""How only numbers differ (approvals/difference.py): one that was is spelled as a number, and not as a text of digits."""
+"""Kinds of difference that only numbers have (approvals/difference.py):
+the earlier value is then a number, not a text of digits.
+"""
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
-"""What lines of ours begin with, and what looks like it."""
+"""Beginnings of Aileron's own lines, and of lines that look like these."""
 _ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "NO LIMIT: ", "LOOKS LIKE ", "UNSIGNED")
-"""What facts of a consent begin with that are alarms (subject.py, registry/consent.py)."""
+"""Beginnings of a consent's facts that are alarms (subject.py, registry/consent.py)."""
 _MOST_ALARMS: Final = 3
-"""Lines of a consent that are lifted above what scrolls; all of them stand below as well."""
+"""Alarms of a consent that are lifted above the scrolling part, which has all of them as well."""
 _SHORT: Final = {"credential": "account"}
 _OF_CONSENT: Final = frozenset({"account", "goes to", "token goes to"})
 """Facts of a consent that are never scrolled away."""
 _PROOF: Final = frozenset(
     {"hash", "commitment", "limits", "algorithm", "model", "action file", "accepted", "compared with"}
 )
-"""Facts of a consent that identify it: they are signed, and told a key away."""
+"""Facts of a consent that identify it: they are signed, and one key shows them."""
 _WITHDRAWN: Final = {
     "action_file": "you can remove the action; what it has already done cannot be undone",
     "connector": "you can remove it",
@@ -107,17 +109,17 @@ _WITHDRAWN: Final = {
 
 
 class Tone(enum.StrEnum):
-    """How a line is meant."""
+    """The meaning of a line."""
 
     PLAIN = "plain"
     MARKED = "marked"
-    """A verdict to be noticed; begins with `~ ` or `» `."""
+    """A verdict to be noticed; the line begins with `~ ` or `» `."""
     ALARM = "alarm"
-    """Begins with `! `: look here."""
+    """A warning to look at; the line begins with `! `."""
     CHANGED = "changed"
-    """Begins with `≠ `: other than last time."""
+    """A difference from last time; the line begins with `≠ `."""
     QUOTED = "quoted"
-    """One line of somebody else's text: a surface puts a bar before each row of it."""
+    """A line of other people's text: a surface puts a bar before each row of it."""
     SOFT = "soft"
 
 
@@ -125,21 +127,21 @@ _TONES: Final = {Weight.LIGHT: Tone.PLAIN, Weight.MARKED: Tone.MARKED, Weight.HE
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line, harmless, without its bar."""
+    """A line that is safe to print, without its bar."""
 
     text: str
     tone: Tone = Tone.PLAIN
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """A name and what is to be said of it; no line: nothing."""
+    """A name with its lines. Without a line, the fact is left out."""
 
     name: str
     lines: tuple[Line, ...]
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Facts under a title. `is_said`: somebody's words, boxed and not verified."""
+    """Facts under a title. `is_said` marks other people's words, which are boxed and not verified."""
 
     title: str
     facts: tuple[Fact, ...]
@@ -147,9 +149,10 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """One question. `headline` is a sentence, `source` whose its values are, `verdict` what it does in a word.
+    """A question, laid out.
 
-    `word` is what a person types in the second step of what is heaviest; None: a key is enough. `called` is a short name for it.
+    `headline` is a sentence, `source` says where its values come from, `verdict` says in a word what the request does. `word`
+    is what a person types in the second step of the heaviest requests; None if a key is enough. `called` is a short name.
     `proof` is folded.
     """
 
@@ -177,9 +180,10 @@ def card_of(
     edited: Sequence[Change],
     when: Callable[[str | None], str],
 ) -> Card:
-    """The card of a question about `content`, which was made of it (signed_view.py); `when` spells a moment.
+    """Return the card of a question about `content`, which was made from it (signed_view.py).
 
-    `preview` is what the person may see of it; None where it was not read. `edited` is what they changed of what was asked.
+    `preview` is what the person can see of the current state; None if it was not read. `edited` has the person's changes to
+    the request. `when` spells a moment.
     """
     if content is None:
         return _of_unreadable(question)
@@ -225,7 +229,7 @@ def _run_essentials(
     than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Fact]:
-    """What decides, beside the sentence and the alarms."""
+    """Yield the facts that decide, besides the sentence and the alarms."""
     if edited:
         yield Fact("edited", tuple(line for change in edited for line in _change(change).lines))
     yield _fact("goes to", hosts_of(plan.steps) or "nowhere: no network")
@@ -309,7 +313,11 @@ def _letters_of_names(subject: Subject) -> Iterator[Line]:
 
 
 def _left_open(question: Question, subject: Subject, granted: ActionFile | None) -> Iterator[Fact]:
-    """Of a grant, what it does not limit; afterwards the file may be another, and what it was is not asked about any more."""
+    """Yield what a grant does not limit.
+
+    If the file is unknown and the grant was decided, yield nothing: the file may have changed, and nobody is asked about it
+    again.
+    """
     if not isinstance(subject, GrantConsent) or (granted is None and not waits(question)):
         return
     alarm, rest = left_open(subject, granted)
@@ -320,7 +328,9 @@ def _left_open(question: Question, subject: Subject, granted: ActionFile | None)
 
 
 def _of_unreadable(question: Question) -> Card:
-    """What another version asked, and was decided: as it came, since nobody knows here what it means."""
+    """Return the card of a question that is unreadable because another version asked it:
+    as received, since its meaning is unknown.
+    """
     return Card(
         headline=(Span(visible(title_of(question))),),
         source=None,
@@ -391,14 +401,14 @@ def _run_proof(
 
 
 def found_facts(fields: Iterable[PreviewField]) -> Iterator[Fact]:
-    """What a preview found, by its author's labels; nothing for what it did not find."""
+    """Yield what a preview found, by its author's labels, without empty fields."""
     for field in fields:
         if field.value is not None:
             yield Fact(visible(field.label), _found_lines(field.value))
 
 
 def argument_fact(one: LabelledArgument, change: tuple[str, str | None] | None = None) -> Fact:
-    """One argument, whole; `change`: how it differs from an approved call, and what it was."""
+    """Return an argument, whole. `change` says how it differs from an approved call, and the earlier value."""
     name = one.label or one.name
     if not is_same_name(name, one.name):
         name = f"{name} ({one.name})"
@@ -409,7 +419,7 @@ def argument_fact(one: LabelledArgument, change: tuple[str, str | None] | None =
 
 
 def _was(how: str, before: str | None, name: str = "") -> Line:
-    """How an argument differs from that of the approved call; that it is another one is said by what was approved."""
+    """Return how an argument differs from that of the approved call; the earlier value alone says that it is another one."""
     if before is None:
         return _line(f"≠ {how}", Tone.CHANGED)
     said = "" if how in ("new", "changed") else f"{how}, "
@@ -418,7 +428,7 @@ def _was(how: str, before: str | None, name: str = "") -> Line:
 
 
 def _number(text: str, name: str) -> str:
-    """A number that a difference has as JSON, as the one beside it."""
+    """Return a number that a difference has as JSON, spelled like the number beside it."""
     try:
         return spoken_number(json.loads(text), name) or text
     except ValueError:
@@ -431,7 +441,7 @@ def _difference(
     than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Line]:
-    """What is another account or another host is an alarm, so only its name stands here."""
+    """Yield lines about the differences. Another account or host is an alarm already, so only its name stands here."""
     found = question.difference
     if not found:
         yield Line("first time for this action", Tone.PLAIN)
@@ -477,7 +487,7 @@ def _said(question: Question) -> Iterator[Section]:
 
 
 def _settled(plan: Plan) -> Iterator[Fact]:
-    """What no argument says, and every run of this action has."""
+    """Yield the values that no argument sets, and that every run of this action has."""
     for name, value in settled_of(plan):
         yield Fact(visible(name), value_lines(value))
 
@@ -492,7 +502,7 @@ def _steps(plan: Plan) -> Iterator[Fact]:
 
 
 def value_lines(value: Any, name: str = "") -> tuple[Line, ...]:
-    """A value of somebody else's, whole: a moment in the person's time beside it as it came. `name` is what it is of."""
+    """Return a value from outside, whole; a time also in the person's time zone. `name` is the value's name."""
     if (number := spoken_number(value, name)) is not None:
         return (Line(number),)
     if isinstance(value, str) and "\n" in value:
@@ -503,31 +513,31 @@ def value_lines(value: Any, name: str = "") -> tuple[Line, ...]:
 
 
 def _theirs(text: str) -> Line:
-    """One line of somebody else's; quoted where it begins like one of ours, or a gap in it could have another begin so."""
+    """Return a line from outside, quoted if it, or text after a gap in it, could pass for one of Aileron's own lines."""
     shown = visible(with_codes(text))
     return Line(shown, Tone.QUOTED if shown.startswith(_AS_OURS) or GAP.search(shown) else Tone.PLAIN)
 
 
 def _found_lines(text: str) -> tuple[Line, ...]:
-    """What a preview found: a text whatever it was, so that quotes tell nothing apart; but blanks at its ends."""
+    """Return a value that a preview found. It is always text, so quotes only mean that it is empty or has blanks at its ends."""
     if spoken_time(text) is not None:
         return value_lines(text)
     return value_lines(text) if "\n" in text or text != text.strip() or not text else (_theirs(text),)
 
 
 def text_lines(text: str) -> tuple[Line, ...]:
-    """A text of several lines, each quoted."""
+    """Return the lines of a text, each quoted."""
     return tuple(Line(line, Tone.QUOTED) for line in visible_lines(with_codes(text)))
 
 
 def _fact(name: str, value: str | Sequence[str] | None) -> Fact:
-    """A fact as the command line has it: a text, or several with a bar before what somebody else wrote."""
+    """Return a fact in the command line's form: a text, or several, with a bar before words from outside."""
     values = [value] if isinstance(value, str) or value is None else value
     return Fact(visible(name), tuple(_line(as_text(one), Tone.PLAIN) for one in values))
 
 
 def _line(text: str, tone: Tone) -> Line:
-    """On one line, with its tone found in its mark where it has one; blanks in it push nothing out of sight."""
+    """Return a text as one line, with the tone that its mark says, if it has one. Blanks in it push nothing out of sight."""
     shown = visible(text)
     if shown.startswith(BAR):
         return Line(shown.removeprefix(BAR), Tone.QUOTED)

@@ -1,6 +1,6 @@
-"""What is other than before, one change a line: of arguments, files, manifests, settings.
+"""Lines that show what has changed, one change a line: of arguments, files, manifests, settings.
 
-Pure. `more` is how the rest is seen where something is too long, None shows everything. Not here: what counts as a change
+Pure. `more` says how to see the rest if something is too long; None shows everything. Not here: what counts as a change
 (approvals/difference.py, actions/widening.py).
 """
 
@@ -25,7 +25,7 @@ _FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 
 
 def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: bool = False) -> list[str]:
-    """`where: before → after`, one change after the other; with `marks`, those that widen say so."""
+    """Return the lines of all changes, as `where: before → after`. With `marks`, those that widen say so."""
     lines: list[str] = []
     listed = list(changes)
     for number, change in enumerate(listed):
@@ -34,34 +34,34 @@ def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: b
             break
         mark = "ALLOWS MORE: " if marks and change.widens else ""
         where, is_short = change.where, more is not None and marks
-        if is_short and where.endswith(": hash"):  # the version stands beside it, and the whole is an f away
+        if is_short and where.endswith(": hash"):  # the version stands beside it, and key f shows the whole hash
             lines.append(f"{mark}{where}: {_digits(change.before)} → {_digits(change.after)}")
             continue
         if is_short and where == "body" and not change.widens:
             lines.append("body: changed (description only)")
             continue
-        if change.before is not None:  # the arrow says that the value is another
+        if change.before is not None:  # the arrow already says that the value is new
             where = where.removesuffix(" (new)")
         lines += _change(f"{mark}{where}: ", change.before, change.after, more)
     return lines
 
 
 def is_on_one_line(text: str) -> bool:
-    """Whether both sides of an arrow can stand on one line.
+    """Return whether both sides of an arrow can stand on one line.
 
-    Letters that are written from right to left take an arrow between them along, and a reader sees what is new on the left of it
-    (Unicode, UAX 9): so they stand below each other.
+    Letters that are written from right to left change the order around an arrow between them, so that a reader sees the new
+    value on its left (Unicode, UAX 9). Such values stand on two lines.
     """
     return "\n" not in text and not any(unicodedata.bidirectional(one) in _FROM_THE_RIGHT for one in text)
 
 
 def _digits(pin: str | None) -> str:
-    """The first of a hash, to be told from another."""
+    """Return the first characters of a hash, enough to tell it from another."""
     return f"{str(pin).removeprefix('sha256:')[:12]}…"
 
 
 def _change(where: str, before: str | None, after: str | None, more: str | None) -> list[str]:
-    """On one line if that is short; else one side below the other."""
+    """Return both sides on one line if that is short; otherwise one side below the other."""
     if before is None or after is None:
         side, word = (after, "new, ") if before is None else (before, "gone, was ")
         return _side(f"{where}{word}", str(side), more)

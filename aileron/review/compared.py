@@ -1,11 +1,11 @@
-"""A call against the most similar one that was approved, sorted as a card tells it.
+"""Comparison of a call with the most similar approved one, sorted for its card.
 
-Pure. What differs was found by the daemon (approvals/difference.py), is its word, and is signed by nobody: it can make a person
-look longer, and what it hushes is on the card nevertheless.
+Pure. The daemon found the differences (approvals/difference.py), and nobody signs them: they can make a person look longer, and
+anything that the daemon leaves out is on the card nevertheless.
 
 Rules
-- Where there is no such call, or none that can be compared, nothing counts as approved before.
-- What the person edited since is compared with nothing.
+- If there is no such call, or none that can be compared, nothing counts as approved before.
+- Arguments that the person edited since are not compared.
 
 Source: docs/reference/consents.md (Against an earlier call). Not here: how it is drawn (card.py), what is an alarm (alarms.py).
 """
@@ -30,23 +30,29 @@ _HOST: Final = "host (new)"
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """What differs. `arguments`: by name, how, and what it was; `others`: what is no argument, account or host."""
+    """Differences from the approved call.
+
+    `arguments` maps a name to the kind of difference and the earlier value; `others` has the changes of anything but
+    arguments, accounts and hosts; `edited` has the names of the arguments that the person edited.
+    """
 
     arguments: Mapping[str, tuple[str, str | None]]
     accounts: tuple[Change, ...]
     hosts: tuple[Change, ...]
     others: tuple[Change, ...]
     is_known: bool
-    """There is such a call, and it could be compared."""
+    """True if there is such a call, and it could be compared."""
     edited: frozenset[str]
 
     def had(self, name: str) -> bool:
-        """Whether a person approved exactly this value of the argument in that call."""
+        """Return whether a person approved exactly this value of the argument in that call."""
         return self.is_known and name not in self.arguments and name not in self.edited
 
 
 def compared(question: Question, edited: Sequence[Change]) -> Compared:
-    """What the daemon found of a question; `edited` is what the person changed of what it found it of."""
+    """Return the differences that the daemon found for a question.
+    `edited` has the person's changes to the question since then.
+    """
     found = question.difference
     arguments: dict[str, tuple[str, str | None]] = {}
     rest: list[Change] = []
@@ -69,6 +75,6 @@ def compared(question: Question, edited: Sequence[Change]) -> Compared:
 
 
 def argument_in(change: Change) -> tuple[str, str] | None:
-    """The argument that a difference is of, and how it differs; None: it is of something else."""
+    """Return the argument that a difference is about, and how it differs; None if it is about something else."""
     match = _ARGUMENT.fullmatch(change.where)
     return None if match is None else (match[1], match[2])

@@ -1,12 +1,12 @@
-"""What a standing grant leaves open: arguments that it does not limit, and an end that is far away.
+"""Facts about the limits of a standing grant: arguments that it does not limit, and an end that is far away.
 
-Pure. The subject, which is signed, names the action's file by its digest and each limit by its argument; which other arguments
-there are stands in the file alone. So the daemon sends the file beside the subject, and it counts where it has just that digest.
+Pure. The subject, which is signed, names the action's file by its digest and each limit by its argument. The other arguments
+are only in the file. So the daemon sends the file beside the subject, and it is used only if it has just that digest.
 
 Rules
-- Who is told, invited or paid without a limit is an alarm; any other argument without one is told. A text is seldom limited.
-- Where the file that the grant names is not here, nobody can say what it leaves open, and that is an alarm as well.
-- How far away the end is counts from when it was asked, by the daemon's word; the end itself is signed, and shown.
+- An unlimited argument that says who is told, invited or paid is an alarm; any other is only listed. A text is seldom limited.
+- If the file that the grant names is not here, nobody can say what it leaves open, and that is an alarm as well.
+- The time to the end counts from when it was asked, which is the daemon's word; the end itself is signed, and shown.
 
 Source: docs/reference/consents.md (Grants). Not here: whether a call is covered (approvals/grants.py).
 """
@@ -27,20 +27,24 @@ if TYPE_CHECKING:
 __all__ = ["far_end", "granted_action", "left_open"]
 
 _LONGEST_DAYS: Final = 366
-"""An end within a year is one that a person can mean; the daemon of this version asks for 30 days at most."""
+"""Days to an end that a person can mean: within a year. The daemon of this version asks for 30 days at most."""
 _MOST_NAMES: Final = 6
-"""Arguments in one line; all of them stand in the action's file."""
+"""Arguments that one line names; the action's file has all of them."""
 
 
 def granted_action(subject: GrantConsent, text: str | None) -> ActionFile | None:
-    """The action of a grant, as its file is; None where `text` is not the very file that the grant names."""
+    """Return the action of a grant, as in its file; None if `text` is not the very file that the grant names."""
     if text is None or sha256_digest(text.encode("utf-8", "replace")) != subject.action_digest:
         return None
     return action_in(text)
 
 
 def left_open(subject: GrantConsent, action: ActionFile | None) -> tuple[str | None, str | None]:
-    """What it does not limit, in words: what is an alarm, and what is not; None: nothing. Not where it limits nothing at all."""
+    """Return in words the arguments that a grant does not limit: those that are an alarm, and the rest.
+    None if there are none.
+
+    Both are None for a grant without any limit: other parts of its card say that.
+    """
     if not subject.constraints:
         return None, None
     if action is None:
@@ -56,7 +60,11 @@ def left_open(subject: GrantConsent, action: ActionFile | None) -> tuple[str | N
 
 
 def far_end(subject: GrantConsent, asked_at: str) -> str | None:
-    """`until 31 Dec 2099: 73 years`, where it ends more than a year after it was asked, or nobody can tell; else None."""
+    """Return words such as `until 31 Dec 2099: 73 years` for an end more than a year after the request,
+    or one that is unreadable.
+
+    Return None for a nearer end.
+    """
     until, asked = parse_timestamp(subject.until), parse_timestamp(asked_at)
     if until is None or asked is None:
         return f"until {subject.until}: how long that is cannot be told"

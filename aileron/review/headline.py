@@ -1,15 +1,15 @@
-"""What would happen, in one sentence: the first line of a card, and of a row in a list.
+"""The headline: one sentence that says what would happen, the first line of a card and the title of a row in a list.
 
-Pure. The words are the action's author's (actions/summary.py), or ours where the file has no summary; the values are somebody
-else's, and each says whose: what the service said when the preview was read, or what the agent gave. A text is always in quotes,
-which nothing inside it can close, so that no value can go on as if it were the sentence.
+Pure. The words are from the action's author (actions/summary.py), or from Aileron if the file has no summary. The values are
+from others, and each says from whom: the service, when the preview was read, or the agent. A text is always in quotes, which
+nothing inside it can close, so that no value can go on as if it were the sentence.
 
     Delete “Dentist”, Tue 24 Nov 2026, 10:00 CET
 
 Rules
-- What the preview found under a place's name stands there, and never what the agent said of it.
+- If the preview found a value under a place's name, that value is shown, and never what the agent said.
 - Without a summary: the operation, then the arguments that tell this call from others; never an id or a date first.
-- In a list only the agent has spoken: no preview was read for it, and nothing of it was signed.
+- In a list all values are the agent's: no preview was read for it, and nothing of it was signed.
 
 Source: docs/reference/action-file.md (The summary). Not here: what decides (card.py), how it looks.
 """
@@ -44,34 +44,34 @@ __all__ = ["Origin", "Span", "action_in", "cut_to_row", "headline_of", "quoted",
 _MAX_VALUE: Final = 60
 """Characters of one value: a title, an address, the beginning of a text."""
 _MAX_LOOKED: Final = 8192
-"""Characters of a value of which its beginning is made: more than a person pads by hand, and read in some 0.1 ms."""
+"""Characters of a value that are read to get its beginning: more than a person pads by hand, and read in some 0.1 ms."""
 _MAX_ROW_VALUE: Final = 32
 _MAX_ROW: Final = 160
 """Characters of a row; no list is wider."""
 _MOST: Final = 3
-"""Arguments where there is no summary."""
+"""Arguments in a sentence without a summary."""
 _BEFORE: Final = 6
-"""Characters before the first one in which two values of a list differ."""
+"""Characters shown before the first one in which two values of a list differ."""
 _TITLES: Final = ("title", "subject", "name", "summary", "to", "recipient", "recipients", "channel", "text", "query")
 _IS_ID: Final = re.compile(r"(.*_)?(id|uid|uuid|guid|key|hash|etag|href)", re.IGNORECASE)
 _CLOSING: Final = str.maketrans(dict.fromkeys('"“”„‟«»〝〞＂❝❞', "'"))
 
 
 class Origin(enum.StrEnum):
-    """Who says it."""
+    """The source of a part of the sentence."""
 
     WORDS = "words"
     """The author of the action, or this program."""
     SAID = "said"
-    """The agent, as an argument: nobody checked it."""
+    """The agent, in an argument: nobody checked it."""
     FOUND = "found"
     """The service, when the preview was read."""
     MISSING = "missing"
-    """Nobody yet: only the preview has it, and it was not read."""
+    """A missing value: only the preview would have it and was not read, or it is known to be empty."""
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A part of the sentence, harmless. `name`: of a value."""
+    """A part of the sentence, safe to print. `name` is set only for a value."""
 
     text: str
     origin: Origin = Origin.WORDS
@@ -79,7 +79,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def headline_of(plan: Plan, preview: Preview | None) -> tuple[Span, ...]:
-    """The sentence about a plan, with what the preview found in its places where it was read."""
+    """Return the sentence about a plan, with the preview's values in its places if it was read."""
     action = action_in(plan.action_text)
     fields = () if preview is None else preview.fields or ()
     values = _Values(plan.args, {as_compared(field.label): field.value for field in fields}, _labels_in(action))
@@ -90,7 +90,9 @@ def headline_of(plan: Plan, preview: Preview | None) -> tuple[Span, ...]:
 
 
 def source_of(spans: Iterable[Span], *, is_edited: bool = False) -> str:
-    """Whose the values of a sentence are, in words; empty where it has none. `is_edited`: the person changed what was asked."""
+    """Return words for the sources of a sentence's values; empty if it has no values.
+    `is_edited`: the person changed the request.
+    """
     by_origin: dict[Origin, list[str]] = {}
     for span in spans:
         if span.name:
@@ -108,13 +110,13 @@ def source_of(spans: Iterable[Span], *, is_edited: bool = False) -> str:
 
 
 def spelled_out(spans: Iterable[Span]) -> str:
-    """The sentence as a text."""
+    """Return the sentence as a text."""
     return "".join(span.text for span in spans)
 
 
-@functools.lru_cache(maxsize=64)  # of at most 256 KiB each; a list has many questions about few actions
+@functools.lru_cache(maxsize=64)  # files of at most 256 KiB; a list has many questions about few actions
 def action_in(text: str) -> ActionFile | None:
-    """The action whose file this is, installed or not; None where it cannot be read: it may be of another version."""
+    """Return the action in this text of a file, installed or not; None if it cannot be read, as it may be of another version."""
     from aileron.actions.manifest import parse_action  # TOML and patterns, 8 ms
 
     try:
@@ -124,19 +126,21 @@ def action_in(text: str) -> ActionFile | None:
 
 
 def _labels_in(action: ActionFile | None) -> dict[str, str]:
-    """By argument, what its author calls it."""
+    """Return by argument the label that its author gave it, or its name."""
     return {} if action is None else {spec.name: spec.label or spec.name for spec in action.inputs}
 
 
 class _Values(msgspec.Struct, frozen=True):
-    """What the places of a sentence are filled from; `found` by the label as it is compared, `labels` by argument."""
+    """Values for the places of a sentence. `found` has them by compared label (`as_compared`),
+    `labels` has labels by argument.
+    """
 
     args: Mapping[str, Any]
     found: Mapping[str, str | None]
     labels: Mapping[str, str]
 
     def span(self, name: str, most: int = _MAX_VALUE) -> Span | None:
-        """The value under a name; None where it is known to be nothing."""
+        """Return the value under a name; None if it is known to be empty."""
         argument = self._argument(name)
         for known in (name, *(() if argument is None else (argument, self.labels.get(argument, argument)))):
             if as_compared(known) in self.found:
@@ -149,7 +153,7 @@ class _Values(msgspec.Struct, frozen=True):
         return Span(f"({visible(name)} not loaded)", Origin.MISSING, visible(name)) if is_unread else None
 
     def _argument(self, name: str) -> str | None:
-        """The argument that a name means: its own name, or its label."""
+        """Return the argument that a name means: one with this name or, spelled alike, a similar one. None if there is none."""
         known = {*self.args, *self.labels}
         return (
             name
@@ -171,7 +175,9 @@ def _filled(template: Sequence[Part], values: _Values, most: int = _MAX_VALUE) -
 
 
 def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: int = _MAX_VALUE) -> Iterator[Span]:
-    """Where the file says nothing: what its operations are called, and what tells this call from others."""
+    """Yield a sentence for a file without a summary:
+    the names of its operations, and the arguments that tell this call from others.
+    """
     said = ", then ".join(visible(op.replace("_", " ")) for op in ops)
     yield Span(said[:1].upper() + said[1:])
     before = ": "
@@ -184,7 +190,10 @@ def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: in
 
 
 def _by_weight(args: Mapping[str, Any], telling: Iterable[str] = ()) -> list[str]:
-    """Names of arguments, those first that tell what it is about: titles, then what differs and is short, ids and dates last."""
+    """Return the names of the arguments, those first that say what it is about: titles, then short values that differ.
+
+    Ids and dates come last.
+    """
     telling = set(telling)
 
     def rank(name: str) -> tuple[bool, int, bool, bool, str]:
@@ -197,7 +206,7 @@ def _by_weight(args: Mapping[str, Any], telling: Iterable[str] = ()) -> list[str
 
 
 def quoted(value: Any, most: int = _MAX_VALUE, name: str = "") -> str:
-    """Spell one value safely: a text in quotes that it cannot close, a moment in the person's own time, an amount, else JSON.
+    """Spell one value safely: a text in quotes that it cannot close, a time in the person's own zone, an amount, else JSON.
 
     For several values, give the first and how many more there are. `name` is the argument whose value it is.
     """
@@ -228,7 +237,7 @@ def _cut(text: str, most: int) -> str:
 
 
 class _Asked(msgspec.Struct):
-    """Of a stored plan, what a row is made of."""
+    """The part of a stored plan that a row is made of."""
 
     args: dict[str, Any] = {}
     action_text: str = ""
@@ -236,15 +245,16 @@ class _Asked(msgspec.Struct):
 
 
 class _AskedStep(msgspec.Struct):
-    """Of a step, what it is called."""
+    """The name of a stored step's operation."""
 
     op: str = ""
 
 
 def rows_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
-    """By id, of id, action and stored plan: the sentence as the agent's arguments fill it, in at most 160 characters.
+    """Return by id the sentence of each question, filled with the agent's arguments, in at most 160 characters.
 
-    Rows about one action that would read alike go on with the arguments that tell them apart. Nothing for no plan.
+    `asked` has the id, action and stored plan of each. Rows about one action that would read alike also get the arguments
+    that tell them apart. Questions without a plan have no row.
     """
     plans = {name: (action, plan) for name, action, stored in asked if (plan := _plan_in(stored)) is not None}
     by_action: dict[str, list[Mapping[str, Any]]] = {}
@@ -260,7 +270,7 @@ def rows_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
 
 
 def cut_to_row(sentence: str) -> str:
-    """A sentence in at most 160 characters."""
+    """Return a sentence cut to at most 160 characters."""
     return _cut(sentence, _MAX_ROW)
 
 
@@ -281,7 +291,7 @@ def _row(plan: _Asked, telling: Mapping[str, int]) -> str:
 
 
 def _alike(rows: Mapping[str, str]) -> list[str]:
-    """Those that another one reads like."""
+    """Return the names of the rows whose text another row has too."""
     by_text: dict[str, list[str]] = {}
     for name, row in rows.items():
         by_text.setdefault(row, []).append(name)
@@ -298,7 +308,7 @@ def _told_apart(row: str, args: Mapping[str, Any], telling: Mapping[str, int]) -
 
 
 def _from(value: Any, at: int, name: str) -> str:
-    """So much of a value that the character `at`, from which on it is another, is there."""
+    """Return a part of a value that includes the character `at`, the first that differs."""
     if (number := spoken_number(value, name)) is not None:
         return number
     text = value if isinstance(value, str) else _json(value)
@@ -307,7 +317,7 @@ def _from(value: Any, at: int, name: str) -> str:
 
 
 def _telling(each: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Names that do not say the same in all of them, and from which character on they differ."""
+    """Return the names of the arguments that are not the same in all, each with the index of the first character that differs."""
     spelled = [
         {name: value if isinstance(value, str) else _json(value) for name, value in args.items()} for args in each
     ]

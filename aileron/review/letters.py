@@ -1,7 +1,7 @@
-"""Letters that look like those of another alphabet, found in a value and marked where it stands.
+"""Detection and marking of letters that look like those of another alphabet.
 
-Pure. A word in one alphabet is a language; a word in two, or a mail address with other letters than ASCII's, may be taken for
-another. Such a letter is shown as its code, in the sentence, in a row and in the value itself: `p<U+0430>ypal.com`.
+Pure. A word in one alphabet is normal in some language. A word in two, or a mail address with letters outside ASCII, may be
+taken for another. Such a letter is shown as its code, in the sentence, in a row and in the value itself: `p<U+0430>ypal.com`.
 
 >>> with_codes("Привет, p\u0430ypal.com"), list(look_alikes("Привет"))
 ('Привет, p<U+0430>ypal.com', [])
@@ -21,7 +21,7 @@ from typing import Final
 __all__ = ["look_alikes", "with_codes"]
 
 _MAX_BRIEF: Final = 100
-"""Characters of one piece that are listed: two lines of a small terminal. All of it stands below."""
+"""Characters of one piece that are listed: two lines of a small terminal. The card shows the whole value below."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _PIECE: Final = re.compile(r"[^\s,;<>()\"'/]+")
 """Pattern of a piece between separators. It is one class with nothing after it, so that a megabyte is read only once."""
@@ -30,14 +30,16 @@ _ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE",
 
 
 def look_alikes(text: str) -> Iterator[str]:
-    """Mail addresses with other letters than ASCII's; hosts, and words, in more than one alphabet. Those letters as codes."""
+    """Yield mail addresses with letters outside ASCII, and hosts and words in more than one alphabet,
+    with such letters as codes.
+    """
     for piece in _PIECE.finditer(text):
         for _, found in _found_in(piece[0]):
             yield _in_codes(found[:_MAX_BRIEF]) + ("…" if len(found) > _MAX_BRIEF else "")
 
 
 def with_codes(text: str) -> str:
-    """The text with such letters as codes; the same where it has none."""
+    """Return the text with such letters as codes; unchanged if it has none."""
     return text if text.isascii() else _PIECE.sub(_marked, text)
 
 
@@ -69,6 +71,6 @@ def _in_codes(text: str) -> str:
     return "".join(character if character.isascii() else f"<U+{ord(character):04X}>" for character in text)
 
 
-@functools.lru_cache(maxsize=4096)  # letters: what texts in some alphabets have
+@functools.lru_cache(maxsize=4096)  # letters: as many as texts in several alphabets have
 def _alphabet(letter: str) -> str:
     return unicodedata.name(letter, "").partition(" ")[0]

@@ -1,12 +1,12 @@
-"""Give each question in a list the sentence and the verdict of its card, its worst alarm, and the questions that are alike.
+"""Fields of the questions in a list: the sentence and verdict of each card, its worst alarm, and the questions that are alike.
 
-Pure; runs in the daemon, so that every surface, and a program, has the same. A row is made of what the question itself says:
-no preview was read for it, and it is compared with no earlier call. So a card can have alarms that its row has not.
+Pure; runs in the daemon, so that every surface, and every program, gets the same. A row is made only of what the question
+itself says, without its preview and without a comparison with earlier calls. So a card can have alarms that its row has not.
 
 Rules
-- What cannot be read for a list is the worst there is, and no row without a mark.
+- A question that cannot be read for a list counts as the worst, and its row has a mark.
 - A row has one alarm: the worst, in a few words, and how many more there are.
-- What is alike has no alarm, no conversation, and nothing pays (together.py).
+- Questions that count as alike have no alarm, no conversation, and pay nothing (together.py).
 
 Source: docs/reference/http-api.md (A list), docs/reference/console.md (The list). Not here: what a row looks like (row.py).
 """
@@ -42,7 +42,7 @@ _WORST: Final = (
     *("look-alike letters", "look-alike host", "hidden characters", "runs without approval", "no limit", "far end"),
     *("blind copy", "unknown value", "unsigned", "allows more"),
 )
-"""The worst first: what deceives, then what has no limit, then what is only more than before."""
+"""Alarms, worst first: those of deception, then of missing limits, then of more than before."""
 _OF_CONSENTS: Final = (
     ("look-alike letters", "look-alike letters"),
     ("(! not in plain letters", "look-alike letters"),
@@ -56,13 +56,13 @@ _OF_CONSENTS: Final = (
     ("UNSIGNED", "unsigned"),
     ("ALLOWS MORE: ", "allows more"),
 )
-"""Pieces of alarms on a consent's card, each with its words in a row of a list."""
+"""Parts of the alarm texts on a consent's card, each with its short form in a row of a list."""
 _MOST_KEPT: Final = 1024
 """Questions whose facts are kept, of some 2 KiB each: as many as can wait. A list is made with every piece of news."""
 
 
 class _Told(NamedTuple):
-    """Facts about one question that do not depend on the others in the list. `headline`: only of a consent."""
+    """Facts about one question that do not depend on the others in the list. `headline` is set only for a consent."""
 
     verdict: Verdict
     briefs: tuple[str, ...]
@@ -72,16 +72,18 @@ class _Told(NamedTuple):
 
 _UNREADABLE: Final = _Told(UNREADABLE, (UNREAD,))
 _kept: dict[bytes, _Told] = {}
-"""Facts of questions, by a digest of what was stored. Emptied when full: they are soon computed again for what still waits."""
+"""Facts of questions, by a digest of the stored bytes.
+Emptied when full: they are soon computed again for questions that wait.
+"""
 
 
 def listed(
     rows: Sequence[tuple[ApprovalEntry, bytes | None, bool]], granted_text: Callable[[str], str | None] = lambda _: None
 ) -> list[ApprovalEntry]:
-    """The entries with their fields of a list. Each comes with its plan or subject as stored, None where that is too long, and
-    whether a person edited it.
+    """Return the entries with their list fields.
 
-    `granted_text` gives the file of an action by its name, which says what a grant leaves open.
+    Each row has an entry, its plan or subject as stored (None if it is too long), and whether a person edited it.
+    `granted_text` returns the file of an action by name; the file says what a grant leaves open.
     """
     told = [_told(entry, stored, granted_text) for entry, stored, _ in rows]
     runs = [(entry.approval_id, str(entry.action), stored) for entry, stored, _ in rows if is_run(entry)]
@@ -132,7 +134,7 @@ def _told(entry: ApprovalEntry, stored: bytes | None, granted_text: Callable[[st
         return known
     try:
         found = _of_run(stored) if is_run(entry) else _of_consent(entry, stored, text)
-    except (TypeError, ValueError):  # msgspec.ValidationError is a ValueError: it is of another version
+    except (TypeError, ValueError):  # msgspec.ValidationError is a ValueError: the question is of another version
         found = _UNREADABLE
     if len(_kept) >= _MOST_KEPT:
         _kept.clear()

@@ -1,9 +1,9 @@
-"""A host whose name may be taken for that of one which is known: the known one's letters in it, or all but one of them.
+"""Detection of hosts whose name could be taken for a known one: it has all the known name's letters, or all but one.
 
-Pure. It is to have a person look, and allows or refuses nothing: a name that resembles none can be as bad.
+Pure. It makes a person look, and allows or refuses nothing: a name that resembles no known one can be as bad.
 
 Rules
-- A host below the domain of one that is known is none: whoever has that domain has it too.
+- A host below the domain of a known one does not count as a look-alike: it has the same owner.
 - Dots and hyphens do not count, nor do `0` and `o`, or `1`, `i` and `l`.
 
 >>> looks_like("api.acme-example.test", ["api.acme.example"])
@@ -22,12 +22,14 @@ from typing import Final
 __all__ = ["looks_like"]
 
 _LEAST: Final = 6
-"""Letters of a domain: fewer are in the names of many."""
+"""Letters that a known domain must have: shorter ones are part of many names."""
 _ALIKE: Final = str.maketrans({"0": "o", "1": "l", "i": "l", ".": None, "-": None})
 
 
 def looks_like(host: str, known: Iterable[str]) -> str | None:
-    """That of the known names (no ports) which this may be taken for; None: it is of one of their domains, or like none."""
+    """Return the known name, without port, that `host` can be taken for;
+    None if it belongs to one of their domains, or resembles none.
+    """
     others = [(one, _domain(one)) for one in known]
     if any(host == domain or host.endswith(f".{domain}") for _, domain in others):
         return None
@@ -35,7 +37,7 @@ def looks_like(host: str, known: Iterable[str]) -> str | None:
 
 
 def _domain(host: str) -> str:
-    """Without its first label, where two are left: what its owner may have more hosts in."""
+    """Return the host without its first label if at least two remain: the domain in which its owner may have more hosts."""
     _, _, rest = host.partition(".")
     return rest if "." in rest else host
 
@@ -52,7 +54,7 @@ def _letters(name: str) -> str:
 
 
 def _is_one_off(one: str, other: str) -> bool:
-    """One letter more, less, or another."""
+    """Return whether the two differ by one letter more, less, or changed."""
     short, long = sorted((one, other), key=len)
     if len(long) - len(short) > 1:
         return False

@@ -1,11 +1,11 @@
-"""What would be done, as a person reads it: for `run --dry-run`, `approval show`, and before a decision.
+"""Words for a plan, as a person reads it: for `run --dry-run`, `approval show`, and before a decision.
 
 Pure. A plan is the daemon's, but its arguments are an agent's and its names a stranger's: every value is shown on
-lines that cannot pass for ours.
+lines that cannot pass for Aileron's own.
 
 Rules
-- Nothing is left out without a word: where `more` names a command that shows all, a long value ends with how much is missing and
-  that command; where it is None everything is shown.
+- Every omission is told: if `more` names a command that shows all, a long value ends with how much is missing and that command;
+  if it is None, everything is shown.
 - A host whose name is not plain ASCII, or stands for one that is not, is marked: it may look like another.
 
 Source: model/plan.py. Not here: consents (subject.py), previews and differences (question.py).
@@ -44,32 +44,32 @@ __all__ = [
 ]
 
 FactRow: TypeAlias = tuple[str, str | Sequence[str] | None]
-"""A name and what is to be said of it: a line, several, or nothing."""
+"""A name, and the line or lines about it; None if there is nothing to say."""
 _MAX_CHARACTERS = 600
-"""Of one value: eight lines of a terminal; an address, a title or a paragraph has fewer."""
+"""Characters of one value: eight lines of a terminal; an address, a title or a paragraph has fewer."""
 _MAX_LINES = 12
-"""Of one value that has several: half of a small terminal."""
+"""Lines of one value that has several: half of a small terminal."""
 _MAX_ARGUMENTS = 40
-"""Two screens of them; actions declare a handful."""
+"""Arguments that are shown: two screens; actions declare a handful."""
 
 
 def operations_of(steps: Iterable[Step]) -> list[str]:
-    """What they have done, one after the other: the operation, and whose program does it."""
+    """Return what the steps have done, in order: each operation, and the connector whose program does it."""
     return [f"{step.op}, by {step.connector}" for step in steps]
 
 
 def hosts_of(steps: Iterable[Step]) -> list[str]:
-    """HOST:PORT of everywhere they can go, each once."""
+    """Return HOST:PORT of all hosts that the steps can reach, each once."""
     return _each(host_line(str(host)) for step in steps for host in step.grant.hosts)
 
 
 def accounts_of(steps: Iterable[Step], more: str | None = None) -> list[str]:
-    """Whose credentials they use, and what their connectors want them for."""
+    """Return the owners of the credentials that the steps use, and what their connectors need them for."""
     return _each(line for step in steps for line in _credential(step.grant.credential, more))
 
 
 def preview_elsewhere(plan: Plan) -> list[str]:
-    """What is read before a decision, where it reaches a host, or takes an account, that no step of the plan does."""
+    """Return the hosts and accounts that the preview uses, but no step of the plan."""
     if plan.preview is None:
         return []
     alone = (plan.preview.step,)
@@ -79,7 +79,7 @@ def preview_elsewhere(plan: Plan) -> list[str]:
 
 
 def preview_facts(plan: Plan) -> list[FactRow]:
-    """What is read for the person before they decide: by what, where, as whom; nothing where it has no preview."""
+    """Return the facts about the preview: its operation, hosts and accounts. Empty if the plan has none."""
     if plan.preview is None:
         return []
     alone = (plan.preview.step,)
@@ -91,10 +91,10 @@ def preview_facts(plan: Plan) -> list[FactRow]:
 
 
 def settled_of(plan: Plan) -> list[tuple[str, Any]]:
-    """What a step is given that is not the value of an argument: what the action's file says by itself, wherever it says it.
+    """Return the values that steps get from the action's file itself, not from an argument, each with its place.
 
-    Compared are places, and not values: an agent chooses its arguments, and could choose one that is like a value of the file's.
-    What an earlier step answers is in `unknown_of`; words of the file's around it are here.
+    Places are compared, not values: an agent chooses its arguments, and could choose one that equals a value of the file.
+    Answers of earlier steps are in `unknown_of`; the file's words around them are here.
     """
     action = _action_of(plan)
     said = {} if action is None else {step.id: step.inputs for step in action.steps}
@@ -103,18 +103,18 @@ def settled_of(plan: Plan) -> list[tuple[str, Any]]:
         inputs = said.get(step.id, {})
         for name, value in step.args.items():
             if name not in inputs and name in plan.args and _spelled(plan.args[name]) == _spelled(value):
-                continue  # handed on as it came
+                continue  # an argument that is passed on unchanged
             for at, one in _by_the_file(inputs.get(name, _NOTHING), value, name):
                 found.append((at if len(plan.steps) == 1 else f"{at} (step {number})", one))
     return found
 
 
 _NOTHING: Final = object()
-"""No value of a file."""
+"""Marker: the file has no value in this place."""
 
 
 def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
-    """Of a value and what the file has in its place, the parts that are more than one reference."""
+    """Yield the parts of a value for which the file has more than a single reference, each with its place."""
     from aileron.actions.references import pieces
 
     if isinstance(said, dict) and isinstance(value, dict):
@@ -134,11 +134,11 @@ def _action_of(plan: Plan) -> ActionFile | None:
 
 
 def _spelled(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)  # where 1 is not true
+    return json.dumps(value, sort_keys=True)  # in JSON 1 does not equal true
 
 
 def unknown_of(plan: Plan) -> list[str]:
-    """Each place that an earlier step's answer fills: nobody can be shown what comes there."""
+    """Return each place that an earlier step's answer fills: nobody can be shown that value yet."""
     return [
         f"step {number}: {line}, not known yet"
         for number, step in enumerate(plan.steps, start=1)
@@ -147,7 +147,7 @@ def unknown_of(plan: Plan) -> list[str]:
 
 
 class LabelledArgument(NamedTuple):
-    """One argument, and the label its author gave it."""
+    """An argument, and the label that its author gave it."""
 
     name: str
     label: str | None
@@ -155,9 +155,9 @@ class LabelledArgument(NamedTuple):
 
 
 def given_of(plan: Plan) -> list[LabelledArgument]:
-    """The arguments in the order of the action's file."""
+    """Return the arguments in the order of the action's file."""
     args, action = plan.args, _action_of(plan)
-    if action is None:  # then as they come
+    if action is None:  # then in the plan's order
         return [LabelledArgument(name, None, value) for name, value in args.items()]
     labels = {spec.name: spec.label for spec in action.inputs if spec.name in args}
     return [
@@ -166,7 +166,7 @@ def given_of(plan: Plan) -> list[LabelledArgument]:
 
 
 def argument_lines(args: Mapping[str, Any], more: str | None = None) -> list[str] | str:
-    """One line for each, and one for each line of a text that has several."""
+    """Return one line for each argument, and for a text of several lines one for each."""
     lines: list[str] = []
     for number, (name, value) in enumerate(args.items()):
         if more is not None and number == _MAX_ARGUMENTS:
@@ -180,7 +180,10 @@ def argument_lines(args: Mapping[str, Any], more: str | None = None) -> list[str
 
 
 def text_lines(text: str, more: str | None = None, *, lines: int = _MAX_LINES) -> list[str]:
-    """A text of several lines, each marked as not ours; cut after some, with how much is missing, where `more` shows all."""
+    """Return a text of several lines, each marked as not Aileron's own.
+
+    If `more` shows all, it is cut after some lines, and the last ones say how much is missing.
+    """
     shown = text if more is None else "\n".join(text[:_MAX_CHARACTERS].split("\n")[:lines])
     marked = [f"{BAR}{line}" for line in visible_lines(shown)]
     if more is not None and len(shown) < len(text):
@@ -189,7 +192,7 @@ def text_lines(text: str, more: str | None = None, *, lines: int = _MAX_LINES) -
 
 
 def cut(before: str, value: str, more: str | None = None) -> list[str]:
-    """`before` and a value of one line; a long one cut, with how much is missing on a line of its own, where `more` shows all."""
+    """Return `before` and a value of one line. If `more` shows all, a long one is cut, and more lines say how much is missing."""
     missing = len(value) - _MAX_CHARACTERS
     if more is None or missing <= 0:
         return [before + value]
@@ -197,7 +200,7 @@ def cut(before: str, value: str, more: str | None = None) -> list[str]:
 
 
 def host_line(host: str) -> str:
-    """HOST:PORT, marked where its name is, or stands for, one in other letters than ASCII's."""
+    """Return HOST:PORT, with a warning if its name has, or stands for, letters outside ASCII."""
     name = host_name(host)
     if name.isascii() and not any(label.startswith("xn--") for label in name.lower().split(".")):
         return host
@@ -205,12 +208,12 @@ def host_line(host: str) -> str:
 
 
 def host_name(host: str) -> str:
-    """HOST:PORT without its port."""
+    """Return HOST:PORT without its port."""
     return host.rpartition(":")[0] or host
 
 
 def _in_letters(name: str) -> str:
-    """What a browser might show for an `xn--` name, in code points where it cannot be told from ASCII: RFC 3492."""
+    """Return what a browser might show for an `xn--` name (RFC 3492), with letters outside ASCII as code points."""
     labels = []
     for label in name.split("."):
         try:
@@ -222,12 +225,12 @@ def _in_letters(name: str) -> str:
 
 
 def missing_lines(count: int, what: str, more: str) -> list[str]:
-    """How much is not shown, and the command that shows it, on a line of its own to be copied."""
+    """Return how much is not shown, and the command that shows it, on a line of its own to be copied."""
     return [f"… {count:,} more {what}:", more]
 
 
 def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> list[FactRow]:
-    """One step, and what runs it. `is_whole`: also what it reaches, and as whom."""
+    """Return the facts about one step and its connector. `is_whole` adds the hosts and the account."""
     facts: list[FactRow] = [
         (f"step {number}", f"{step.id}: {step.op}"),
         ("connector", str(step.connector)),
@@ -248,7 +251,7 @@ def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> 
 
 
 def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
-    """Where what an earlier step answers comes in: nobody knows yet what that is."""
+    """Return the places that answers of earlier steps fill: nobody knows these values yet."""
     lines: list[str] = []
     for place in places:
         values = [part for part in place.parts if not isinstance(part, str)]
@@ -258,7 +261,9 @@ def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
 
 
 def _hash(pin: str, more: str | None) -> str:
-    """Beside its name and version 12 digits are enough to tell two apart; marked where they are not all."""
+    """Return a pin. If `more` shows all of it, return 12 digits and an ellipsis:
+    beside name and version they tell two pins apart.
+    """
     return pin if more is None else f"{pin[:19]}…"
 
 
@@ -267,7 +272,7 @@ def _each(names: Iterable[str]) -> list[str]:
 
 
 def _logins(use: CredentialUse | None) -> list[FactRow]:
-    """Where the supervisor logs in for it, and what it may execute there."""
+    """Return where the supervisor logs in with the credential, and what it can execute there."""
     if use is None or not use.need.logins:
         return []
     return [
@@ -277,7 +282,7 @@ def _logins(use: CredentialUse | None) -> list[FactRow]:
 
 
 def _credential(use: CredentialUse | None, more: str | None) -> list[str]:
-    """Whose it is, what it is called, and what its connector wants it for; nothing where none is used."""
+    """Return the owner of the credential, its name, and what its connector needs it for; empty if none is used."""
     if use is None:
         return []
     whose = f"{use.whose}{', which only reads' if use.login == 'read_only' else ''}"

@@ -1,8 +1,8 @@
-"""A question of the queue: what it is called, who asks, what a list says of it, and what differs from a call approved before.
+"""Words about a question in the queue: its name, its asker, its tags in a list, and its differences from an approved call.
 
 Pure. A question is the daemon's answer to `GET /v1/action-approvals/{id}`, with words of agents and strangers in it. A digest
-covers a plan, a subject and a preview; what is said beside them (who asks, what was approved before, what the agent says) is the
-daemon's or the agent's word and is not part of what is signed.
+covers a plan, a subject and a preview. Everything beside them (who asks, what was approved before, what the agent says) is the
+daemon's or the agent's word and is not signed.
 
 Rules
 - A preview that failed is shown as failed, with its reason.
@@ -58,7 +58,7 @@ KINDS: Final = {
     "tool_change": "changed tool",
     "host": "host",
 }
-"""What each kind of row is called."""
+"""Name of each kind of row."""
 _ASKED_BACK: Final = {"waiting": "no answer yet", "answered": "answered"}
 _STATES: Final = {
     "pending_approval": "waiting for you",
@@ -71,37 +71,37 @@ _STATES: Final = {
     "cancelled": "withdrawn",
     "unknown": "outcome unknown",
 }
-"""What each status (model/outcome.py RunStatus) is called."""
+"""Name of each status (model/outcome.py RunStatus)."""
 
 
 def is_run(entry: ApprovalEntry) -> bool:
-    """It is about a gated run, and no consent."""
+    """Return whether the entry is about a gated run, not a consent."""
     return entry.kind == "action"
 
 
 def waits(entry: ApprovalEntry) -> bool:
-    """Whether it can still be decided, but for its time."""
+    """Return whether the entry can still be decided, unless its time is over."""
     return entry.status == "pending_approval"
 
 
 def name_of(entry: ApprovalEntry) -> str:
-    """What it is about: the action of a run, the name of what a consent changes."""
+    """Return the subject's name: the action of a run, or the name of what a consent changes."""
     return entry.action or entry.name or entry.kind
 
 
 def title_of(entry: ApprovalEntry) -> str:
-    """Kind and name, as lists and confirmations say it: `send-mail`, `binding basic/mail/home`."""
+    """Return kind and name, as lists and confirmations have them: `send-mail`, `binding basic/mail/home`."""
     name = name_of(entry)
     return name if is_run(entry) or name == entry.kind else f"{KINDS.get(entry.kind, entry.kind)} {name}"
 
 
 def state_words(status: str) -> str:
-    """A status in words; one that nobody knows as it is."""
+    """Return a status in words; an unknown one unchanged."""
     return _STATES.get(status, status)
 
 
 def closed_words(question: Question) -> str | None:
-    """Why it cannot be decided any more; None: it can."""
+    """Return why a question can no longer be decided; None if it still can."""
     if waits(question):
         return None
     if question.status == "expired":
@@ -110,7 +110,9 @@ def closed_words(question: Question) -> str | None:
 
 
 def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:
-    """By id, in words of ours, what a list says of those it is about: asked back, asked twice, of a group. Most have none."""
+    """Return by id the tags of waiting entries, in Aileron's words: asked back, identical to others, part of a group.
+    Most have none.
+    """
     listed = [entry for entry in entries if waits(entry)]
     same = Counter((entry.kind, entry.digest) for entry in listed)
     together = Counter(entry.group for entry in listed if entry.group)
@@ -129,17 +131,17 @@ def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:
 
 
 def session_of(entry: ApprovalEntry) -> str | None:
-    """The agent's session that asks; None where it is a command of this machine."""
+    """Return the agent session that asks; None if a command on this machine asks."""
     return entry.session if entry.session and entry.session != "local" else None
 
 
 def agent_of(entry: ApprovalEntry) -> str:
-    """Who asks, in a column of a list: the agent, its session where no more is known, or `a command`."""
+    """Return the asker for a column of a list: the agent, only its session if no more is known, or `a command`."""
     return entry.agent or session_of(entry) or "a command"
 
 
 def asker_of(entry: ApprovalEntry) -> str:
-    """Who asks, for a person: `claude in /home/you/work`, its session where no more is known, or a local command."""
+    """Return the asker in words: `claude in /home/you/work`, only its session if no more is known, or a local command."""
     if entry.agent:
         return f"{entry.agent} in {entry.folder}" if entry.folder else entry.agent
     session = session_of(entry)
@@ -147,16 +149,16 @@ def asker_of(entry: ApprovalEntry) -> str:
 
 
 def unread_text(question: Question) -> str:
-    """What it is about, where that is of no type that is known here: the JSON as it came."""
+    """Return the received JSON of a question whose content is of an unknown type."""
     return json.dumps(question.plan or question.subject or {}, ensure_ascii=False)
 
 
 def difference_lines(
     question: Question, edited: Sequence[Change], more: str | None, when: Callable[[str | None], str]
 ) -> list[str] | str | None:
-    """What differs from the most similar approved call, where the question says; `when` spells a moment.
+    """Return the differences from the most similar approved call, if the question has that; `when` spells a moment.
 
-    `edited`: what the person changed of it since, which no difference counts.
+    `edited` has the person's changes since then, which the differences do not include.
     """
     found = question.difference
     if found is UNSET:
@@ -175,7 +177,7 @@ def difference_lines(
 
 
 def edit_lines(edits: Iterable[tuple[str, Iterable[Change]]], more: str | None) -> list[str] | None:
-    """Edited arguments that nobody decided about yet: by digest, what each would change."""
+    """Return lines for edited arguments that nobody has decided about yet: each digest, with its changes."""
     lines: list[str] = []
     for number, (digest, changes) in enumerate(edits, start=1):
         lines += [f"{number}, not decided: {digest}", *(f"  {line}" for line in change_lines(changes, more))]

@@ -1,4 +1,4 @@
-"""A run on record, as a person looks at it afterwards: how it ended, and every request that left for it.
+"""A run on record, as a person views it afterwards: how it ended, and every request that it sent.
 
 Pure; the console and the page show the same. Every text has been made harmless (model/visible.py).
 
@@ -24,13 +24,14 @@ __all__ = ["Left", "Record", "record_of", "requests_of", "result_lines"]
 
 _OF_REQUESTS: Final = ("egress.sending", "egress.denied", "egress.finished")
 _MAX_RESULT: Final = 20_000
-"""Characters of a result; `aileron audit show` has all of it."""
+"""Characters of a result that are shown; `aileron audit show` has all of it."""
 
 
 class Left(msgspec.Struct, frozen=True):
-    """One request of a connector. `ended`: its HTTP status, the class of its failure, or that nothing is known of it.
+    """A request of a connector.
 
-    `at` is RFC 3339; `where` is HOST:PORT, sizes are of the bodies.
+    `at` is RFC 3339; `where` is HOST:PORT, sizes are of the bodies. `ended` is the HTTP status, the class of the failure, or
+    that nothing is known of it.
     """
 
     at: str
@@ -46,32 +47,32 @@ class Left(msgspec.Struct, frozen=True):
     note: str | None = None
     is_bad: bool = False
     is_denied: bool = False
-    """The egress engine did not let it out."""
+    """True if the egress engine did not let it out."""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One run: its state, what happened in order, and what left. `is_cut`: there is more on record than this."""
+    """A run: its state, its events in order, and its requests. `is_cut` means that the record has more than this."""
 
     audit_id: str
     status: str
     events: tuple[tuple[str, str, str], ...]
-    """When (RFC 3339), the type, and what it says."""
+    """Events, each with its time (RFC 3339), its type, and its facts."""
     requests: tuple[Left, ...]
     is_cut: bool
     came_back: tuple[str, ...] | None = None
-    """The result, line by line; None: there is none, or nobody asked for it."""
+    """Lines of the result; None if there is none, or nobody asked for it."""
     left_out: int = 0
-    """Characters of the result that are not here."""
+    """Characters of the result that are left out."""
 
 
 def result_lines(result: Any) -> tuple[list[str], int]:
-    """What an operation gave back, in harmless lines, and how many characters of it are left out."""
+    """Return the result of an operation in harmless lines, and how many characters are left out."""
     text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
     return visible_lines(text[:_MAX_RESULT]), max(0, len(text) - _MAX_RESULT)
 
 
 def record_of(found: RecordOfRun, outcome: RunState | None = None) -> Record:
-    """What `GET /v1/audit/{id}` answered, with what `GET /v1/action-approvals/{id}/result` did."""
+    """Return the record in the answer of `GET /v1/audit/{id}`, with the result from `GET /v1/action-approvals/{id}/result`."""
     has_result = outcome is not None and outcome.result is not UNSET
     came_back, left_out = result_lines(outcome.result) if has_result and outcome else (None, 0)
     return Record(
@@ -86,13 +87,13 @@ def record_of(found: RecordOfRun, outcome: RunState | None = None) -> Record:
 
 
 def requests_of(events: Iterable[Mapping[str, Any]]) -> list[Left]:
-    """Every request of a run that left, or was not let out, in order."""
+    """Return every request of a run, sent or denied, in order."""
     rows: dict[tuple[Any, Any, int], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     tries: dict[tuple[Any, Any], int] = {}
     for event in events:
         kind, key = event.get("type"), (event.get("step"), event.get("request"))
         if kind in ("egress.sending", "egress.denied"):
-            tries[key] = tries.get(key, 0) + 1  # a step that is tried again counts its requests anew
+            tries[key] = tries.get(key, 0) + 1  # each try of a step counts its requests from the start
             rows[*key, tries[key]] = (event, {})
         elif kind == "egress.finished" and key in tries:
             rows[*key, tries[key]] = (rows[*key, tries[key]][0], event)

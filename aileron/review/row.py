@@ -1,4 +1,4 @@
-"""Word one row of a list for every surface: what it does, its worst alarm, and what it is about, in this order.
+"""Text of a list's row for every surface: what it does, its worst alarm, and what it is about, in this order.
 
     Row.lead         ! PAYS  ! look-alike letters
     Row.title        Transfer 1,840.5 EUR to “N<U+043E>rthwind”
@@ -7,9 +7,9 @@ Pure, and light: the console lists before it reads any question. The facts are t
 them; the card of a question is made of what is signed.
 
 Rules
-- Surfaces lay rows out, and neither leave a mark out nor add one. What stands first is cut last.
-- What expires first stands first.
-- A row that says nothing of what it does was not read for the list, and says that.
+- Surfaces lay rows out, and neither leave a mark out nor add one. The first part is cut last.
+- Rows that expire first come first.
+- A row without a verdict was not read for the list, and says that.
 
 Source: docs/reference/console.md (The list). Not here: columns, colours, keys.
 """
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["Row", "common_asker", "group_title", "in_order", "rows_for"]
 
 _MAX_TITLE: Final = 400
-"""Characters: 160 of the daemon's, of which each may be an escape; no list is wider."""
+"""Characters of a title: 160 of the daemon's, of which each may be an escape; no list is wider."""
 _MAX_WORDS: Final = 40
-"""Characters of a verdict or an alarm, which are words of ours."""
+"""Characters of a verdict or an alarm, which are in Aileron's words."""
 _NOT_READ: Final = "! UNREAD"
 
 
 class Row(NamedTuple):
-    """Row of one question; every text is safe to show, and on one line.
+    """The row of one question; every text is safe to show, and on one line.
 
-    `weight` is the text of a weight of review/weight.py. `alarm` is empty, or begins with `! `.
+    `weight` is the value of a `Weight` (review/weight.py). `alarm` is empty, or begins with `! `.
     """
 
     id: str
@@ -68,18 +68,18 @@ def rows_for(entries: Sequence[ApprovalEntry]) -> dict[str, Row]:
 
 
 def in_order(entries: Iterable[ApprovalEntry]) -> list[ApprovalEntry]:
-    """The first to expire first; of those that expire together the first that was asked."""
+    """Return the entries sorted by expiry, soonest first; those that expire together in the order in which they were created."""
     return sorted(entries, key=lambda entry: (entry.expires_at, entry.created_at, entry.approval_id))
 
 
 def common_asker(rows: Iterable[Row]) -> str | None:
-    """Return who asks in all rows, to be said once and not in each; None if there are several, or no rows."""
+    """Return the asker of all rows, to be shown once and not in each; None if there are several, or no rows."""
     askers = {row.asker for row in rows}
     return askers.pop() if len(askers) == 1 else None
 
 
 def group_title(rows: Sequence[Row], name: str) -> str:
-    """Return the title of a group that is alike, never that of one row, which would say too much."""
+    """Return the title of a group of alike rows: never that of one row, which would say too much."""
     differs = rows[0].differs
     what = f"{' and '.join(differs)} differ{'' if len(differs) > 1 else 's'}" if differs else "identical"
     return f"{name}, {what}"

@@ -1,6 +1,6 @@
-"""What stands for more than one: the addresses of a mail, the members of a list.
+"""Detection of values with several parts: the addresses of a mail, the members of a list.
 
-Pure. Source: docs/reference/console.md. Not here: what is said of it (touched.py, headline.py).
+Pure. Source: docs/reference/console.md. Not here: the words about them (touched.py, headline.py).
 
 >>> several("ann@example.com, Bob <bob@example.com>")
 Several(parts=['ann@example.com', 'Bob <bob@example.com>'], what='addresses')
@@ -16,20 +16,21 @@ from typing import Any, Final, NamedTuple
 __all__ = ["Several", "several"]
 
 _ADDRESS: Final = re.compile(r"[^@<>]*(?:<[^\s@<>,;]+|(?<=[^\s@<>,;]))@[^\s@<>,;]+>?\s*")
-"""One of a list: `ann@example.com`, `Ann <ann@example.com>`. No two parts of it can take the same character: a text that is none
-is read once.
+"""Pattern of an address in a list: `ann@example.com`, `Ann <ann@example.com>`.
+
+No two parts of it can match the same character, so a text that does not match is read only once.
 """
 
 
 class Several(NamedTuple):
-    """Two parts or more, and what they are called together."""
+    """Two or more parts, and the word for them together."""
 
     parts: list[Any]
     what: str
 
 
 def several(value: Any) -> Several | None:
-    """The parts of a value; None where it is one, or none."""
+    """Return the parts of a value; None if it has only one, or none."""
     if isinstance(value, list):
         return Several(value, "items") if len(value) > 1 else None
     parts = re.split(r"[,;]", value) if isinstance(value, str) and "@" in value and "\n" not in value else []

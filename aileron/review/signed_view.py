@@ -1,8 +1,8 @@
-"""What is shown is what is signed: the digest of a question, computed from what a surface is about to show.
+"""The signed view: a question in which a surface shows exactly what is signed, by a digest that it computes itself.
 
-Pure; runs wherever a person decides with a key. Where an approver exists not even the daemon is believed: any process of the
-same user may answer in its place. So a question is shown, and signed, in the form in which nothing is left in it that its digest
-does not cover.
+Pure; runs wherever a person decides with a key. If an approver exists, not even the daemon is trusted: any process of the
+same user may answer in its place. So a question is shown, and signed, in a form that has nothing that its digest does not
+cover.
 
 Source: docs/reference/signed-decisions.md (Which digest). Not here: the preview's digest (approver/signing.py).
 """
@@ -23,7 +23,7 @@ __all__ = ["content_of", "edited_view", "signed_view"]
 
 
 def content_of(question: Question) -> Plan | Subject:
-    """What it is about. MismatchError where it cannot be shown in full: it is of another version, or of another kind."""
+    """Return the plan or subject of a question. MismatchError if it cannot be shown in full: it is of another version or kind."""
     try:
         if is_run(question):
             return Plan.from_json(question.plan or {})
@@ -36,9 +36,9 @@ def content_of(question: Question) -> Plan | Subject:
 
 
 def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
-    """The question with exactly the plan, or subject, that its digest covers, and nothing beside it in either; named by that too.
+    """Return the question with only the plan or subject that its digest covers, and with the name in it.
 
-    MismatchError where its digest is of something else, and where it cannot be shown in full.
+    MismatchError if the digest is of something else, or if the question cannot be shown in full.
     """
     content = content_of(question)
     if isinstance(content, PasskeyConsent) and not _is_named_right(content):
@@ -65,7 +65,7 @@ def _not_whole(question: Question) -> MismatchError:
 
 
 def _is_named_right(passkey: PasskeyConsent) -> bool:
-    """What a person compares is its id, which has to be of the very key that would decide."""
+    """Return whether a passkey's id, which a person compares, is that of the very key that would decide."""
     try:
         return id_of(passkey) == passkey.key_id
     except PasskeyError:
@@ -73,7 +73,7 @@ def _is_named_right(passkey: PasskeyConsent) -> bool:
 
 
 def edited_view(question: Question, digest: str) -> Question:
-    """The question about the edited plan of this digest, in place of the original. MismatchError where there is none."""
+    """Return the question about the edited plan with this digest, in place of the original. MismatchError if there is none."""
     edits = question.edits or []
     for one in edits:
         if one.digest == digest:

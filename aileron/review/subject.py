@@ -1,10 +1,10 @@
-"""What a consent is about, as a person reads it before they agree: what matters most first.
+"""Words for a consent, as a person reads them before they approve: the most important first.
 
-Pure. All of it was written by somebody else: authors of actions and connectors, services, and whatever answered for the daemon;
-the digest of a decision covers the subject whole.
+Pure. All of it was written by others: authors of actions and connectors, services, and whatever answered for the daemon. The
+digest of a decision covers the whole subject.
 
 Rules
-- Widening is a word, not a colour.
+- Widening is marked by a word, not by a colour.
 
 Source: docs/reference/consents.md. Not here: runs (plan.py), the question around it (question.py).
 """
@@ -50,14 +50,17 @@ SYNCED: Final = {
     "possible": "possible, through the account it is kept in",
     "yes": "yes, through the account it is kept in",
 }
-"""Whether a passkey is on other devices too."""
+"""Words for whether a passkey is on other devices too."""
 
 _MAX_FILE_LINES = 6
-"""Of an action's file: what it comes to stands above it, and the question below; a screen has 24."""
+"""Lines of an action's file: its facts stand above it, and the question below; a screen has 24."""
 
 
 def conditions(constraints: Sequence[Constraint]) -> list[str]:
-    """Those of a grant, in words: `to is "mira@example.com"`; what must not be given in one, the last: `without bcc, cc`."""
+    """Return the conditions of a grant in words, such as `to is "mira@example.com"`.
+
+    The last one names the arguments that must not be given: `without bcc, cc`.
+    """
     absent = [one.argument for one in constraints if _is_absent(one)]
     words = [_condition(one) for one in constraints if not _is_absent(one)]
     return words + ([f"without {', '.join(absent)}"] if absent else [])
@@ -83,19 +86,19 @@ def _condition(constraint: Constraint) -> str:
 
 
 def consent_headline(subject: Subject) -> tuple[Span, ...]:
-    """What would be allowed, in a sentence. Names are a stranger's, in quotes."""
+    """Return a sentence that says what would be allowed. Names were chosen by others and are in quotes."""
     return tuple(
         Span(part) if isinstance(part, str) else Span(quoted(part[0]), Origin.SAID, "name") for part in _said(subject)
     )
 
 
 def names_in(subject: Subject) -> list[str]:
-    """Return the names in the sentence that a stranger chose, unchanged."""
+    """Return the names in the sentence that others chose, unchanged."""
     return [part[0] for part in _said(subject) if isinstance(part, tuple)]
 
 
 def _said(subject: Subject) -> Iterator[str | tuple[str]]:
-    """Words, and names as tuples of one."""
+    """Yield the words of the sentence, with each name as a tuple of one."""
     match subject:
         case ActionFileConsent():
             yield from ("Add the action " if subject.before is None else "Change the action ", (subject.name,))
@@ -155,14 +158,14 @@ def _changed_settings(subject: SettingsConsent) -> list[str]:
 
 
 def subject_changes(subject: Subject) -> tuple[Change, ...]:
-    """What is other than what was agreed to before, where that can be told."""
+    """Return the changes since the previous consent, for the kinds of subject that have them."""
     return (
         subject.changes if isinstance(subject, ActionFileConsent | ConnectorUpdateConsent | ToolChangeConsent) else ()
     )
 
 
 def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None], str]) -> list[FactRow]:
-    """Name and value of each fact, a list for several lines; None where there is nothing to say."""
+    """Return the name and value of each fact; a list for several lines, None if there is nothing to say."""
     match subject:
         case ActionFileConsent():
             return list(_of_action_file(subject, more))
@@ -189,7 +192,7 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
 
 
 def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
-    """Whose credential it is, and all that it may be used for. A sign-in has no secret yet that anybody could name."""
+    """Yield the owner of a credential, and all uses of it. A sign-in has no secret yet that anybody could name."""
     connector, is_sign_in = subject.connector, subject.commitment is not None
     yield "binding", f"{subject.name}{', replacing the existing one' if subject.replaces else ''}"
     if is_sign_in:
@@ -211,7 +214,7 @@ def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
 
 
 def binding_lines(subject: BindingConsent) -> list[str]:
-    """One binding in a list of many: who may use which secret as whom, and on a second line for what.
+    """Return one binding for a list of many: who can use which secret as whom, and on a second line for what.
 
     >>> binding_lines(BindingConsent(name="basic/mail/me", connector="github://acme/mail", secret="pw", username="ada",
     ...                              reaches=("mail.example:443",), wire="basic"))
@@ -235,7 +238,7 @@ def binding_lines(subject: BindingConsent) -> list[str]:
 
 
 def _among_others(value: str | Sequence[str]) -> str:
-    """In a line of several facts: a value that has what stands between them is in quotes."""
+    """Return the text of a value among several facts in a line: in quotes if it has the separator in it."""
     values = (value,) if isinstance(value, str) else value
     return ", ".join(json.dumps(one, ensure_ascii=False) if "; " in one else one for one in values)
 
@@ -286,14 +289,14 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
     text = subject.text.rstrip("\n")
     if is_new or more is None or subject.fetched is None:
         yield "text", text_lines(text, more, lines=_MAX_FILE_LINES)
-    else:  # the changes say what is new, and stand on one screen with the question
+    else:  # the changes say what is new, and fit on one screen with the question
         yield "text", missing_lines(len(text), "characters", more)
 
 
 def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
-    """What it is for, and whether a run is asked about, out of the very text that is signed; None where that cannot be read.
+    """Return the intent and whether runs need approval, from the very text that is signed; None if it cannot be read.
 
-    That nobody is asked is no alarm where every step only reads, as its author says, unless the file allows more than the one
+    A run without approval is no alarm if every step only reads, as the author says, unless the file allows more than the one
     before it.
     """
     action = action_in(text)
@@ -307,7 +310,7 @@ def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
 
 
 def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactRow]:
-    """Whose it is said to be, and by what that is known, before what it would be allowed."""
+    """Yield the claimed publisher and the proof of it, before what the connector would be allowed."""
     yield "signature", subject.signature
     yield "connector", f"{subject.name}@{subject.version}"
     yield "publisher", subject.publisher
@@ -332,7 +335,7 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactR
 
 
 def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[FactRow]:
-    """Whose key it is said to be, and what it would be worth."""
+    """Yield the claimed owner of a key, and what the key would be trusted for."""
     authority = subject.authority
     whole = " and all its repositories" if authority.count("/") == 2 else ""  # scheme://owner
     yield "publisher", authority
@@ -354,7 +357,7 @@ def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[str | Non
 
 
 def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
-    """Whose it is said to be, and what to compare: nothing proves where it is."""
+    """Yield the claimed passkey, and what to compare: nothing proves where it is."""
     yield "passkey", subject.name
     yield "key", subject.key_id
     yield "compare", "this key with the one on your page; approve only if you created it just now"
@@ -367,7 +370,7 @@ def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
 
 
 def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[FactRow]:
-    """What is other, before all that the server says: both are the connector's word, and it repeats the server's."""
+    """Yield what has changed, before the whole definition: both are the connector's word, and it repeats the server's."""
     yield "tool", f"{subject.op} of {subject.connector}@{subject.version}"
     yield "found by", f"a run of {subject.action}; no action has used the tool since"
     yield (
@@ -381,7 +384,7 @@ def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[Fa
 
 
 def _of_host(subject: HostConsent) -> Iterator[FactRow]:
-    """Where it would go, and what follows: what is in the connection is the agent's and the host's alone."""
+    """Yield the destination, and what follows: only the agent and the host know what is in the connection."""
     yield "goes to", host_line(subject.destination)
     yield "agent", f"{subject.agent} in {subject.folder}"
     yield (
@@ -392,7 +395,7 @@ def _of_host(subject: HostConsent) -> Iterator[FactRow]:
 
 
 def _indented(definition: str) -> str:
-    """Line by line, with every value; as it came where it is no JSON."""
+    """Return the definition as indented JSON with every value; unchanged if it is no JSON."""
     try:
         return json.dumps(json.loads(definition), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):
@@ -409,7 +412,7 @@ def _settings_lines(subject: SettingsConsent, more: str | None) -> list[str]:
 
 
 def _look_alikes(subject: ConnectorUpdateConsent) -> list[str]:
-    """Of the hosts that come, those that may be taken for one that it reached before."""
+    """Return warnings for new hosts that could be taken for one that the connector reached before."""
     new = [change.after for change in subject.changes if change.where == "reaches" and change.after is not None]
     known = [host_name(host) for host in subject.reaches if host not in new]
     names = dict.fromkeys(map(host_name, new))

@@ -1,12 +1,12 @@
-"""Several requests of one action that differ in little, as one card: what differs in a table, what is the same once.
+"""The card for several requests of one action that differ in little: a table of what differs, and the rest once.
 
-Pure. Approving them together is a yes to each of exactly these, each with a decision and a signature of its own, and no
-permission for a fourth. What would be a reason to look at one of them longer keeps it out.
+Pure. Approving them together approves each of exactly these, each with a decision and a signature of its own, and gives no
+permission for a fourth. Every reason to look at one of them longer keeps it out.
 
 Rules
-- Everything of each that has to be read before a yes is on the card: arguments whole, what the preview found, what the file sets.
-- They are alike where nothing differs but values of arguments: the same file, connectors, hosts, accounts and operations.
-- One with an alarm, an edit, or a conversation is decided by itself.
+- The card has everything that has to be read before an approval: whole arguments, what the preview found, what the file sets.
+- They are alike if only values of arguments differ: file, connectors, hosts, accounts and operations are the same.
+- A request with an alarm, an edit, or a conversation is decided by itself.
 
 Source: docs/reference/console.md (Approving several), docs/adr/0047-fewer-keys.md. Not here: one by itself (card.py), what is
 sent (decision_flow.py), the list and its marks (tui/queue.py).
@@ -51,29 +51,31 @@ __all__ = [
 MOST_TOGETHER: Final = 10
 """Requests on one card: a screen or two, which a person still reads."""
 MOST_DIFFERENT: Final = 4
-"""Arguments that differ: with more of them they are not alike, and a table of them is not read."""
+"""Arguments that can differ: with more of them the requests are not alike, and nobody reads a table of them."""
 MOST_ALIKE: Final = 2
-"""Arguments that differ in what a list calls alike: a recipient and a name; with more of them one row says too little of it."""
+"""Arguments that can differ in a list's group, such as a recipient and a name;
+with more of them one row says too little of it.
+"""
 MOST_TEXT: Final = 32_768
-"""Characters of the arguments of one of them, as JSON: what is longer is not read beside others."""
+"""Characters of the arguments of one request, as JSON: longer ones are not read beside others."""
 _LEAST: Final = 2
 
 
 class Apart(msgspec.Struct, frozen=True):
-    """These are not approved together; `why`, for a person."""
+    """A refusal to approve these together; `why` is for a person."""
 
     why: str
 
 
 def card_of_several(reviews: Sequence[Review], when: Callable[[str | None], str]) -> Card | Apart:
-    """The card of requests that are alike, in the order in which they are handed in; or why they are decided one by one."""
+    """Return the card of requests that are alike, in the given order; or `Apart`, if they are to be decided one by one."""
     if (why := why_apart(reviews, when)) is not None:
         return Apart(why)
     return _laid_out(reviews, [review.card(when) for review in reviews], _plans(reviews))
 
 
 def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
-    """Why these are not approved together; None: they can be."""
+    """Return why these cannot be approved together; None if they can."""
     if (why := _why_unlike(reviews, _plans(reviews))) is not None:
         return why
     for number, review in enumerate(reviews, start=1):
@@ -91,14 +93,16 @@ class Likeness(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """Requests that a list shows as one; `differs`: the arguments that do not have one value in all."""
+    """Requests that a list shows as one; `differs` names the arguments that are not the same in all."""
 
     names: list[str]
     differs: list[str]
 
 
 def likeness_of(plan: Plan) -> Likeness | None:
-    """None of what pays, which is like nothing: no sum stands under another; nor of what is too long to be read beside others."""
+    """Return the digests of a plan; None if it pays, since no sum should be a row below another,
+    or if its arguments are too long.
+    """
     if len(_json(plan.args)) > MOST_TEXT or verdict_of(plan).word == Effect.PAY:
         return None
     return Likeness(
@@ -108,9 +112,9 @@ def likeness_of(plan: Plan) -> Likeness | None:
 
 
 def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
-    """Return the groups by which a list groups and selects, in order: they could be approved together, and differ in less.
+    """Return the groups that a list shows and selects, in order: they could be approved together, and differ in less.
 
-    The caller leaves out what has an alarm or a conversation.
+    The caller leaves out requests with an alarm or a conversation.
     """
     by_shape: dict[bytes, list[Alike]] = {}
     for name, likeness in likenesses.items():
@@ -129,7 +133,7 @@ def alike_among(likenesses: Mapping[str, Likeness]) -> list[Alike]:
 
 
 def _plans(reviews: Sequence[Review]) -> list[Plan]:
-    """Of those that are runs."""
+    """Return the plans of those that are runs."""
     return [review.plan for review in reviews if review.plan is not None]
 
 
@@ -181,7 +185,7 @@ def _laid_out(reviews: Sequence[Review], cards: Sequence[Card], plans: Sequence[
 
 
 def _essentials(cards: Sequence[Card]) -> tuple[Fact, ...]:
-    """What decides, where it is the same in all; the rest stands with each."""
+    """Return the essential facts that are the same in all; the others stand with each request."""
     return tuple(fact for fact in cards[0].essentials if all(fact in card.essentials for card in cards))
 
 
@@ -208,13 +212,15 @@ def _sections(
 
 
 def _told(card: Card, shared: Sequence[Fact]) -> tuple[Line, ...]:
-    """One of them: what would happen, whose the values are, and what decides and is not the same in all."""
+    """Return the lines of one request: its sentence, the sources of its values,
+    and the essential facts that are not the same in all.
+    """
     source = () if card.source is None else (card.source,)
     return (Line(card.sentence), *source, *(line for fact in card.essentials for line in _of_its_own(fact, shared)))
 
 
 def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
-    """What is not the same in all. How it compares, and how many it touches, needs no name."""
+    """Yield a fact that is not the same in all. Its name is left out for `touches` and `compared`, which need none."""
     if fact in shared:
         return
     first, *more = fact.lines
@@ -227,7 +233,7 @@ def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
 
 
 def _table(given: Sequence[dict[str, LabelledArgument]], name: str) -> Fact:
-    """One argument, its value in each."""
+    """Return an argument with its value in each request."""
     label = next(one.label or one.name for each in given if (one := each.get(name)) is not None)
     lines = [
         line
@@ -253,7 +259,7 @@ def _numbered(texts: Sequence[str]) -> Iterator[Fact]:
 
 
 def _different(plans: Sequence[Plan]) -> list[str]:
-    """Names of arguments that do not have one value in all."""
+    """Return the names of the arguments that are not the same in all."""
     return _names_that_differ([{name: _json(value) for name, value in plan.args.items()} for plan in plans])
 
 
@@ -263,7 +269,7 @@ def _names_that_differ(each: Sequence[Mapping[str, str | bytes]]) -> list[str]:
 
 
 def _shape(plan: Plan) -> Plan:
-    """A plan without the values of its arguments: what has to be the same in all of them."""
+    """Return a plan without the values of its arguments: this must be the same in all."""
     steps = tuple(msgspec.structs.replace(step, args={}) for step in plan.steps)
     preview = plan.preview and msgspec.structs.replace(
         plan.preview, step=msgspec.structs.replace(plan.preview.step, args={})
@@ -272,4 +278,4 @@ def _shape(plan: Plan) -> Plan:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True)  # where 1 is not true
+    return json.dumps(value, sort_keys=True)  # in JSON 1 does not equal true

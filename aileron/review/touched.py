@@ -1,6 +1,6 @@
-"""How many a run touches: addresses that a mail goes to, members of a list.
+"""Numbers of things that a run touches: addresses that a mail goes to, members of a list.
 
-Pure. One is what a person expects, and is not said. Source: docs/reference/console.md. Not here: which (card.py has all of them).
+Pure. A single one is expected, and is not mentioned. Source: docs/reference/console.md. Not here: the values (card.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ __all__ = ["touched_of"]
 
 
 def touched_of(plan: Plan, preview: Preview | None) -> list[str]:
-    """One line: `14 addresses in To, 3 items in labels`; none where everything is one. What the preview found counts first."""
+    """Return one line, such as `14 addresses in To, 3 items in labels`; none if nothing has several parts.
+
+    If the preview found a value with the same name, it replaces the argument's.
+    """
     values = [(one.label or one.name, one.value) for one in given_of(plan)]
     if preview is not None and preview.fields is not None:
         values += [(field.label, field.value) for field in preview.fields]

@@ -1,15 +1,15 @@
-"""How heavy a question is: what its steps do, as the action's author says, and so how loudly it is asked.
+"""The weight of a question: what its steps do, as the action's author says, and therefore how loudly it is asked.
 
-Pure. The word is the author's, as the whole file is, and part of what is signed; nothing is allowed or refused by it. What nobody
-says is as heavy as what is heaviest, unless the file says that it can be undone.
+Pure. The effect is the author's word, like the whole file, and is signed; nothing is allowed or refused by it. An undeclared
+effect is as heavy as the heaviest, unless the file says that it can be undone.
 
 | effect | sign | second step |
 |---|---|---|
 | read, create | `·` `+` | a key |
 | change, send; delete that can be undone | `~` `»` | a key |
-| delete, pay; what nobody says and cannot be undone | `!` | a word |
+| delete, pay; an undeclared effect that cannot be undone | `!` | a word |
 | a consent | `!` | a word |
-| a consent to what only reads, or to a change that allows no more | `~` | a word |
+| a consent that only allows reading, or to a change that allows no more | `~` | a word |
 
 Source: docs/reference/action-file.md (Effects), docs/adr/0045-one-card.md. Not here: how it is drawn.
 """
@@ -46,7 +46,7 @@ __all__ = ["UNREADABLE", "Verdict", "Weight", "consent_verdict_of", "only_reads"
 
 
 class Weight(enum.StrEnum):
-    """How loudly a question is asked."""
+    """The loudness of a question."""
 
     LIGHT = "light"
     MARKED = "marked"
@@ -54,9 +54,9 @@ class Weight(enum.StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Verdict of a card: a word or two beside the sentence, shorter still in a row of a list.
+    """The verdict of a card: a word or two beside the sentence, shorter still in a row of a list.
 
-    `word`: what a person types to approve; None if a key is enough.
+    `word` is what a person types to approve; None if a key is enough.
     """
 
     text: str
@@ -82,7 +82,7 @@ _HEAVIEST_FIRST: Final = tuple(reversed(Effect))
 
 
 def verdict_of(plan: Plan) -> Verdict:
-    """Of a run."""
+    """Return the verdict of a run."""
     is_final = plan.approval.irreversible
     undo = "cannot be undone" if is_final else "can be undone"
     effects = _effects_of(plan)
@@ -94,16 +94,17 @@ def verdict_of(plan: Plan) -> Verdict:
     if heaviest is Effect.PAY or (heaviest is Effect.DELETE and is_final):
         return Verdict(f"! {words.upper()} · {undo}", f"! {_DOES[heaviest].upper()}", Weight.HEAVY, heaviest.value)
     weight = Weight.LIGHT if heaviest in (Effect.READ, Effect.CREATE) else Weight.MARKED
-    # That nothing undoes an event that was added is so of every one of them, and a warning that is always there warns of nothing.
+    # Adding an event, for example, can never be undone, and a warning that is always there warns of nothing.
     is_told = weight is Weight.MARKED or not is_final
     sign = _SIGNS[heaviest]
     return Verdict(f"{sign} {words}" + (f" · {undo}" if is_told else ""), f"{sign} {_DOES[heaviest]}", weight)
 
 
 def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
-    """Of what lasts. It always takes its word; it is no alarm where it allows nothing but reading, or no more than before.
+    """Return the verdict of a lasting permission.
 
-    `granted`: the action of a grant, where its file is known to be the one that the subject names.
+    It always takes a typed word. It is no alarm if it allows nothing but reading, or no more than before. `granted` is the
+    action of a grant, if its file is known to be the one that the subject names.
     """
     if isinstance(subject, HostConsent):
         return _OPENS
@@ -111,7 +112,10 @@ def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
 
 
 def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
-    """By the subject alone, which is signed. Of a binding, a secret, a key, a passkey or settings nobody can say so."""
+    """Return whether a consent allows only reading, or no more than before, by the subject alone, which is signed.
+
+    Nobody can tell for a binding, a secret, a key, a passkey or settings: these are False.
+    """
     match subject:
         case ActionFileConsent() if subject.before is None:
             return only_reads(action_in(subject.text))
@@ -119,7 +123,7 @@ def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
             return not any(change.widens for change in subject.changes)
         case ConnectorConsent():
             return not subject.reaches and subject.credential is None
-        case GrantConsent():  # of what asks each time although it is said to read, a name may be all that says so
+        case GrantConsent():  # if the action asks each time although it only reads, that may just be a guess from a name
             return only_reads(granted) and granted is not None and not granted.approval.required
         case BindingConsent() | PasskeyConsent() | SecretConsent() | SettingsConsent() | TrustedKeyConsent():
             return False
@@ -130,12 +134,14 @@ def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
 
 
 def only_reads(action: ActionFile | None) -> bool:
-    """Whether its author says so of every step; not where the file cannot be read."""
+    """Return whether the author declares that every step only reads; False if the file cannot be read."""
     return action is not None and all(step.does is Effect.READ for step in action.steps)
 
 
 def _effects_of(plan: Plan) -> tuple[Effect, ...] | None:
-    """What its steps do, each once, the heaviest first; reading is said where nothing else is done. None: of one nobody says."""
+    """Return the effects of the steps, each once, the heaviest first; None if one is undeclared.
+    Reading counts only if it is the only one.
+    """
     action = action_in(plan.action_text)
     said = {} if action is None else {step.id: step.does for step in action.steps}
     does = {said.get(step.id) for step in plan.steps}
