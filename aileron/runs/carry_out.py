@@ -1,12 +1,12 @@
-"""Carrying out: what may run is run, and its outcome is on record before anybody is told.
+"""The last step of a run: execute the plan, and record the outcome before anybody is told.
 
 Runs in the daemon. The only caller of the executor.
 
 Rules
-- `conclude` turns errors into values in one place and writes the outcome, shielded from cancellation, before it answers.
-- A run that is cut short (the daemon stops) is `unknown`: nobody can say whether its effect happened, and nothing is guessed.
-  The same again is refused until whoever asks names that run (docs/adr/0039-what-may-have-happened.md).
-- What a preview reads is for the person alone: the record has its digest, and a failure's class.
+- `_conclude` turns errors into values in one place and writes the outcome, shielded from cancellation, before it returns.
+- A run that is interrupted (the daemon stops) is `unknown`: nobody can say whether it took effect, and nothing is guessed.
+  The same plan is refused until a caller names that run (docs/adr/0039-what-may-have-happened.md).
+- A preview's output is for the person alone: the record has its digest, and a failure's class.
 
 Source: docs/explanation/architecture.md. Not here: what a step does (executor/execute.py).
 """
@@ -35,15 +35,17 @@ from aileron.runs.progress import Board
 __all__ = ["CarryOut"]
 
 _PREVIEW_S: Final = 8.0
-"""For a preview: five seconds for its step, which bounds itself, and the start of a jail on a busy machine."""
+"""Seconds for a preview: five for its step, which bounds itself, and the start of a jail on a busy machine."""
 _RECORD_S: Final = 30.0
-"""To write down an outcome while being cancelled: a full queue of a slow disk, and no more."""
+"""Seconds to record an outcome while being cancelled: enough for a full queue of a slow disk, and no more."""
 _log = logging.getLogger(__name__)
 
 
 class CarryOut:
-    """One for each daemon. `explained` adds to a failure what a person can set, where that would mend it. `tool_changed` sees to
-    what follows where a connector reports that its server changed a tool, and gives the failure as the caller is told it.
+    """The execution of plans, one for each daemon.
+
+    `explained` adds to a failure a setting that would avoid it. `tool_changed` handles a connector's report that its server
+    changed a tool, and returns the failure for the caller.
     """
 
     def __init__(
@@ -63,12 +65,12 @@ class CarryOut:
         self._explained = explained
         self._tool_changed = tool_changed
         self._unrecorded: set[str] = set()
-        """Runs that ended on a full disk; none begins on one, so they are at most those that were under way."""
+        """Runs whose outcome a full disk kept from being recorded; no run starts on one, so at most those in progress."""
 
     async def run(
         self, run_id: str, approved: ApprovedPlan, by: QueuedApproval | StandingGrant | None = None
     ) -> Outcome:
-        """A run that is on record as begun; `by` is what let it, and is used up first."""
+        """Execute a run that is recorded as started; `by` is the decision or grant that let it through, and is used up first."""
 
         async def work() -> Any:
             if by is not None:
@@ -77,7 +79,7 @@ class CarryOut:
                 journal = LedgerJournal(self._audit, run_id, reported.note)
                 try:
                     return await self._executor.execute(approved, run_id, journal)
-                except AileronError as error:  # on record before the run's end is, and before anybody is told
+                except AileronError as error:  # recorded before the run's end, and before anybody is told
                     raise AileronError.of(await self._tool_changed(run_id, approved.plan, error.failure)) from error
 
         return await self._conclude(run_id, work, _as_it_is)
@@ -85,7 +87,7 @@ class CarryOut:
     async def read(
         self, run_id: str, approved: ApprovedPlan, planned: PlannedPreview
     ) -> tuple[list[PreviewField] | None, Failure | None]:
-        """What the person sees, or why not; the record of the run has neither."""
+        """Execute a preview and return its fields, or its failure; neither is in the record of the run."""
         seen: list[PreviewField] = []
 
         async def read() -> dict[str, str]:
@@ -104,7 +106,7 @@ class CarryOut:
     async def _conclude(
         self, run_id: str, work: Callable[[], Awaitable[Any]], recorded: Callable[[Outcome], Outcome]
     ) -> Outcome:
-        """What came of the work, on record first, as `recorded` says it; the same is answered, but for what that leaves out."""
+        """Return the outcome of the work, after it was recorded in the form that `recorded` gives it."""
         started = time.monotonic()
         try:
             outcome: Outcome = Succeeded(run_id=run_id, result=await work())
@@ -124,7 +126,7 @@ class CarryOut:
         return outcome if written == said else written
 
     async def _record(self, run_id: str, outcome: Outcome, ms: int) -> Outcome:
-        """The outcome as it is on record; where it cannot be recorded, nobody is told that it is so."""
+        """Record the outcome and return it as recorded; if it cannot be recorded, return a failure that says so."""
         try:
             with anyio.CancelScope(shield=True):
                 recorded = await self._audit.finished(run_id, outcome, ms)
@@ -132,17 +134,17 @@ class CarryOut:
             _log.error("%s ended, but its outcome could not be recorded: %s", run_id, error)
             self._unrecorded.add(run_id)
             return Failed(run_id=run_id, failure=_not_recorded(error))
-        return recorded  # a `with` that may swallow is no place to return from
+        return recorded  # not in the `with`, which may swallow an exception
 
     async def close_unrecorded(self) -> None:
-        """Close as `unknown` what ended without room to record it. AileronError while there is none still."""
+        """Close as `unknown` the runs whose outcome could not be recorded. AileronError while they still cannot be."""
         for run_id in tuple(self._unrecorded):
             await self._audit.interrupted(run_id)
             self._unrecorded.discard(run_id)
 
 
 def _effects_of(journal: PreviewJournal, planned: PlannedPreview) -> list[PreviewField]:
-    """What the supervisor itself has seen of the changes, where only that may be changed."""
+    """Return the changes that the supervisor itself saw, if the step can change only those; otherwise nothing."""
     if not planned.step.changes_only_seen:
         return []
     match journal.effects:
@@ -162,7 +164,7 @@ def _as_it_is(outcome: Outcome) -> Outcome:
 
 
 def _without_words(outcome: Outcome) -> Outcome:
-    """A preview's failure by its class alone: what a connector says of it may quote what the person alone may see."""
+    """Reduce a preview's failure to its class: a connector's message may quote what only the person may see."""
     if isinstance(outcome, Succeeded):
         return outcome
     failure = Failure(

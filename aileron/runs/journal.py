@@ -1,4 +1,4 @@
-"""What the executor and the egress engine write, as records of the audit: while a run goes on, and beside all runs.
+"""Journals of the executor and the egress engine, as records of the audit: of a run in progress, and of spares.
 
 Translates between their small Protocols, which know nothing of a ledger, and audit/log.py.
 """
@@ -18,11 +18,11 @@ from aileron.model.plan import ConnectorPin, Step
 __all__ = ["LedgerJournal", "PreviewJournal", "SparesJournal"]
 
 Note = Callable[[int | float, int | float | None, str | None], None]
-"""Told `done`, `total` and `message` of each report of a connector."""
+"""A function for each report of a connector: takes its `done`, `total` and `message`."""
 
 
 class LedgerJournal:
-    """The journal of one run. `note` takes what a connector says of how far it is, which is in no record."""
+    """The journal of one run. `note` takes a connector's reports of its progress, which are not recorded."""
 
     def __init__(self, audit: Audit, run_id: str, note: Note | None = None) -> None:
         self._audit = audit
@@ -30,22 +30,22 @@ class LedgerJournal:
         self._note = note
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
-        """A jail is about to be told what to do; durable."""
+        """Record that a jail is about to be told what to do; durable."""
         await self._audit.started(self._run_id, step, attempt + 1, layers)
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """A try failed in a way that may pass; durable."""
+        """Record that a try failed in a way that may be temporary; durable."""
         await self._audit.retried(self._run_id, step, attempt + 1, failure, delay_s)
 
     def of_step(self, step: Step) -> _StepJournal:
-        """What the step itself writes."""
+        """Return the journal of a step."""
         return _StepJournal(self._audit, self._run_id, step, self._note)
 
 
 class PreviewJournal(LedgerJournal):
-    """The journal of a preview: what leaves is on record, what a connector says is not, since it may repeat what it read.
+    """The journal of a preview: records what leaves, but not what a connector says, since it may repeat what it read.
 
-    `effects` are those that logins told of, in their order.
+    `effects` are those that logins reported, in their order.
     """
 
     def __init__(self, audit: Audit, run_id: str) -> None:
@@ -53,23 +53,23 @@ class PreviewJournal(LedgerJournal):
         self.effects: Final[list[EffectsReport]] = []
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
-        """The class of the failure, without its words; durable."""
+        """Record the class of a failed try's failure, without its message; durable."""
         said = Failure(failure_class=failure.failure_class, message="not recorded", boundary=failure.boundary)
         await super().retried(step, attempt, said, delay_s)
 
     def of_step(self, step: Step) -> _StepJournal:
-        """What the step itself writes."""
+        """Return the journal of a step, which omits what its connector says."""
         return _SilentJournal(self._audit, self._run_id, step, self.effects)
 
 
 class SparesJournal:
-    """What connectors do that nobody has asked for anything yet."""
+    """The journal of spares: connectors that no run uses yet."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
-        """A spare was ended for this; durable."""
+        """Record that a spare was ended because it acted before its run; durable."""
         await self._audit.note(
             ConnectorActedEarly(
                 connector=pin.name, version=pin.version, hash=pin.hash, what=what, destination=destination
@@ -151,10 +151,10 @@ class _SilentJournal(_StepJournal):
         self._told = told
 
     async def effects(self, report: EffectsReport) -> None:
-        """For the person, too."""
+        """Record the digest of the effects, and keep them for the person."""
         await super().effects(report)
         self._told.append(report)
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
-        """Only that there was one."""
+        """Record only that there was an event."""
         await super().connector_event("(a preview's)", {})

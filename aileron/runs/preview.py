@@ -1,6 +1,6 @@
-"""A preview: what the person is shown first, read in a jail with safe methods only, on record as a run of its own.
+"""Previews: the state that the person is shown first, read in a jail with safe methods only, on record as runs of their own.
 
-Runs in the daemon. Source: docs/explanation/architecture.md. Not here: who may have one read (daemon/decisions/service.py), which
+Runs in the daemon. Source: docs/explanation/architecture.md. Not here: who may request one (daemon/decisions/service.py), which
 of several is the newest (daemon/decisions/previews.py).
 """
 
@@ -22,11 +22,11 @@ from aileron.threads import in_thread
 __all__ = ["Previewed", "preview"]
 
 _PREVIEWER: Final = "approver"
-"""The session that previews are on record under: no agent's."""
+"""Session name that previews are recorded under: no agent's."""
 
 
 class Previewed(NamedTuple):
-    """What a preview showed, as `fields`, or why it could not be had; about the plan of `plan_digest`."""
+    """The result of a preview of the plan of `plan_digest`: its `fields`, or the `problem` that kept it from being read."""
 
     plan_digest: str
     fields: list[PreviewField] | None
@@ -45,7 +45,7 @@ async def preview(
 ) -> Previewed:
     """Read what the question's preview names, in a jail, with safe methods only; on record as a run of its own.
 
-    AileronError not_found; invalid_request where its action has no preview; busy past what one question may have.
+    AileronError not_found; invalid_request if its action has no preview; busy if the question has its maximum of previews.
     """
     frozen = await audit.frozen(approval_id, plan_digest)
     planned = frozen.plan.preview

@@ -1,14 +1,14 @@
-"""How far the runs that are under way say they are: the latest word of each, for whoever watches.
+"""The progress of runs: the latest report of each, for all watchers.
 
-Runs in the daemon's event loop. What is kept are a connector's own words, which prove nothing: they are shown, never decided
-by, and are in no record. No secret can be in them, since none enters a jail (docs/reference/egress.md#scrubbing).
+Runs in the daemon's event loop. Reports are a connector's own words, which prove nothing: they are shown, no decision depends on
+them, and no record has them. They cannot contain a secret, since none enters a jail (docs/reference/egress.md#scrubbing).
 
 Rules
-- The latest counts: nobody is told of every frame, and a connector that reports without end costs no more than its frames.
-- A watcher is answered at most every PERIOD_S.
+- The latest report counts: watchers do not see each one, and a connector that reports without end costs only its frames.
+- A watcher is answered at most once in PERIOD_S.
 - Holds one entry for each run that is under way or watched, and nothing for the others.
 
-Source: docs/reference/http-api.md, "States". Not here: the frame (aileron_sandbox.frames), what an agent is told (mcp/).
+Source: docs/reference/http-api.md, "States". Not here: the frame (aileron_sandbox.frames), what an agent sees (mcp/).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from aileron.model.visible import visible
 __all__ = ["MAX_AMOUNT", "MAX_MESSAGE", "PERIOD_S", "Board", "Reported"]
 
 PERIOD_S: Final = 0.1
-"""Between two answers to one watcher: faster than anybody reads, and slow enough for a terminal and an agent's log."""
+"""Seconds between two answers to one watcher: faster than anybody reads, slow enough for a terminal and an agent's log."""
 MAX_MESSAGE: Final = 200
 """Characters of a connector's message: one line of a terminal."""
 MAX_AMOUNT: Final = 2**53
-"""The largest integer that every reader of JSON has (RFC 8259 section 6)."""
+"""The largest integer that every JSON reader supports (RFC 8259 section 6)."""
 
 
 class Reported:
-    """What one run said last. `number` counts its reports from 1; 0: none yet."""
+    """The latest report of one run. `number` counts its reports from 1; 0: none yet."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -42,7 +42,7 @@ class Reported:
         self._said: tuple[int | float, int | float | None, str | None] = (0, None, None)
 
     def note(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """The connector reported. Cheap: it decides how often. What is no amount, such as NaN, is not passed on."""
+        """Take a report of the connector. Cheap, as it may send many. Ignores one whose `done` is no amount, such as NaN."""
         if not _is_amount(done):
             return
         self.number += 1
@@ -53,7 +53,7 @@ class Reported:
             self.changed = None
 
     def latest(self) -> Progress | None:
-        """What it said last; None before the first."""
+        """Return the latest report; None before the first."""
         if not self.number:
             return None
         done, total, message = self._said
@@ -62,19 +62,19 @@ class Reported:
 
 
 def _is_amount(value: int | float) -> bool:
-    """Whether JSON has it, every reader can hold it, and a sum of a few is still finite. False for NaN."""
+    """Return whether every JSON reader supports this number, and a sum of a few is still finite. False for NaN."""
     return -MAX_AMOUNT <= value <= MAX_AMOUNT
 
 
 class Board:
-    """One for each daemon."""
+    """The reports of all runs in progress, one board for each daemon."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Reported] = {}
 
     @contextlib.contextmanager
     def on(self, run_id: str) -> Iterator[Reported]:
-        """What this run reports, for the length of the block: for the run itself, and for who watches it."""
+        """Hold a run's reports for the length of the block: for the run itself, and for its watchers."""
         reported = self._runs.setdefault(run_id, Reported())
         reported.holders += 1
         try:
@@ -85,12 +85,12 @@ class Board:
                 del self._runs[run_id]
 
     def latest(self, run_id: str) -> Progress | None:
-        """As `Reported.latest`; None also for a run that is not under way."""
+        """Return the latest report of a run; None before the first, or if the run is not in progress."""
         reported = self._runs.get(run_id)
         return None if reported is None else reported.latest()
 
     async def newer(self, run_id: str, seen: int) -> None:
-        """Wait for a report of a higher number than `seen`, and PERIOD_S at least. For ever, if there is none: bound it."""
+        """Wait for a report with a higher number than `seen`, at least PERIOD_S. Without one it never returns: set a deadline."""
         at_the_earliest = anyio.current_time() + PERIOD_S
         with self.on(run_id) as reported:
             while reported.number <= seen:

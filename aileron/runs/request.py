@@ -1,4 +1,4 @@
-"""A request: one invocation, taken as far as it goes without a person.
+"""The path of a request: one invocation, taken as far as it goes without a person.
 
     1 resolve   pure: the file as it is now → Plan
     2 record    durable, before anything else
@@ -8,7 +8,7 @@
 Runs in the daemon. Nothing here waits for a person.
 
 Rules
-- What is not written down does not happen: an invocation that does not resolve is one `refused` record and nothing else; one that
+- Nothing happens that is not recorded: an invocation that does not resolve is one `refused` record and nothing else; one that
   is admitted at once is recorded as requested and started in one commit, before its jail is told anything.
 
 Source: docs/explanation/architecture.md.
@@ -37,8 +37,10 @@ __all__ = ["Requests"]
 
 
 class Requests:
-    """One for each daemon. `ask` puts a question about a file into the queue, and gives the approval's id; `asked` is told of
-    each question about a run; `look` sees whether the settings are others by now; `so_far` says where a run is.
+    """The path of requests, one for each daemon.
+
+    `ask` queues a question about a file, and returns the approval's id; `asked` is called for each question about a run;
+    `look` reloads the settings if they changed; `so_far` returns the state of a run.
     """
 
     def __init__(
@@ -67,10 +69,10 @@ class Requests:
     async def request(
         self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
     ) -> Outcome | Pending | Running:
-        """Take one invocation as far as it goes without a person; `announce` is told the run id once it is recorded.
+        """Take one invocation as far as it goes without a person; call `announce` with the run id once it is recorded.
 
-        `is_wanted` is asked once, before the record: whoever took the call back by then is refused as `cancelled`. AileronError
-        where nothing could be recorded, and so nothing was done.
+        `is_wanted` is called once, before the record: a call that was withdrawn by then is refused as `cancelled`. AileronError
+        if nothing could be recorded, and so nothing was done.
         """
         await self._look()
         earlier = await self._audit.earlier(invocation)
@@ -98,7 +100,7 @@ class Requests:
         except AileronError as error:
             failure = await self._with_question(error)
             return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
-        except OSError as error:  # as when no descriptor is free
+        except OSError as error:  # for example, no descriptor is free
             failure = _unreadable(error)
             return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
         try:
@@ -114,7 +116,7 @@ class Requests:
     async def _begin(
         self, plan: Plan, invocation: Invocation, announce: Callable[[str], None]
     ) -> Outcome | Pending | Running:
-        """Record it, and carry it out or put it to a person. Repeated, and nothing is recorded, where it may be done already."""
+        """Record the run, then carry it out or ask a person. Repeated, with no record, if it may have taken effect before."""
         spent: set[str] = set()
         while True:  # at most once for each grant
             admitted = self._gate.admit(plan, spent=spent)
@@ -135,7 +137,7 @@ class Requests:
             return await self._carry_out.run(run_id, admitted.approved, by=admitted.grant)
 
     async def _with_question(self, error: AileronError) -> Failure:
-        """The failure, and for what a person may agree to the question that was put to them."""
+        """Return the failure; if a person's consent would fix it, ask them and name the question."""
         if not isinstance(error, NotAgreed):
             return error.failure
         approval_id = await self._ask(error.subject)

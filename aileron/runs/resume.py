@@ -1,4 +1,4 @@
-"""Resuming: what a person approved is carried out, the frozen bytes, once.
+"""The path of an approved run: the frozen plan is carried out, exactly those bytes, once.
 
     1 the frozen plan, from the ledger
     2 redeem the decision, once → ApprovedPlan
@@ -26,11 +26,11 @@ from aileron.threads import in_thread
 __all__ = ["Held", "resume"]
 
 _MAY_PASS: Final = frozenset({FailureClass.VAULT_LOCKED, FailureClass.BUSY, FailureClass.INTERNAL_ERROR})
-"""Why an approved run has not begun, and may yet: the vault is locked, the ledger or the disk is full."""
+"""Failures after which an approved run can still start: the vault is locked, the ledger or the disk is full."""
 
 
 class Held(AileronError):
-    """An approved run whose time to be cancelled is not over: it begins `until` (s since the epoch)."""
+    """An approved run is still held so that it can be cancelled: it starts at `until` (s since the epoch)."""
 
     def __init__(self, approval_id: str, until: float) -> None:
         super().__init__(
@@ -50,11 +50,11 @@ async def resume(
     runnable: Runnable,
     carry_out: CarryOut,
 ) -> Outcome:
-    """Carry out what a person approved: the frozen bytes, once; `announce` is told the run id once it has begun.
+    """Carry out what a person approved: the frozen bytes, once; call `announce` with the run id once it has started.
 
-    A plan that may not run any more (its action is switched off or gone, its binding another, its bytes not those that
-    were shown, its decision not the approver's) fails, and its decision is used up. AileronError where the decision is as
-    it was: none to use, or the vault is locked; Held where it may still be cancelled.
+    A plan that can no longer run (its action is disabled or gone, its binding another, its bytes not those that
+    were shown, its decision not the approver's) fails, and its decision is used up. AileronError if the decision is
+    unchanged: there is none to use, or the vault is locked; Held while it can still be cancelled.
     """
     try:
         frozen = await audit.frozen(approval_id)
@@ -84,7 +84,7 @@ def _decided(approval_id: str, frozen: Frozen) -> QueuedApproval:
 
 
 def _check_held(approval_id: str, frozen: Frozen) -> None:
-    """Held while an approved run may still be cancelled."""
+    """Raise Held while an approved run can still be cancelled."""
     decision = frozen.decision
     if decision is None:
         return

@@ -1,13 +1,13 @@
-"""What may run as things are now: by the action's file, what the person agreed to, the bindings, the settings.
+"""Checks of whether an invocation or a plan can run now: by the action's file, consents, bindings and settings.
 
-Reads; writes nothing. Runs in the daemon, in worker threads, since files are read; on the loop what `is_quick`. Nothing here
+Reads; writes nothing. Runs in the daemon, in worker threads, since files are read; on the event loop if `is_quick`. Nothing here
 waits for a person.
 
 Rules
-- Nobody is asked about a call that is known not to work: it is resolved, and its destinations looked at, before any question.
-- A file that is wider than what the person agreed to last does not run: it is refused, and they are asked. Nor does a frozen plan
-  that is not what such a file gives, though it was signed: a person cannot see whose bytes a hash is of.
-- What uses a tool that its server changed is refused before anything is asked; what was approved meanwhile, before it begins.
+- No person is asked about a call that cannot work: it is resolved, and its destinations checked, before any question.
+- A file that is wider than the one with the newest consent does not run: it is refused, and the person is asked. Nor does a
+  frozen plan that a file with consent does not give, even if it is signed: a person cannot see whose bytes a hash belongs to.
+- A plan that uses a tool which its server changed is refused before any question; one approved meanwhile, before it starts.
 
 Source: docs/explanation/architecture.md. Not here: making an invocation exact (actions/resolve.py).
 """
@@ -35,7 +35,7 @@ __all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runn
 _MAX_NAME: Final = 64
 _FEW_VALUES: Final = 200
 _LITTLE_TEXT: Final = 4096
-"""Characters, with those of keys: an agent's call has some hundred."""
+"""Characters of text and keys that are little: an agent's call has a few hundred."""
 _MENDED_BY_SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
 
 
@@ -43,15 +43,15 @@ class Actions(Protocol):
     """The installed actions."""
 
     def load_enabled(self, name: str) -> ActionFile:
-        """The file as it is now. AileronError not_found, action_disabled, invalid_request."""
+        """Return the file as it is now. AileronError not_found, action_disabled, invalid_request."""
         ...
 
     def at_hand(self, name: str) -> ActionFile | None:
-        """As it was read last, where reading it again is quick."""
+        """Return the file as it was read last, if reading it again is quick; otherwise None."""
         ...
 
     def check_enabled(self, name: str) -> None:
-        """Still there, whatever it says now, and not switched off. AileronError not_found, action_disabled."""
+        """Check that the action exists and is enabled, whatever its file says now. AileronError not_found, action_disabled."""
         ...
 
 
@@ -59,11 +59,11 @@ class Connectors(Protocol):
     """The installed connectors."""
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
-        """The verified manifest of exactly these bytes."""
+        """Return the verified manifest of exactly these bytes."""
         ...
 
     def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
-        """The same where nothing has to be read for it."""
+        """Return the manifest if no file has to be read for it; otherwise None."""
         ...
 
 
@@ -72,56 +72,56 @@ class Bindings(Protocol):
 
     @property
     def is_locked(self) -> bool:
-        """They are read from the file each time."""
+        """True while the vault is locked: then they are read from the file each time."""
         ...
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
-        """Every binding of `kind` made for this connector."""
+        """Return every binding of `kind` made for this connector."""
         ...
 
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
-        """The binding is the one of `since` (s since the epoch). AileronError binding_required, binding_failed."""
+        """Check that the binding is that of `since` (s since the epoch). AileronError binding_required, binding_failed."""
         ...
 
     def check_unlocked(self) -> None:
-        """AileronError vault_locked, with the command that unlocks it."""
+        """Raise AileronError(vault_locked), with the command that unlocks it, if the vault is locked."""
         ...
 
 
 class Agreements(Protocol):
-    """What the person agreed to."""
+    """The consents of the person."""
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
-        """What has to be agreed to before this file runs; None where nothing has. AileronError vault_locked, hash_mismatch."""
+        """Return the consent that this file needs before it runs, or None. AileronError vault_locked, hash_mismatch."""
         ...
 
     def is_as_agreed(self, action: ActionFile) -> bool:
-        """The file is word by word what was agreed to, or nobody has to agree: then to ask what is missing is quick."""
+        """Return whether the file is word by word the one with a consent, or needs none: then `missing` is quick."""
         ...
 
     def check_settings(self) -> None:
-        """The settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
+        """Check the consent for the settings in force. AileronError consent_required, vault_locked, hash_mismatch."""
         ...
 
     def why_not_in_force(self, destination: str) -> str | None:
-        """Why an exception for this host:port that config.toml has is not one yet; None where that is not so."""
+        """Return why an exception in config.toml for this host:port is not in force; None if there is no such exception."""
         ...
 
 
 class Tools(Protocol):
-    """What is known of tools that their servers changed."""
+    """The tools that their servers changed, as far as this is known."""
 
     def check(self, step: Step, action: str) -> None:
-        """Return unless the step's operation is suspended. AileronError(hash_mismatch)."""
+        """Raise AileronError(hash_mismatch) if the step's operation is suspended."""
         ...
 
     def accepted(self, pin: ConnectorPin, op: str) -> str | None:
-        """The digest of the changed tool that a person accepted last; None: none. AileronError vault_locked."""
+        """Return the digest of the changed tool that a person accepted last; None: none. AileronError vault_locked."""
         ...
 
 
 class NotAgreed(AileronError):
-    """The action's file is not what the person agreed to; `subject` is what they are asked."""
+    """The action's file is not the one that the person consented to; `subject` is the question for them."""
 
     def __init__(self, subject: ActionFileConsent) -> None:
         super().__init__(
@@ -133,7 +133,7 @@ class NotAgreed(AileronError):
 
 
 class Runnable:
-    """One for each daemon."""
+    """The checks of one daemon."""
 
     def __init__(
         self,
@@ -153,11 +153,11 @@ class Runnable:
         self._settings = settings
 
     def adopt(self, settings: Settings) -> None:
-        """These are in force from now on: for what is resolved or begun after this."""
+        """Apply settings to every invocation that is resolved or started after this."""
         self._settings = settings
 
     def resolve(self, invocation: Invocation) -> Plan:
-        """What would be done, from the files as they are now. Reads; writes nothing. AileronError says why not."""
+        """Return the plan for an invocation, from the files as they are now. Writes nothing. AileronError if there is none."""
         self._agreements.check_settings()
         action = self._selected(invocation)
         plan = resolve(
@@ -179,7 +179,7 @@ class Runnable:
         return plan
 
     def _selected(self, invocation: Invocation) -> ActionFile:
-        """The action, if the caller can use it. What it cannot is told as what there is not."""
+        """Return the action, if the caller can use it; for the caller, another action does not exist."""
         try:
             action = self._actions.load_enabled(invocation.action)
             if invocation.selection.admits(action):
@@ -195,8 +195,8 @@ class Runnable:
         )
 
     def is_quick(self, invocation: Invocation) -> bool:
-        """Whether to resolve it takes less than a thread would: little is asked, a few small files that were read before are read
-        again, and nobody touched them since.
+        """Return whether resolving takes less time than a thread would: the arguments are few, and a few small files that were
+        read before are read again, unchanged since.
         """
         if not _is_little(invocation.args):
             return False
@@ -212,9 +212,9 @@ class Runnable:
         return manifest is not None and (manifest.credential is None or not self._bindings.is_locked)
 
     def _check_tools(self, plan: Plan) -> None:
-        """Return if none of its operations is suspended, its preview's among them, and each has what was accepted last.
+        """Check that no operation of the plan or its preview is suspended, and that each uses the tool accepted last.
 
-        A plan that was approved before a change was accepted was about another tool: it is asked for again.
+        A plan that was approved before a change was accepted was about another tool: it must be requested again.
         """
         for step in _every_step(plan):
             self._tools.check(step, plan.action)
@@ -233,7 +233,7 @@ class Runnable:
                 )
 
     def _check_destinations(self, plan: Plan) -> None:
-        """Return unless a step has nowhere to go. What nobody is asked about is refused, and on record, where it is sent."""
+        """Check that every step has a host it can reach. Not for a plan that asks nobody: egress refuses and records that."""
         for step in plan.steps:
             if not self._connectors.manifest(step.connector).operation(step.op).network:
                 continue
@@ -245,7 +245,7 @@ class Runnable:
                 raise AileronError.of(self.with_setting(failure)) from None
 
     def with_setting(self, failure: Failure) -> Failure:
-        """Where a setting would mend it, and config.toml has it: why that is not in force, in place of where to put it."""
+        """Replace the message by why an exception in config.toml is not in force, if there is one that would fix the failure."""
         if failure.details.get("reason") not in _MENDED_BY_SETTINGS:
             return failure
         destination = str(failure.details.get("requested")).removeprefix("network:")
@@ -253,14 +253,14 @@ class Runnable:
         return failure if why is None else msgspec.structs.replace(failure, message=why)
 
     def check_readable(self, plan: Plan) -> None:
-        """Return if the preview of this frozen plan may be read now. NotAgreed, AileronError."""
+        """Check that the preview of this frozen plan can be read now. NotAgreed, AileronError."""
         self._agreements.check_settings()
         self._actions.check_enabled(plan.action)
         self._check_tools(plan)
         self._check_own(plan)
 
     def check_still(self, frozen: Frozen) -> None:
-        """Return if what was approved may run as things are by now. NotAgreed, AileronError."""
+        """Check that an approved plan can run as things are now. NotAgreed, AileronError."""
         self._agreements.check_settings()
         self._actions.check_enabled(frozen.plan.action)
         self._check_tools(frozen.plan)
@@ -275,10 +275,10 @@ class Runnable:
             self._check_own(frozen.plan)
 
     def _check_own(self, plan: Plan) -> None:
-        """Return if `plan` is what its own file gives, and the person agreed to that file.
+        """Check that `plan` is what its own file gives, and that the person consented to that file.
 
-        The ledger's file could have been written while no daemon ran, before anybody signed what it says: so that alone does not
-        count of hosts, credentials, bytes and of what only reads.
+        The ledger could have been edited while no daemon ran, before anybody signed what it says: so the signature alone does not
+        prove hosts, credentials, bytes, or that a step only reads.
         """
         action = check_as_resolved(
             plan,
@@ -296,7 +296,7 @@ def _every_step(plan: Plan) -> tuple[Step, ...]:
 
 
 def _is_little(args: dict[str, Any]) -> bool:
-    """Whether they have few values and little text: what is checked of more takes milliseconds. Looks at no more than that."""
+    """Return whether arguments have few values and little text: checking more takes milliseconds. Counts no further than that."""
     left: list[Any] = [args]
     values = characters = 0
     while left and values < _FEW_VALUES and characters < _LITTLE_TEXT:
@@ -314,7 +314,7 @@ def _is_little(args: dict[str, Any]) -> bool:
 
 
 def _check_exceptions(grant: Grant, settings: Settings) -> None:
-    """An exception that was shown and has been taken back since is not used."""
+    """Check that every exception that was shown is still in the settings. AileronError consent_required."""
     gone = (grant.plain - settings.egress_private_plain) | (
         grant.private - settings.egress_private - settings.egress_private_plain
     )

@@ -7,14 +7,14 @@
                       └──► cancelled  └──► cancelled
 
 Rules
-- Nothing leads away from a final state, and nothing runs that was not approved, by a person or by the rules.
-- `approved` is "may run and has not begun": what stands there after a crash has had no effect. A run that is refused at the
-  last moment (its action was disabled, its connector's bytes changed) fails from there.
-- From `running` there is no way to `expired` or `cancelled`: once a jail may have acted, the answer is what it did, or
+- No transition leads away from a final state, and nothing runs that was not approved, by a person or by the rules.
+- `approved` means that the run may start and has not: a run in this state after a crash has had no effect. A run that is refused
+  at the last moment (its action was disabled, its connector's bytes changed) fails from there.
+- No transition leads from `running` to `expired` or `cancelled`: once a jail may have acted, the outcome is what it did, or
   `unknown`.
 
-What no tool sees: the ledger changes states by compare-and-set (ledger/sqlite.py), and which states each verb of the audit
-log expects is written there (audit/log.py); a test compares both with this table.
+Not visible to tools: the ledger changes states by compare-and-set (ledger/sqlite.py), and the states that each verb of the audit
+log expects are in audit/moves.py; a test compares both with this table.
 
 >>> check_transition(RunStatus.APPROVED, RunStatus.RUNNING)
 """
@@ -29,7 +29,7 @@ from aileron.model.outcome import RunStatus
 __all__ = ["INITIAL", "TRANSITIONS", "check_transition"]
 
 INITIAL: Final = frozenset({RunStatus.PENDING_APPROVAL, RunStatus.APPROVED, RunStatus.RUNNING})
-"""Where a run may begin: a person is asked; admitted by the rules; admitted and begun in one commit."""
+"""States in which a run can begin: a person is asked; admitted by the rules; admitted and started in one commit."""
 
 TRANSITIONS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
     RunStatus.PENDING_APPROVAL: frozenset(
@@ -47,7 +47,7 @@ TRANSITIONS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
 
 
 def check_transition(current: RunStatus, new: RunStatus) -> None:
-    """Return if a run may go from `current` to `new`.
+    """Check that a run can go from `current` to `new`.
 
     AileronError(already_decided) with `details.status` from a final state; AileronError(internal_error), a bug, otherwise.
     """
