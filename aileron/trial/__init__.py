@@ -4,6 +4,6 @@ cases.py the file of cases, as values (pure) · stub.py the answers, in the plac
 verdict
 
 Runs in `aileron connector test`, on the author's own sources: no daemon, no home, no vault, no ledger. Nothing of the user's can
-be reached from here: with cases nothing leaves at all, and `--upstream` is a server on loopback that is shown a made-up
-credential. So this is no second way round the spine: docs/adr/0027-author-tools.md. Importing bench.py loads the HTTP client.
+be reached from here: with cases no request leaves at all, and `--upstream` is a server on loopback that gets a made-up
+credential. So this is no second path around the spine: docs/adr/0027-author-tools.md. Importing bench.py loads the HTTP client.
 """

@@ -1,14 +1,14 @@
 """The real jail for an author's operations: one run after the other, each in a jail of its own, and the verdict on each.
 
 Runs in `aileron connector test`, in its main thread (a template dies with the thread that started it). The program is the
-author's and is trusted as little as any: what it gets is what the manifest asks for, by the executor's own code.
+author's and is as untrusted as any: it gets what the manifest asks for, by the executor's own code.
 
     with Bench(artifact) as bench:
         reports = bench.run(cases)
 
-A template is started once (100 ms), a case takes some milliseconds. No retries: a case is one try.
+A template is started once (100 ms), a case takes some milliseconds. There are no retries: a case is one try.
 
-Not here: what a case may say (cases.py), answers (stub.py), credentials (made_up.py).
+Not here: the format of a case (cases.py), answers (stub.py), credentials (made_up.py).
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ __all__ = ["Attempt", "Bench", "LocalUpstream", "TrialReport", "artifact_of"]
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1")
 _MAX_SHOWN: Final = 600
-"""Characters of an output in a message."""
+"""Characters of an output in a message, at most."""
 _T = TypeVar("_T")
 
 
 class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one case. `problem` None: what was expected. `log` is what the connector said, line by line."""
+    """Result of one case. `problem` is None if everything was as expected. `log` has the connector's log, line by line."""
 
     case: str
     problem: str | None
@@ -77,7 +77,7 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one run: an output, or the failure its caller would see."""
+    """Result of one run: an output, or the failure that its caller would see."""
 
     output: Any
     failure: Failure | None
@@ -85,14 +85,17 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalUpstream(msgspec.Struct, frozen=True):
-    """A server on this machine, which stands for the hosts of the manifest."""
+    """A server on this machine, which takes the place of the manifest's hosts."""
 
     address: HostPort
     is_plain: bool
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`http://localhost:PORT`, or https. ValueError for what is not on loopback: a service is reached through the daemon."""
+        """Parse `http://localhost:PORT`, or https.
+
+        Raises ValueError if it is not on loopback: a service is reached through the daemon.
+        """
         try:
             url = parse_url(text)
         except RefusedError as error:
@@ -110,7 +113,7 @@ class Bench:
     """A connector and a jail for it. Use it as a context manager, in the main thread."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """AileronError(sandbox_unavailable) where this machine has no jail."""
+        """Start the jail. Raises AileronError(sandbox_unavailable) if this machine has no jail."""
         self._artifact = artifact
         self._kind = program_kind(artifact.connector)
         with _no_jail():
@@ -132,7 +135,7 @@ class Bench:
         self._jails.close()
 
     def run(self, cases: Sequence[Case]) -> tuple[TrialReport, ...]:
-        """Each case in its own jail, in order. AileronError where there is no jail to be had; a case that fails is a report."""
+        """Run each case in its own jail, in order. Raises AileronError if there is no jail; a case that fails is a report."""
 
         async def all_of_them() -> tuple[TrialReport, ...]:
             return tuple([await self._report(case) for case in cases])
@@ -142,9 +145,9 @@ class Bench:
     def call(
         self, op: str, args: dict[str, Any], upstream: LocalUpstream | None, settings: Settings | None = None
     ) -> Attempt:
-        """One operation, its requests sent to `upstream`; without one, none may be made. AileronError as `run`.
+        """Run one operation and send its requests to `upstream`; without one, it can make none. AileronError as in `run`.
 
-        `settings`: whose certificate authority issued the upstream's certificate.
+        `settings`: has the certificate authority that issued the upstream's certificate.
         """
 
         async def once() -> Attempt:
@@ -166,7 +169,7 @@ class Bench:
                 await anyio.lowlevel.checkpoint()  # a compiled program's template is started where jails are served
                 try:
                     done = await work()
-                except AileronError as error:  # it would leave the group in a group of its own
+                except AileronError as error:  # raised below: a group of tasks would wrap it
                     problem = error
                 tasks.cancel_scope.cancel()
             if problem is not None:
@@ -226,9 +229,9 @@ class Bench:
 
 
 def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
-    """What is built of the sources, as an install would take it.
+    """Build the sources and return the artifact, as an install would take it.
 
-    Placeholders of a client, of logins and of a region get made-up values, that of hosts gets `hosts`, which are left out where
+    Placeholders of a client, of logins and of a region get made-up values; that of hosts gets `hosts`, which are ignored if
     the manifest names its own. Nothing logs in here.
     AileronError(invalid_request), as from building.
     """
@@ -250,51 +253,51 @@ def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
 
 
 class _Nowhere(Unrecorded):
-    """A journal for what has no effect that could be recorded."""
+    """A journal that drops everything: a trial has no effect to record."""
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
-        """Nothing: the test sees what the operation answers."""
+        """Ignore the event: the test sees the output of the operation."""
 
     def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """Nobody watches."""
+        """Ignore the progress: no client watches it."""
 
 
 class _TestLender:
-    """In the place of the vault: a made-up value of each kind, so that injecting and scrubbing are real."""
+    """A lender in place of the vault, with a made-up value of each kind, so that injecting and scrubbing are real."""
 
     def __init__(self, need: CredentialNeed | None, upstream: HostPort) -> None:
-        """`need`: what is bound for this upstream; None: nothing."""
+        """Make up a credential for `need`, for this upstream; None: there is none."""
         self._lent: Final = None if need is None else made_up(need)
         self._needles: Final = needles_for([] if self._lent is None else [self._lent], upstream)
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
-        """It never ends."""
+        """Return True: the made-up credential never expires."""
         return True
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Nor has it to be fetched."""
+        """Return at once: the made-up credential does not have to be fetched."""
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """There is no other one."""
+        """Return False: there is no newer credential."""
         return False
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """The same for each request."""
+        """Lend the made-up credential: the same one for each request."""
         assert self._lent is not None, "a step has the credential that its manifest asks for"
         yield self._lent
 
     def needles(self, destination: HostPort) -> Needles:
-        """Those of the made-up value."""
+        """Return the needles of the made-up credential."""
         return self._needles
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """As `needles`."""
+        """Return whether there are needles of a made-up credential."""
         return bool(self._needles)
 
 
 def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: LocalUpstream | None) -> Grant:
-    """What a run's would be, but for the upstream, which stands for the declared hosts."""
+    """Return the grant that a run would get, except that the upstream takes the place of the declared hosts."""
     need = manifest.credential
     use = None
     if need is not None:
@@ -311,7 +314,7 @@ def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: L
 
 
 def _mismatch(case: Case, done: Attempt) -> str | None:
-    """Why this is not what the case expects; None if it is."""
+    """Return why the attempt differs from what the case expects; None if it does not."""
     if done.failure is not None:
         return _wrong_failure(case, done.failure)
     if case.failure is not None:
@@ -329,14 +332,14 @@ def _wrong_failure(case: Case, failure: Failure) -> str | None:
 
 
 def _shown(value: Any, most: int | None = _MAX_SHOWN) -> str:
-    """As JSON, in which 1, 1.0 and true are three things. None: all of it."""
+    """Return the value as JSON, in which 1, 1.0 and true differ. `most` limits its characters; None: no limit."""
     text = json.dumps(value, ensure_ascii=False, default=repr, sort_keys=True)
     return text if most is None or len(text) <= most else f"{text[:most]}…"
 
 
 @contextlib.contextmanager
 def _listening() -> Iterator[list[str]]:
-    """What connectors say while this is open: the lines of their log."""
+    """Collect the log lines of connectors while the context is open."""
     lines: list[str] = []
 
     class Keep(logging.Handler):
@@ -369,7 +372,7 @@ def _no_jail() -> Iterator[None]:
 
 
 def _runtime() -> PythonRuntime:
-    """As the daemon's, with less imported ahead: few jails are worth less warmth."""
+    """Return a runtime like the daemon's that imports less ahead: for a few jails, more does not pay."""
     sandbox = _folder("aileron_sandbox")
     packages = {
         "msgspec": _folder("msgspec"),

@@ -1,4 +1,4 @@
-"""`tests/cases.toml`: what an operation is given, what the service answers, and what has to come of it.
+"""The file `tests/cases.toml`: an operation's arguments, the service's answers, and the expected result.
 
     [[case]]
     name = "the newest things come first"
@@ -15,7 +15,7 @@
 An operation that opens a stream has `[[case.stream]]`, one that opens a WebSocket `[[case.websocket]]`, with what is said on it
 (talk.py).
 
-Pure. The schema is closed, as those of manifests and actions are: a key that means nothing is a mistake, and so is a case that
+Pure. The schema is closed, like those of manifests and actions: an unknown key is a mistake, and so is a case that
 expects nothing.
 
 Source: docs/reference/connector-cases.md, checked against `SCHEMA`. Not here: running them (bench.py).
@@ -38,7 +38,7 @@ from aileron.trial.talk import Line, read_talk
 __all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "CaseStream", "CaseWebSocket", "Cases", "parse_cases"]
 
 CASES: Final = "tests/cases.toml"
-"""Below the connector's directory; what lies in `tests/` is not packed."""
+"""Path below the connector's directory; files in `tests/` are not packed."""
 _MAX_CASES: Final = 500
 _STATUS: Final = range(200, 600)
 _METHOD: Final = re.compile(r"[A-Z]{1,32}")
@@ -124,7 +124,7 @@ SCHEMA: Final = {
 
 
 class CaseExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One request that is expected, and its answer. `path` has the query; `host` None: the manifest's first."""
+    """A request that is expected, and its answer. `path` has the query; `host` None: the manifest's first."""
 
     method: str
     path: str
@@ -142,7 +142,7 @@ class CaseExchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseStream(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream that is expected, and what is said on it. `host` None: the manifest's first."""
+    """A stream that is expected, and what is said on it. `host` None: the manifest's first."""
 
     lines: tuple[Line, ...]
     host: HostPort | None = None
@@ -152,7 +152,7 @@ class CaseStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseWebSocket(msgspec.Struct, frozen=True, kw_only=True):
-    """One WebSocket that is expected, and what is said on it. `path` and `host` as of an exchange."""
+    """A WebSocket that is expected, and what is said on it. `path` and `host` as for an exchange."""
 
     path: str
     lines: tuple[Line, ...]
@@ -165,7 +165,7 @@ class CaseWebSocket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one operation. It expects `output`, or `failure` with at least these `details`."""
+    """A run of an operation. It expects `output`, or `failure` with at least these `details`."""
 
     name: str
     op: str
@@ -179,14 +179,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cases(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a file. `hosts` take the place of `bound-at-build`."""
+    """All cases of a file. `hosts` take the place of `bound-at-build`."""
 
     hosts: tuple[HostPort, ...]
     cases: tuple[Case, ...]
 
 
 def parse_cases(text: str, *, file: str) -> Cases:
-    """Read one file of cases; `file` is how errors name it. AileronError(invalid_request) with line and cure."""
+    """Read one file of cases; `file` is its name in errors. AileronError(invalid_request) with line and fix."""
     table = read_document(text, SCHEMA, file=file, boundary=Boundary.USER)
     entries = table.tables("case")
     if not 0 < len(entries) <= _MAX_CASES:
@@ -222,7 +222,10 @@ def _case(entry: Table) -> Case:
 
 
 def _output(entry: Table) -> Any:
-    """What is expected, as JSON has it; UNSET where a failure is. TOML has no null, so there are two ways to write it."""
+    """Return the expected output as JSON has it; UNSET if a failure is expected.
+
+    TOML has no null, so there are two ways to write it.
+    """
     if "output_json" not in entry:
         return entry.value("output") if "output" in entry else msgspec.UNSET
     try:

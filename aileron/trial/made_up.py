@@ -1,4 +1,4 @@
-"""A made-up credential for each kind, which is shown to a test server in the place of a real one.
+"""A made-up credential for each kind, which a test server gets in place of a real one.
 
 Runs in `aileron connector test`, in the place of the vault: it has the form in which a person would have stored it, so that it is
 injected, or signs, as a real one does.
@@ -6,7 +6,7 @@ injected, or signs, as a real one does.
     lent = made_up(need)
 
 Rules
-- It is `MADE_UP_SECRET` wherever that can be: a test server of an author's can know it, and check what was made with it. A client
+- It is `MADE_UP_SECRET` wherever that is possible: an author's test server can know it, and check what was made with it. A client
   certificate has a new key each time, and is signed with that key: no authority issued it.
 
 Source: docs/reference/connector-manifest.md. Not here: where it goes (egress/inject.py), real ones (vault/).
@@ -33,12 +33,12 @@ _DAY: Final = datetime.timedelta(days=1)
 
 
 def made_up(need: CredentialNeed) -> LentCredential:
-    """A credential that this need takes."""
+    """Return a credential that meets this need."""
     return LentCredential(need.kind, Secret(_stored(need)), MADE_UP_USER if need.kind in _WITH_USER else None)
 
 
 def _stored(need: CredentialNeed) -> bytes:
-    """The value as it would be stored: the key of an HMAC is often written in another way."""
+    """Return the value as it would be stored: the key of an HMAC is often written in another way."""
     value = MADE_UP_SECRET.encode()
     match need:
         case CredentialNeed(kind="mtls"):
@@ -53,7 +53,7 @@ def _stored(need: CredentialNeed) -> bytes:
 
 
 def _certificate() -> bytes:
-    """A client certificate that is valid for a day, and its private key, in PEM."""
+    """Return a client certificate that is valid for a day, and its private key, in PEM."""
     from cryptography import x509  # 40 ms, and only this kind needs it
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

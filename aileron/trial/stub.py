@@ -1,8 +1,8 @@
-"""Answers of a case in the place of egress: the same rules, and nothing leaves.
+"""Answers of a case in the place of egress: the same rules apply, and no request leaves.
 
-A request is admitted by egress/rules.py itself, against a grant made of the manifest as a run's is. What passes is looked up
-among the exchanges of the case; each serves once, in any order, since several requests may be under way. A request that none fits
-ends the run: an operation that caught the error would else pass.
+A request is admitted by egress/rules.py itself, against a grant made of the manifest like a run's. What passes is looked up
+among the exchanges of the case; each serves once, in any order, since several requests may be under way. A request that fits none
+ends the run: otherwise an operation that caught the error would pass.
 
 Not here: resolving, TLS, injecting and scrubbing, which have no part in what an operation does.
 """
@@ -45,11 +45,11 @@ __all__ = ["Stub"]
 
 _PIECE_BYTES: Final = 64 << 10
 _MAX_SHOWN: Final = 200
-"""Characters of a request's body in a message."""
+"""Characters of a request's body in a message, at most."""
 
 
 class Stub:
-    """The way out of one case (executor/broker.py, WayOut). `problem` is the first request that did not fit, in words."""
+    """The connection of one case (executor/broker.py, WayOut). `problem` describes the first request that did not fit."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Stub:
 
     @property
     def left_over(self) -> str | None:
-        """What was expected and did not come, in words."""
+        """Description of expected exchanges, streams and WebSockets that did not come; None if all came."""
         unused = ", ".join(map(str, (*self._left, *self.streams.left, *self.websockets.left)))
         return f"it never asked for {unused}" if unused else self.streams.unfinished or self.websockets.unfinished
 
@@ -74,7 +74,7 @@ class Stub:
     async def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> AsyncIterator[EgressResponse]:
-        """The answer of the exchange that fits. AileronError as egress, and where none fits."""
+        """Yield the answer of the exchange that fits. AileronError as in egress, and if none fits."""
         meter.count_request()
         admitted = _admitted(request, grant)
         body = await _whole(request.body, meter)
@@ -87,7 +87,10 @@ class Stub:
     def answered(
         self, admitted: AllowedRequest, credential: str | None, meter: Meter, what: str, body: bytes = b""
     ) -> EgressResponse:
-        """The answer of the exchange that fits. AileronError, which says `what` where none does, and where it is unreachable."""
+        """Return the answer of the exchange that fits.
+
+        AileronError if none does, with the words `what`, or if it is unreachable.
+        """
         exchange = self._taken(admitted, credential, body, what)
         if exchange.unreachable:
             raise unreachable("connect", admitted.url.destination, ConnectionProblem("the case says so"))
@@ -120,14 +123,15 @@ class _WebSockets:
         self._first: Final = first
         self.left: Final = list(websockets)
         self.unfinished: str | None = None
-        """The first one on which the connector left something unsaid."""
+        """Description of the first one on which the connector left something unsaid."""
 
     @contextlib.asynccontextmanager
     async def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> AsyncIterator[Answer]:
-        """The service of the case at its other end, or the exchange that answers the handshake. AileronError as egress, and where
-        there is neither.
+        """Yield a WebSocket with the case's service at its other end, or the exchange that answers the handshake.
+
+        AileronError as in egress, and if there is neither.
         """
         meter.count_request()
         admitted = _admitted_handshake(request, grant)
@@ -176,20 +180,23 @@ class _WebSockets:
 
 
 class _Streams:
-    """The streams of one case; each serves once, in the order of those to one host."""
+    """The streams of one case; each serves once, those to one host in their order."""
 
     def __init__(self, stub: Stub, streams: tuple[CaseStream, ...], first: HostPort | None) -> None:
         self._stub: Final = stub
         self._first: Final = first
         self.left: Final = list(streams)
         self.unfinished: str | None = None
-        """The first stream on which the connector left something unsaid."""
+        """Description of the first stream on which the connector left something unsaid."""
 
     @contextlib.asynccontextmanager
     async def open(
         self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> AsyncIterator[Stream]:
-        """The service of the case at its other end. AileronError as egress, and where the case has no such stream."""
+        """Yield a stream with the case's service at its other end.
+
+        AileronError as in egress, and if the case has no such stream.
+        """
         meter.count_request()
         destination = _admitted_stream(request, grant)
         if request.command is not None:
@@ -206,7 +213,7 @@ class _Streams:
 
 
 class _ScriptedStream(Stream):
-    """A stream whose other end says what the case has for it, while `attend` runs beside it."""
+    """A stream whose other end follows the case's script, while `attend` runs beside it."""
 
     def __init__(self, script: Script, destination: HostPort, meter: Meter, deadline: float, stub: Stub) -> None:
         near, self._far = socket.socketpair()
@@ -218,7 +225,10 @@ class _ScriptedStream(Stream):
         self._to: Final = destination
 
     async def attend(self) -> None:
-        """Until the connector has said everything; the service then ends the stream. AileronError where it says another thing."""
+        """Play the service until the connector has said everything; then end the stream.
+
+        AileronError if it says something else.
+        """
         await self._say(self._script.begin())
         while self._script.expected is not None:
             await anyio.wait_readable(self._far)
@@ -229,10 +239,10 @@ class _ScriptedStream(Stream):
         self._far.shutdown(socket.SHUT_WR)
 
     def finish(self) -> str | None:
-        """The connector is done with it: what it had said counts. What it has not said, in words."""
+        """Check all that the connector had sent when it closed the stream. Return what it left unsaid, in words, or None."""
         self.close()
         try:
-            while data := self._far.recv(_PIECE_BYTES):  # all of it is here: the other end is closed
+            while data := self._far.recv(_PIECE_BYTES):  # everything has arrived: the other end is closed
                 self._script.hear(data)
         except OSError:
             pass
@@ -255,7 +265,7 @@ class _ScriptedStream(Stream):
 
 
 def _admitted_stream(request: StreamRequest, grant: Grant) -> HostPort:
-    """Where it goes: to a granted host and, where the grant has a credential, to one of its logins. AileronError."""
+    """Return the destination of a stream: a granted host and, if the grant has a credential, one of its logins. AileronError."""
     destination: HostPort | None = None
     try:
         destination = request.checked_destination()
@@ -293,13 +303,13 @@ def _admitted_handshake(request: WebSocketRequest, grant: Grant) -> AllowedReque
 
 
 def _paths(admitted: AllowedRequest) -> tuple[str, str]:
-    """How a case may write it: as it was sent, and with the place of a key as the ledger has it."""
+    """Return both paths that a case can state: as it was sent, and with a placeholder for a key, as in the ledger."""
     query = "" if admitted.url.query is None else f"?{admitted.url.query}"
     return admitted.url.target, admitted.recorded_path + query
 
 
 def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, grant: Grant) -> None:
-    """Of a body that came in pieces, and a key goes into: has it a place for it? AileronError as egress."""
+    """Check that a body that came in pieces has a place for the key that goes into it. AileronError as in egress."""
     if admitted.use is None or not isinstance(request.body, AsyncIterator):
         return
     try:
@@ -309,7 +319,7 @@ def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, g
 
 
 async def _whole(body: bytes | AsyncIterator[bytes] | None, meter: Meter) -> bytes:
-    """The request's body, counted against the budget piece by piece."""
+    """Return the request's body, counted against the budget piece by piece."""
     if isinstance(body, bytes) or body is None:
         meter.count_up(len(body or b""))
         return body or b""
@@ -343,7 +353,7 @@ def _reader(body: bytes) -> Callable[[], Awaitable[bytes | None]]:
 
 
 def _answer(exchange: CaseExchange, admitted: AllowedRequest, meter: Meter) -> EgressResponse:
-    """As egress hands one on: fields that belong to the connection alone are gone, a body that says it is encoded is decoded."""
+    """Return the answer as egress passes it on: without fields of the connection alone, its body decoded if it is encoded."""
 
     def broken(words: str) -> AileronError:
         return unreachable("exchange", admitted.url.destination, ConnectionProblem(words))

@@ -1,4 +1,4 @@
-r"""What is said on a stream or WebSocket of a case, line by line, as RFCs write it: `S:` the service, `C:` the connector.
+r"""The lines of a stream or WebSocket of a case, as RFCs write them: `S:` the service, `C:` the connector.
 
     S: * OK ready
     C: {tag} LOGIN {user} {password}
@@ -15,8 +15,8 @@ the next.
 >>> script.begin(), script.hear(b"a1 NO"), script.hear(b"OP\r\n"), script.expected
 (b'hello\r\n', b'', b'a1 OK\r\n', None)
 
-Source: docs/reference/connector-cases.md. Not here: the stream (stub.py), the WebSocket (websocket_service.py). Not for protocols
-of bytes, of which a case could not be read.
+Source: docs/reference/connector-cases.md. Not here: the stream (stub.py), the WebSocket (websocket_service.py). Not for binary
+protocols: a case for one could not be read.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ __all__ = ["Line", "Script", "read_talk"]
 _ANY: Final = "..."
 _NAME: Final = re.compile(r"\{([a-z]+)\}")
 _MAX_LINES: Final = 2000
-"""Of one stream; a person writes and reads them."""
+"""Lines of one stream, at most; a person writes and reads them."""
 _MAX_LINE: Final = 1 << 20
-"""Bytes of one that a connector sends: no protocol of lines has longer ones."""
+"""Bytes of a line that a connector sends, at most: no protocol of lines has longer ones."""
 _MAX_SHOWN: Final = 200
-"""Characters of it in a message."""
+"""Characters of a line in a message, at most."""
 
 
 class Line(NamedTuple):
-    """One line without its end; `is_service`: who says it."""
+    """A line without its end. `is_service` is true if the service says it, else the connector does."""
 
     is_service: bool
     text: str
 
     @property
     def names(self) -> list[str]:
-        """Its `{name}`s."""
+        """Names of the placeholders `{name}` in the line."""
         return _NAME.findall(self.text)
 
 
 def read_talk(talk: Sequence[str]) -> tuple[Line, ...]:
-    """ValueError says which line is not one, or could not be said."""
+    """Parse the lines of a talk. ValueError says which line is not valid, or could not be said."""
     lines: list[Line] = []
     heard: set[str] = set()
     for number, raw in enumerate(talk, start=1):
@@ -72,7 +72,10 @@ def read_talk(talk: Sequence[str]) -> tuple[Line, ...]:
 
 
 class Script:
-    """The service's part of it: of a stream `begin` first, then `hear` whatever comes; of messages `said`, then `hear_line`."""
+    """The service's part of a talk.
+
+    For a stream, call `begin` first, then `hear` for all data; for messages, `said`, then `hear_line`.
+    """
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
         self._left = list(lines)
@@ -85,11 +88,11 @@ class Script:
         return self._left[0].text if self._left else None
 
     def begin(self) -> bytes:
-        """What the service says before it hears anything."""
+        """Return the service's first words, before it hears anything."""
         return _stream_of(self.said())
 
     def hear(self, data: bytes) -> bytes:
-        """What the service says to it. ValueError where it is not what is expected."""
+        """Return the service's answer to this data. ValueError if the data is not what is expected."""
         self._waiting += data
         said = b""
         while b"\n" in self._waiting:
@@ -100,14 +103,14 @@ class Script:
         return said
 
     def said(self) -> list[str]:
-        """The service's lines, up to the connector's next."""
+        """Return the service's lines, up to the connector's next."""
         said = []
         while self._left and self._left[0].is_service:
             said.append(_NAME.sub(lambda name: self._words[name[1]], self._left.pop(0).text))
         return said
 
     def hear_line(self, line: str) -> list[str]:
-        """The service's lines to this one. ValueError where it is not what is expected."""
+        """Return the service's lines in answer to this one. ValueError if it is not what is expected."""
         is_any = bool(self._left) and _is_any(self._left[0])
         expected = self._left[int(is_any)] if self._left else None
         found = None if expected is None else _pattern(expected).fullmatch(line)

@@ -25,7 +25,7 @@ _NORMAL: Final = 1000
 
 
 class WebSocketService:
-    """One of them. `talk` runs beside the connector; `finish` once its end is closed."""
+    """The service of one WebSocket. `talk` runs beside the connector; call `finish` once the connector's end is closed."""
 
     def __init__(self, sock: socket.socket, script: Script) -> None:
         self._wire: Final = Wire(sock)
@@ -34,10 +34,10 @@ class WebSocketService:
         self._parts: list[str] = []
         self._is_over = False
         self.problem: str | None = None
-        """The first message that is not the one expected, in words."""
+        """Description of the first message that differs from the expected one."""
 
     async def talk(self) -> None:
-        """Until either end has closed it, or something else was said than the case has."""
+        """Play the service until either end has closed the WebSocket, or the connector said something else than the case has."""
         with contextlib.suppress(httpcore2.NetworkError):  # the other end is gone
             await self._wire.write(self._said(self._script.said()))
             while not self._is_over:
@@ -49,8 +49,11 @@ class WebSocketService:
             self._wire.close()
 
     def finish(self) -> str | None:
-        """The other end is closed: what it had said counts. What it has not said, as it is written in the case."""
-        with contextlib.suppress(httpcore2.ReadError):  # all of it is here
+        """Check what the connector had said when it closed its end.
+
+        Return the line that it left unsaid, as in the case, or None.
+        """
+        with contextlib.suppress(httpcore2.ReadError):  # everything has arrived
             while not self._is_over and (data := self._wire.read_waiting(_READ_BYTES)):
                 self._hear(data)
         self._wire.close()
@@ -65,7 +68,7 @@ class WebSocketService:
             return b""
 
     def _answer(self, event: object) -> bytes:
-        """What it says to this; ValueError where that is not what is expected."""
+        """Return the answer to an event; ValueError if it is not what is expected."""
         match event:
             case Ping():
                 return self._frames.send(event.response())
