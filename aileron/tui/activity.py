@@ -1,10 +1,10 @@
 """The activity screen: the last hour of each agent, and below it what happened, run by run; or every event, row by row.
 
-A widget. The person turns from stories to the ledger and back; the newest story stands first, the newest event last.
+A widget. The person switches between stories and the ledger; the newest story stands first, the newest event last.
 
 Rules
-- The cursor stays on its story, or its event, whatever comes; it goes on with what is new only from where that comes.
-- Of what stands in the ledger no row is made anew when another comes.
+- The cursor stays on its story, or its event, whatever arrives; it follows new ones only from the end where they appear.
+- When a row arrives in the ledger, the rows that stand there are not drawn again.
 
 Not here: what happened (story.py), how it looks (story_rows.py, rendering.py), where events come from (news.py).
 """
@@ -33,7 +33,7 @@ _NOTHING: Final = "no runs yet: aileron launch AGENT starts an agent"
 
 
 class Activity(Container):
-    """What happened. `is_ledger`: every event is shown, and no stories."""
+    """The activity screen. `is_ledger` is true while it shows every event, and no stories."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -49,17 +49,17 @@ class Activity(Container):
 
     @property
     def rows(self) -> Rows:
-        """The one of the two lists that is shown."""
+        """The list that is shown, of the two."""
         return self.query_one("#ledger" if self.is_ledger else "#stories", Rows)
 
     def turn(self) -> None:
-        """From the stories to the ledger, or back."""
+        """Switch from the stories to the ledger, or back."""
         self.is_ledger = not self.is_ledger
         self.set_class(self.is_ledger, "ledger")
         self.rows.focus()
 
     def run_of(self, list_id: str | None, option_id: str | None) -> str | None:
-        """The run that a row of one of its lists is about; None: it is about none."""
+        """Return the run that a row of one of its lists is about, or None."""
         if list_id == "stories":
             return self._runs.get(str(option_id))
         run = next((one.get("run") for one in self._events if f"e{one.get('seq')}" == option_id), None)
@@ -68,8 +68,8 @@ class Activity(Container):
     # stories
 
     def tell(self, told: Sequence[Told], hour: Hour, width: int) -> None:
-        """These stories, and this picture above them."""
-        from aileron.tui import story_rows  # when somebody looks, and not before the first frame
+        """Show these stories, and the picture of the hour above them."""
+        from aileron.tui import story_rows  # when the screen is first shown, and not before the first frame
 
         self.query_one("#hour", Static).update(rendering.joined(story_rows.hour_rows(hour, width)))
         self._runs = {one.id: one.run for each in told for one in each.stories if one.run is not None}
@@ -83,7 +83,7 @@ class Activity(Container):
             self._put(rows)
 
     def _put(self, rows: Sequence[tuple[str | None, Text]]) -> None:
-        """The cursor stays on its story, unless that was the first: then it goes on with what is new."""
+        """Put the rows in the list. The cursor stays on its story; if that was the first, it moves to the new first one."""
         shown = self.query_one("#stories", Rows)
         first = next((number for number, option in enumerate(shown.options) if not option.disabled), None)
         kept = None if shown.highlighted in (None, first) else shown.chosen()
@@ -99,7 +99,7 @@ class Activity(Container):
     # the ledger
 
     def show_events(self, events: Sequence[Mapping[str, Any]], width: int) -> None:
-        """These and no others; the cursor stays on its event, if that is among them and was not the last."""
+        """Show only these events. The cursor stays on its event, if that is among them and was not the last."""
         shown = self.query_one("#ledger", Rows)
         kept = None if _is_at_end(shown) else shown.chosen()
         shown.clear_options()
@@ -111,7 +111,7 @@ class Activity(Container):
             shown.highlighted = names.index(kept) if kept in names else len(names) - 1
 
     def add_events(self, events: Sequence[dict[str, Any]], width: int) -> None:
-        """These too, as rows below; of what stands there no row is made anew, and what is too much goes from the top."""
+        """Add these events as rows below. Existing rows are not drawn again; rows over MOST_EVENTS are removed at the top."""
         shown = self.query_one("#ledger", Rows)
         at, is_at_end = shown.highlighted or 0, _is_at_end(shown)
         options = _event_options(events[-MOST_EVENTS:], width)
@@ -125,7 +125,7 @@ class Activity(Container):
             shown.highlighted = len(self._events) - 1 if is_at_end else max(at - too_many, 0)
 
     def lay_out(self, width: int) -> None:
-        """The ledger for another width; stories are told anew for it."""
+        """Lay out the ledger for another width; stories are told anew for it."""
         self.show_events(self._events, width)
 
 
@@ -134,5 +134,5 @@ def _event_options(events: Sequence[Mapping[str, Any]], width: int) -> list[Opti
 
 
 def _is_at_end(shown: Rows) -> bool:
-    """Whether the cursor goes on to what comes."""
+    """Return whether the cursor is on the last row, from where it follows new ones."""
     return shown.highlighted is None or shown.highlighted >= shown.option_count - 1

@@ -1,19 +1,19 @@
 """The console: the queue, activity, grants, sessions and the system, live, and the person's decisions.
 
-Runs in its own process, alone (approver/isolation.py). What it shows is what the daemon says, made harmless; what it signs is
-what it shows. Nothing here decides by itself: a key does, in two steps, where the guard has no reason against it.
+Runs in its own process, alone (approver/isolation.py). It shows what the daemon says, made harmless, and signs what it shows.
+It decides nothing by itself: a key press does, in two steps, if the guard has no reason against it.
 
-    news (a thread) ──▶ what waits ──▶ the list        keys ──▶ guard ──▶ second step ──▶ key session ──▶ signature ──▶ daemon
+    news (a thread) ──▶ questions ──▶ the list         keys ──▶ guard ──▶ second step ──▶ key session ──▶ signature ──▶ daemon
                         the record ──▶ activity
 
 Rules
-- What is decided is the digest of what is on the screen, computed here (review/signed_view.py), with that of the preview.
+- A decision is about the digest of what is on the screen, computed here (review/signed_view.py), with that of the preview.
 - The list grows at its end and never moves under the person. It is in the order in which the questions were asked.
 - Without a daemon nothing looks as if it could be decided.
 - Nothing moves by itself, and no colour is the only sign of anything.
 
 Source: docs/reference/console.md. Not here: what a card says (review/card.py), how it looks (frame.py, view.py, queue.py), what
-is sent (sending.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py,
+is sent (sending.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py, telling.py,
 news.py, decisions.py, together.py; here are the keys.
 """
 
@@ -77,21 +77,21 @@ class Console(TogetherConsole):
         self._begin("news", self._follow)
 
     def _has_to_end(self, _number: int, _frame: FrameType | None) -> None:
-        """A signal that ends it. The event loop may not hear of it: it waits for a terminal that takes nothing any more."""
+        """Handle a signal that ends the console. The event loop may miss it, blocked by a terminal that takes no output."""
         end_in_time()
-        threading.Thread(target=self.key_session.close, daemon=True).start()  # a signature that is being made is made
+        threading.Thread(target=self.key_session.close, daemon=True).start()  # a signature in progress is completed
 
     def _hung_up(self) -> None:
-        """The terminal is gone. The key goes first; nothing is put right here, since what reads there would wait for ever.
+        """Handle the loss of the terminal. Close the key first. Restore nothing here: reads from it would wait for ever.
 
-        It ends by the signal itself: then whoever waits for it puts a terminal right that is still there (approver/isolation.py).
+        The console ends by the signal itself: then its parent restores a terminal that still exists (approver/isolation.py).
         """
         self.key_session.close()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGHUP)
 
     def _fatal_error(self) -> None:
-        """What nobody foresaw. Textual would print every local, with previews and passphrases among them."""
+        """Handle an unforeseen error. Textual would print every local, with previews and passphrases among them."""
         self.key_session.close()
         self._exit_renderables.append(
             Text(
@@ -119,32 +119,32 @@ class Console(TogetherConsole):
 
     def on_mount(self) -> None:
         self._hooks.take()
-        loop = asyncio.get_running_loop()  # an exception amid the event loop may not end it
+        loop = asyncio.get_running_loop()  # an exception raised amid the event loop might not end it
         loop.add_signal_handler(signal.SIGTERM, self.exit)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         loop.add_signal_handler(signal.SIGCONT, self._went_on)
-        for number in (signal.SIGTERM, signal.SIGHUP):  # beside what the loop does, once it comes to that
+        for number in (signal.SIGTERM, signal.SIGHUP):  # beside what the loop does when it gets to it
             signal.signal(number, self._has_to_end)
         self._lay_out()
         self._show_frame()
         self.queue.focus()
         self.set_interval(1.0, self._tick)
-        # Its imports, and its waits, come after the first frame: whoever waits for that sees that the daemon is asked.
+        # Imports and waits come after the first frame, so that the person soon sees that the console asks the daemon.
         self.call_after_refresh(self._first_frame_is_drawn)
 
     def _went_on(self) -> None:
-        """It was stopped, and goes on. Its terminal was put right for the shell (approver/isolation.py), and held by nobody.
+        """Lock the key after the console was stopped and continued. Meanwhile its terminal was the shell's.
 
-        Whoever stops a console and lets it go on could open the terminal, and draw on it.
+        A process that stops a console and continues it could have opened the terminal, and draw on it (approver/isolation.py).
         """
         self._lock_for("the console was suspended")
         self._hooks.take()
         if self._driver is not None and self._driver.can_suspend:
-            with self.suspend():  # and on again: as it has to be for keys, and drawn anew
+            with self.suspend():  # and resume: the terminal as keys need it, and drawn anew
                 pass
 
     def push_screen(self, *given: Any, **named: Any) -> Any:
-        """What was said in passing stands over nothing that comes up: it would hide what is to be read there."""
+        """Show a screen. Remove notifications first: they would hide what is to be read there."""
         self.clear_notifications()
         return super().push_screen(*given, **named)
 
@@ -154,7 +154,7 @@ class Console(TogetherConsole):
         self._hooks.let_go()
 
     def on_resize(self) -> None:
-        """Textual has `size` changed only after this: what is laid out here would be so for the size before."""
+        """Lay out for the new size, but later: Textual sets `size` only after this event."""
         self.guard.disturb(now=self.now())
         self.call_later(self._take_size)
 
@@ -167,7 +167,7 @@ class Console(TogetherConsole):
         self.call_after_refresh(self._view.paint)
 
     def _tick(self) -> None:
-        """A second has passed."""
+        """Update what changes with time. Called each second."""
         try:
             self._go_on()
         except NoMatches:  # the screen is being taken down
@@ -191,7 +191,7 @@ class Console(TogetherConsole):
         self._go_on_telling()
 
     def on_click(self, event: Click) -> None:
-        """A click on the row of screens; a click anywhere decides nothing."""
+        """Switch screens if the row of screens is clicked. A click anywhere decides nothing."""
         tabs = self.query_one("#tabs", Static).region
         if self.screen is not self.default_screen or not tabs.contains(event.screen_x, event.screen_y):
             return
@@ -202,7 +202,7 @@ class Console(TogetherConsole):
             column += len(title)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
-        """All keys by name, for Ctrl-P; nothing that puts what is on the screen into a file."""
+        """Yield all keys by name, for Ctrl-P, and no command that saves the screen to a file."""
         for binding in self.BINDINGS:
             if isinstance(binding, Binding):
                 run = functools.partial(self.run_action, binding.action)
@@ -210,11 +210,11 @@ class Console(TogetherConsole):
         yield SystemCommand("Change theme (colours, colors, contrast)", "", self.action_change_theme)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys about a question are keys only where one is on the screen."""
+        """Return whether a key has its action now: keys about a question work only on the queue screen."""
         return self._pane == "queue" if action in frame.ABOUT_A_QUESTION and self.is_running else True
 
     def action_edit(self) -> None:
-        """Change the arguments in an editor; what comes of it is another question, to be read and decided."""
+        """Change the arguments in an editor; the result is another question, to be read and decided."""
         plan, name, refusal = None if self._review is None else self._review.plan, self.selected, self._refusal("deny")
         if refusal or plan is None or name is None:
             self._warn(refusal or "only runs have arguments to edit")
@@ -235,7 +235,7 @@ class Console(TogetherConsole):
         self._begin("edit", self._edited, name, wanted)
 
     async def _edited(self, name: str, args: dict[str, Any]) -> None:
-        """Not among the work of a question: the daemon tells of the edit before it answers, and news would end this."""
+        """Send an edit. Not in the group of a question: the daemon reports it before it answers, and news would cancel this."""
         made = None
         try:
             made = await self._tried(self._daemon.edit, name, args)
@@ -250,7 +250,7 @@ class Console(TogetherConsole):
             self._tell(f"you moved on, so your edit of {name} was discarded", is_bad=True)
 
     def action_grant(self) -> None:
-        """Not to be asked about the same for a time: a question of its own."""
+        """Ask for a grant, so that the same needs no approval for a time: a question of its own."""
         plan = None if self._review is None else self._review.plan
         if plan is None or self.card is None:
             return
@@ -276,7 +276,7 @@ class Console(TogetherConsole):
             await self._refresh_now()
 
     def action_ask_back(self) -> None:
-        """A question to the agent."""
+        """Ask the agent a question."""
         name, refusal = self.selected, self._refusal("deny")
         if refusal or name is None or self._review is None or not self._review.is_run:
             self._warn(refusal or "no agent asked for this")
@@ -294,7 +294,7 @@ class Console(TogetherConsole):
         self._reload()
 
     def action_preview(self) -> None:
-        """Read what is there now, again."""
+        """Read the current state again."""
         if self._review is None or not self._review.has_preview:
             self._warn("no preview: this action does not load any current state")
         elif not self._is_signed:
@@ -303,7 +303,7 @@ class Console(TogetherConsole):
             self._begin("preview", self._read_preview)
 
     def action_undo(self) -> None:
-        """Take back what is held, at once; or a question that waits, in two steps: it was somebody's, and is gone then."""
+        """Withdraw a held approval at once; or an open question in two steps, because an agent asked it, and it is gone then."""
         entry = self._entry()
         if entry is None:
             self._warn("nothing is selected")
@@ -327,32 +327,32 @@ class Console(TogetherConsole):
             self._reload()
 
     def action_whole(self) -> None:
-        """All of it, or as much as is usual."""
+        """Show full values, or only as much as usual."""
         self._view.turn()
 
     def action_unread(self) -> None:
-        """The person decides without having read all."""
+        """Let the person decide without having read everything."""
         was_read = self.guard.is_read
         self.guard.read_to_end()
         self._show_frame()
         self._warn("everything was on screen" if was_read else "deciding without having read everything")
 
     def action_read_on(self) -> None:
-        """A page further in the question, from the list too; where they are two screens, in the question alone."""
+        """Scroll the question by a page, from the list too; on a narrow screen, only while the question is shown."""
         if self._view.display:
             self._view.read_on()
 
     def action_raw(self) -> None:
-        """The question as it came."""
+        """Show the question as it came."""
         if self._review is not None:
             self.push_screen(Pages(Text(self._review.as_json)))
 
     def action_proof(self) -> None:
-        """How it runs, and what is signed, below all that matters; or no more of it."""
+        """Show or hide the proof: how it runs, and what is signed, below everything that matters."""
         self._view.unfold()
 
     def action_difference(self) -> None:
-        """What differs from the most similar approved call."""
+        """Show the differences from the most similar approved call."""
         if self._review is None:
             return
         found = difference_lines(self._review.question, self._review.edited, None, local_time)
@@ -361,11 +361,11 @@ class Console(TogetherConsole):
         self.push_screen(Pages(rendering.joined(rendering.difference_rows(lines, width))))
 
     def action_open_page(self) -> None:
-        """The same question in the browser; its address into the clipboard, where there is none."""
+        """Open the question's page in the browser; copy its address to the clipboard if there is none."""
         address = page_of(self._status.web, self.selected) if self._status and self.selected is not None else None
         if address is None:
             self._tell("no web page for this request")
-        elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # else it could want this terminal
+        elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # else it could use this terminal
             self._tell(f"opening {address}")
             self._begin("page", self._opened, address)
         else:
@@ -379,33 +379,33 @@ class Console(TogetherConsole):
             self._tell(f"could not open a browser for {address}", is_bad=True)
 
     def action_copy(self) -> None:
-        """The id into the clipboard, where the terminal does that."""
+        """Copy the id to the clipboard, if the terminal supports that."""
         if self.selected is not None:
             self.copy_to_clipboard(self.selected)
             self._tell(f"copied {self.selected}")
 
     def action_mark(self) -> None:
-        """One of several that are decided together."""
+        """Mark the question as one of several that are decided together, or unmark it."""
         if self.selected is not None and self._pane == "queue":
             self.queue.mark(self.selected)
             self._show_list()
 
     def action_group(self) -> None:
-        """Questions for the same as one line."""
+        """Show questions that are alike as one line, or each by itself again."""
         self.queue.group()
         self._show_list()
 
     def action_next(self, step: int) -> None:
-        """The next that waits."""
+        """Move to the next open question, or to the one before."""
         self.queue.step(step)
 
     def action_filter(self) -> None:
-        """Only what has these words."""
+        """Open the field of the filter, which lists only questions with its words."""
         self.default_screen.add_class("filtering")
         self.query_one("#filter", Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The filter is set."""
+        """Set the filter."""
         if event.input.id == "filter":
             self._set_filter(event.value.strip())
             self._leave_filter()
@@ -421,12 +421,12 @@ class Console(TogetherConsole):
         self.queue.focus()
 
     def action_snooze(self) -> None:
-        """No bell and no notification for a while."""
+        """Mute the bell and notifications for a while."""
         self._quiet_until = self.now() + _SNOOZE_S
         self._tell("bell and notifications muted for 10 minutes")
 
     async def action_back(self) -> None:
-        """From a question to the list, or out of the filter."""
+        """Go back from a question to the list, or clear the filter."""
         is_typing = self.default_screen.has_class("filtering")
         if self.queue.wanted and not is_typing and not self.default_screen.has_class("open"):
             self._set_filter("")
@@ -434,7 +434,7 @@ class Console(TogetherConsole):
         self._leave_filter()
 
     def action_pane(self, name: str) -> None:
-        """One of the five screens."""
+        """Show one of the five screens."""
         self.query_one("#panes", ContentSwitcher).current = name
         self.guard.disturb(now=self.now())
         self._rows_of(name).focus()
@@ -442,13 +442,13 @@ class Console(TogetherConsole):
         self._begin("pane", self._look_at_pane)
 
     def _rows_of(self, name: str) -> Widget:
-        """What has the keys of one of the screens."""
+        """Return the widget that gets the keys of a screen."""
         if name == "activity":
             return self._activity.rows
         return self.query_one("#list" if name == "queue" else f"#{name}")
 
     def action_ledger(self) -> None:
-        """Every event as it is written, or what happened as stories."""
+        """Switch between every event as it is written, and what happened as stories."""
         if self._pane == "activity":
             self._activity.turn()
             self._show_frame()
@@ -458,7 +458,7 @@ class Console(TogetherConsole):
             await self._fill_pane()
 
     def action_help(self) -> None:
-        """The keys."""
+        """Show the keys."""
         self.push_screen(Pages(Text(frame.HELP)))
 
     def action_key(self) -> None:
@@ -484,12 +484,12 @@ class Console(TogetherConsole):
         self._show_frame()
 
     def action_command_palette(self) -> None:
-        """All keys by name; but over nothing that is answered first."""
+        """Show all keys by name, unless a screen waits for an answer."""
         if self.screen is self.default_screen:
             self.push_screen(Palette())
 
     def action_vault(self) -> None:
-        """Open the vault, or lock it, after a second key: who wants to lock it in a hurry presses two."""
+        """Unlock the vault, or lock it after a confirmation: a person in a hurry to lock it presses two keys."""
         vault = None if self._status is None else self._status.vault
         if vault is None or vault.locked or not vault.exists:
             self._begin("vault", self._turn_vault)
@@ -545,7 +545,7 @@ class Console(TogetherConsole):
         await self._refresh_now()
 
     async def run_action(self, *given: Any, **named: Any) -> bool:
-        """A key's action; what nobody foresaw is said, and the console stays."""
+        """Run the action of a key, and report an unforeseen error: the console goes on."""
         try:
             return await super().run_action(*given, **named)
         except Exception as error:  # noqa: BLE001 - where a key press ends

@@ -1,6 +1,6 @@
-"""What every part of the console stands on: what it knows, what is around a question on the screen, and how work is begun.
+"""Base of the console's parts: its state, the screen around a question, and how work is started.
 
-One class without keys; the parts build on it in a row: reading.py, news.py, decisions.py, app.py.
+One class without keys; the parts build on it in a row: reading.py, telling.py, news.py, decisions.py, together.py, app.py.
 
 Not here: what a question says, what the daemon tells, what a key does.
 """
@@ -55,18 +55,18 @@ __all__ = ["Answer", "ConsoleBase", "Hooks", "in_thread", "is_over"]
 
 T = TypeVar("T")
 _MOST_SAID: Final = 160
-"""Cells of what is said in passing: it stands over what is to be read, and an upstream may have written it."""
+"""Cells of a passing notification: it stands over what is to be read, and an upstream may have written it."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Answer(NamedTuple, Generic[T]):
-    """What the daemon answered, which may be nothing."""
+    """An answer of the daemon, whose value may be None."""
 
     value: T
 
 
 class Hooks:
-    """What the console needs of the terminal it runs on: a passphrase, an editor, and the terminal to itself."""
+    """The functions that the console needs from its terminal: a passphrase prompt, an editor, exclusive use of the terminal."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Hooks:
         say: Callable[[str], None] = print,
         security_keys: SecurityKeyHooks | None = None,
     ) -> None:
-        """`check` is called once, before the daemon is asked anything: what it raises ends the console. `edit` gives the text
-        as it was left, or raises ValueError. `say` puts text above what is asked. `security_keys`: as at a terminal that the
-        console has left.
+        """`check` is called once, before the daemon is asked anything: what it raises ends the console. `edit` returns the
+        edited text, or raises ValueError. `say` prints text above a prompt. `security_keys` work at a terminal that the console
+        has left.
         """
         self.check: Final = check
         self.ask: Final = ask
@@ -106,10 +106,10 @@ class ConsoleBase(App[None]):
         now: Callable[[], float] = time.monotonic,
         is_terminal: bool | None = None,
     ) -> None:
-        """`now` is the clock by which keys are pressed, in seconds. `is_terminal`: whether what it runs on has a title and
+        """`now` is the clock of key presses, in seconds. `is_terminal` says whether the console's terminal has a title and
         notifications; None: as Textual finds it.
         """
-        # Textual would turn colours into greys, alarms into the darkest; as it treats a terminal's own colours, none are left.
+        # With NO_COLOR, Textual would turn colours into greys, alarms into the darkest; with the terminal's own, none are left.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
         self.register_theme(frame.CONTRAST)
@@ -133,37 +133,37 @@ class ConsoleBase(App[None]):
         self._grants: dict[str, GrantEntry] = {}
         self._sessions: dict[str, Session] = {}
         self.refused: Exception | None = None
-        """Why there is no console here; for whoever ran it to raise."""
+        """Exception that says why the console cannot run here; the caller raises it."""
         self._is_checked = False
         self.lost: str | None = None
         self._is_asking = True
-        """Nobody has answered yet, and it is not known either that nobody does."""
+        """True until the daemon has answered, or is known not to answer."""
         self._quiet_until = 0.0
         self._is_terminal: Final = is_terminal
         self._titled: int | None = None
-        """How many wait by the terminal's title; None: it has not one of ours."""
+        """Number of open questions in the terminal's title; None if the title is not ours."""
         self._has_looked = False
-        # The question under the cursor.
+        # State of the question under the cursor.
         self.selected: str | None = None
         self._review: Review | None = None
         self._record: Record | None = None
         self.card: Card | None = None
         self._edit: str | None = None
         self._above = ""
-        """What stands above a passphrase that is asked for."""
+        """Text that is printed above a passphrase prompt."""
         self.input_guard: Final = InputGuard()
         self._is_interrupted = False
-        """A signal has ended what has the terminal: no other one is heard until that is over."""
+        """True once a signal has ended the program that has the terminal: no other signal interrupts until that is over."""
         self._pressed_at: float | None = None
-        """When the key was pressed whose action runs now."""
+        """Time of the key press whose action runs now."""
         self._untold: set[str] = set()
-        """Of these the daemon did not say what became of them."""
+        """Ids of settled questions whose outcome the daemon has not told."""
         self._editing: set[str] = set()
-        """Of these an edit is on its way."""
+        """Ids of questions whose edit is being sent."""
         self._has_record_shown = False
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's, and that all can be read; without colours there is nothing to be mended."""
+        """Return Textual's filters, and the one that makes all text readable, which is not needed without colours."""
         filters = super().get_line_filters()
         if self.no_color:
             return filters
@@ -194,7 +194,7 @@ class ConsoleBase(App[None]):
         return self.waiting[self.selected] if self.selected is not None and self.selected in self.waiting else None
 
     def _why_closed(self) -> str | None:
-        """Why the question on the screen cannot be decided any more; None: it can, or there is none."""
+        """Return why the question on the screen can no longer be decided; None if it can, or if there is none."""
         if self._review is None:
             return None
         entry = self._entry()
@@ -237,7 +237,7 @@ class ConsoleBase(App[None]):
         self.query_one("#hints", Static).update(Text(frame.HINTS[self._hints()], style="dim"))
 
     def _show_title(self, waiting: int) -> None:
-        """How many wait, in the terminal's title; before the daemon has said so there is none of ours."""
+        """Show the number of open questions in the terminal's title, once the daemon has told it."""
         if not self._has_looked or waiting == self._titled:
             return
         from aileron.tui.terminal_signals import has_title, save_title, title  # after the first frame
@@ -257,13 +257,13 @@ class ConsoleBase(App[None]):
             self._tell_terminal(restore_title())
 
     def _tell_terminal(self, told: str) -> None:
-        """Something besides the screen; nothing where there is no terminal, as in a test."""
+        """Send the terminal a sequence beside the screen. Do nothing if there is no terminal, as in a test."""
         is_terminal = not self.is_headless if self._is_terminal is None else self._is_terminal
         if is_terminal and self._driver is not None:
             self._driver.write(told)
 
     def _hints(self) -> str:
-        """Which of the rows of keys is of use now."""
+        """Return the name of the row of keys that applies now."""
         if self._pane == "activity":
             return "ledger" if self.query_one("#activity").has_class("ledger") else "activity"
         if self._pane != "queue":
@@ -280,7 +280,7 @@ class ConsoleBase(App[None]):
         return "unread" if self.guard.digest is not None and not self.guard.is_read else "queue"
 
     def _tabs(self) -> Iterator[tuple[str, str]]:
-        """The screens; only the one there is, where the rest of the row says what is left out of it."""
+        """Yield the screens, by name and title. With a filter, only the current one: the rest of the row shows the filter."""
         for number, name in enumerate(frame.PANES, start=1):
             if name == self._pane:
                 yield name, f"[{number} {name}]"
@@ -344,20 +344,20 @@ class ConsoleBase(App[None]):
         names = [key for key, _ in rows]
         if kept in names:
             shown.highlighted = names.index(kept)
-        elif kept is None and names:  # nothing was chosen yet; in place of what went, nothing is
+        elif kept is None and names:  # nothing chosen yet; a chosen row that is gone is not replaced
             shown.highlighted = 0
 
     def _begin(self, group: str, work: Callable[..., Awaitable[None]], *given: Any, **named: Any) -> None:
-        """Go on with `work`; of a question, and of a run, the newest takes the place of the one before.
+        """Start `work` as a worker. Of a question, and of a run, a new one replaces the one before.
 
-        Not as a coroutine: one that is never begun, because the console ends, would be complained about.
+        `work` is not passed as a coroutine: Python would warn about one that is never started because the console ends.
         """
         whole = functools.partial(work, *given, **named)
         begun: Callable[[], Awaitable[None]] = functools.partial(self._done, whole)
         self.run_worker(begun, group=group, exclusive=group in ("question", "run"))
 
     async def _done(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it; what nobody foresaw is said. A worker that raised would end the console."""
+        """Do the work, and report an unforeseen error: a worker that raises would end the console."""
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - where a task ends
@@ -373,7 +373,7 @@ class ConsoleBase(App[None]):
         self.notify(rendering.shown(without_gaps(words), _MOST_SAID), severity="warning", markup=False)
 
     async def _tried(self, work: Callable[..., T], *given: Any) -> Answer[T] | None:
-        """What the daemon answers; None where it refused or is gone, and the person knows."""
+        """Return the daemon's answer; None if it refused or is gone, which the person is told."""
         try:
             return Answer(await in_thread(work, *given))
         except (RequestRefused, GoneError) as error:
@@ -381,12 +381,14 @@ class ConsoleBase(App[None]):
             return None
 
     def _drop_preview(self) -> None:
-        """What only the key has opened."""
+        """Remove the preview from the question: only the key may open it."""
         if self._review is not None and self._review.preview is not None:
             self._review = self._review.with_preview(None)
 
     def _lock_for(self, why: str) -> None:
-        """Before others could open the terminal. What only reads stays: it is open where they can press keys anyway."""
+        """Lock the key before others can open the terminal. A key that only reads previews stays open, as it is kept only
+        where others can press keys anyway.
+        """
         if self.key_session.is_open:
             self.key_session.close()
             self._drop_preview()
@@ -395,7 +397,7 @@ class ConsoleBase(App[None]):
 
     @property
     def _is_ending(self) -> bool:
-        """Whether its end has begun: on a signal, by a key, by a bug."""
+        """True once the console has begun to end: on a signal, by a key, by a bug."""
         return self._exit or self._exception is not None
 
     def ask_away(self, question: str) -> Secret:
@@ -403,7 +405,7 @@ class ConsoleBase(App[None]):
             return self._hooks.ask(question)
 
     def _security_keys_away(self) -> SecurityKeyHooks | None:
-        """They sign where the passphrase is typed: at the terminal, below what it is about."""
+        """Return the hooks, changed so that security keys sign where the passphrase is typed, below what it is about."""
         hooks = self._hooks.security_keys
         if hooks is None:
             return None
@@ -424,8 +426,8 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _away_about(self) -> Iterator[None]:
-        """The terminal as a command has it, with what is asked about there."""
-        if self._is_ending:  # nobody would see what it is for, nor what came of it
+        """Leave the screen for the terminal, as a command has it, and print what the prompt is about."""
+        if self._is_ending:  # the person would see neither what it is for, nor the result
             raise KeyboardInterrupt("the console ends: nothing is decided")
         with self._away():
             if self._above:
@@ -434,7 +436,7 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _asking_about(self, card: Card) -> Iterator[None]:
-        """A passphrase that is asked for in this block has what it is about above it: the screen is gone then."""
+        """Print the card above each passphrase prompt of this block: the screen is gone then."""
         rows = [Text(), *rendering.essential_rows(card, self.size.width - 1, MOST_TOP), Text()]
         self._above = "\n".join(row.plain.rstrip() for row in rows)
         try:
@@ -444,7 +446,7 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _no_echo(self) -> Iterator[None]:
-        """Whoever types in this block, and it fails, may go on typing: none of that is a key, until they have rested."""
+        """Drop what is typed after this block if it fails: the person may still be typing. Keys count again after a pause."""
         well = False
         try:
             yield
@@ -453,9 +455,9 @@ class ConsoleBase(App[None]):
             self.input_guard.ended(now=self.now(), well=well)
 
     async def on_event(self, event: Event) -> None:
-        """A key, or a paste, is dropped while a person may still be typing what is not asked for any more.
+        """Drop a key, or a paste, while the person may still be typing for a prompt that has gone.
 
-        One that waited, since the console was busy, counts as of when it was pressed.
+        A key that waited because the console was busy counts from when it was pressed.
         """
         if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self.input_guard.is_key(event.time):
             if self.input_guard.is_to_be_said():
@@ -468,7 +470,7 @@ class ConsoleBase(App[None]):
             self._pressed_at = None
 
     def _interrupted(self, number: int, _: object) -> None:
-        """A signal while the terminal is somebody else's: that ends, and unless it was Ctrl-C the console too."""
+        """Handle a signal while another program has the terminal: end that, and unless it was Ctrl-C, the console too."""
         if number != signal.SIGINT:
             end_in_time()
             self.exit()
@@ -478,7 +480,7 @@ class ConsoleBase(App[None]):
 
     @contextlib.contextmanager
     def _away(self) -> Iterator[None]:
-        """The terminal as a command has it: for a passphrase, or an editor. Whoever opens it meanwhile finds no key open."""
+        """Leave the terminal to a passphrase prompt or an editor. A process that opens it meanwhile finds no key open."""
         self._lock_for("another program had the terminal")
         self._hooks.let_go()
         # The event loop's own handler would end the console, and have the passphrase asked for again.
@@ -490,8 +492,8 @@ class ConsoleBase(App[None]):
             try:
                 with self._no_echo():
                     yield
-                self._is_interrupted = True  # from here on nothing may raise: the terminal is put right
-            except BaseException as error:  # noqa: BLE001 - an exception that passed through suspend() would leave it so
+                self._is_interrupted = True  # from here on nothing may raise while the terminal is restored
+            except BaseException as error:  # noqa: BLE001 - an exception through suspend() would leave it suspended
                 self._is_interrupted, failed = True, error
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -505,7 +507,7 @@ class ConsoleBase(App[None]):
         raise NotImplementedError
 
     def _select(self, name: str | None) -> None:
-        """Another question is under the cursor, or none (reading.py)."""
+        """Select the question under the cursor, or none (reading.py)."""
         raise NotImplementedError
 
     def _reload(self) -> None:
@@ -519,13 +521,13 @@ def _readable(*, is_native: bool, is_dark: bool) -> Readable:
 
 
 def is_over(entry: PendingEntry) -> bool:
-    """Whether its time is over; one without a time has no end."""
+    """Return whether the question's time is over; False if it has no end."""
     left = seconds_left(entry.expires_at)
     return left is not None and left <= 0
 
 
 async def in_thread(work: Callable[..., T], *given: Any) -> T:
-    """What `work` returns, from a thread that nobody waits for at the end: one waits for news, 20 s at a time."""
+    """Return the result of `work`, run in a thread that does not delay the end: a wait for news takes up to 20 s."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

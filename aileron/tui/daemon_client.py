@@ -1,9 +1,9 @@
-"""What the console asks of the daemon, over the operator's socket. Every call waits for its answer, with a deadline.
+"""Requests of the console to the daemon, over the operator's socket. Every call waits for its answer, with a deadline.
 
-Runs in threads of the console. The daemon may be gone and come back, and somebody else may answer in its place: what it says of a
-question that waits is shown, and signed, only as far as its digest covers it (review/signed_view.py); one that is settled is
-shown as it tells of it, and nothing is decided about that. What is not of the type of its route's
-answer (api/), or nests deeper than MAX_NESTING, is RequestRefused: nothing that is laid out later trips over it.
+Runs in threads of the console. The daemon may be gone and come back, and another program may answer in its place: what it says
+of an open question is shown, and signed, only as far as its digest covers it (review/signed_view.py); a settled question is
+shown as the answer describes it, and nothing is decided about that. An answer that is not of its route's type (api/), or nests
+deeper than MAX_NESTING, is RequestRefused, so that nothing trips over it in the layout.
 
 Not here: what is done with the answers (news.py, reading.py, plain.py), what is signed (approver/signing.py).
 """
@@ -30,22 +30,22 @@ __all__ = ["DaemonClient", "GoneError", "RequestRefused"]
 
 _ROUTE: Final = ("v1", "action-approvals")
 _CARRY_OUT_S: Final = 60.0
-"""An approved change is carried out before its answer: an installation unpacks and hashes 100 MiB at most."""
+"""Seconds to wait for an approved change, which is carried out first: an installation unpacks and hashes 100 MiB at most."""
 _DERIVATION_S: Final = 30.0
-"""The vault's key out of its passphrase takes half a second; a machine under load takes more."""
+"""Seconds to wait for the vault's key: its derivation from the passphrase takes half a second, and more under load."""
 NEWS_S: Final = 20.0
-"""One wait for news; it is asked again after it."""
+"""Seconds of one wait for news; the next follows it."""
 MAX_NESTING: Final = 100
-"""No arguments of a person's making come near it; Python's own limit, below all the calls of a screen, is some 900."""
+"""Levels of an answer: no arguments of a person come near it; Python's own limit, less the calls of a screen, is some 900."""
 _T = TypeVar("_T")
 
 
 class GoneError(Exception):
-    """No daemon answers."""
+    """The daemon does not answer."""
 
 
 class RequestRefused(Exception):
-    """The daemon said no: the class of the failure, its words, and where a question that was decided is now."""
+    """The daemon refused: class of the failure, message, and the present status of a question that was already decided."""
 
     def __init__(self, name: str, message: str, status: str | None = None) -> None:
         super().__init__(message)
@@ -55,14 +55,14 @@ class RequestRefused(Exception):
 
 
 class _NoAnswerError(RequestRefused):
-    """What came has not the shape that its route's answer has."""
+    """The answer does not have the type of its route."""
 
     def __init__(self, why: str) -> None:
         super().__init__("internal_error", f"unexpected answer from the daemon: {why}")
 
 
 class DaemonClient:
-    """The daemon of one home, as its operator. Any thread may ask."""
+    """A client of the daemon of one home, as its operator. Any thread may use it."""
 
     def __init__(self, home: Path) -> None:
         self.home: Final = home
@@ -74,7 +74,7 @@ class DaemonClient:
         return Client(self.home)
 
     def start(self) -> None:
-        """See that there is a daemon. GoneError."""
+        """Check that a daemon runs, or start one. GoneError."""
         from aileron.client import DaemonUnreachable
 
         try:
@@ -83,7 +83,7 @@ class DaemonClient:
             raise GoneError(_why_gone(error)) from None
 
     def ask(self, kind: type[_T], method: str, path: str, body: Body | None = None, *, wait_s: float = 0.0) -> _T:
-        """The answer, which is of `kind`. RequestRefused, GoneError; nothing is asked twice, and no daemon is started."""
+        """Return the answer, as `kind`. RequestRefused, GoneError; nothing is sent twice, and no daemon is started."""
         return _read(kind, self._ask(method, path, body, wait_s=wait_s))
 
     def _ask(self, method: str, path: str, body: Body | None = None, *, wait_s: float = 0.0) -> Any:
@@ -104,13 +104,13 @@ class DaemonClient:
         return answer.body
 
     def waiting(self) -> list[ApprovalEntry]:
-        """The questions that wait, or whose decision has not been used yet."""
+        """Return the questions that are open, or whose decision has not been used yet."""
         from aileron.api.approvals import ApprovalList
 
         return self.ask(ApprovalList, "GET", _path_of(*_ROUTE)).approvals
 
     def question(self, approval_id: str) -> Question:
-        """One question, whole."""
+        """Return a question, complete."""
         import msgspec
 
         from aileron.api.approvals import Question
@@ -119,29 +119,29 @@ class DaemonClient:
         return msgspec.structs.replace(found, approval_id=approval_id)
 
     def outcome(self, approval_id: str) -> RunState:
-        """What became of it."""
+        """Return the state of a question, and its result."""
         from aileron.api.runs import RunState
 
         return self.ask(RunState, "GET", _path_of(*_ROUTE, approval_id, "result"))
 
     def run(self, run: str) -> RunState:
-        """Where one run is, with what came back."""
+        """Return the state of a run, with its result."""
         from aileron.api.runs import RunState
 
         return self.ask(RunState, "GET", _path_of("v1", "runs", run))
 
     def decide(self, approval_id: str, decision: Decision, *, is_run: bool) -> Settled:
-        """Send a decision; what was settled with it. GoneError also where the answer is none: then nobody knows."""
+        """Send a decision, and return what was settled. GoneError also for an unusable answer, as the outcome is unknown."""
         from aileron.api.approvals import Settled
 
         wait_s = 0.0 if is_run else _CARRY_OUT_S
         try:
             return self.ask(Settled, "POST", _path_of(*_ROUTE, approval_id, "decide"), decision, wait_s=wait_s)
-        except _NoAnswerError as error:  # it may be decided: nobody knows
+        except _NoAnswerError as error:  # it may be decided: that is not known
             raise GoneError(error.message) from None
 
     def preview(self, approval_id: str, asked: PreviewRequest, wait_s: float) -> SealedPreview:
-        """The answer to a signed request for a preview."""
+        """Send a signed request for a preview, and return the encrypted preview."""
         from aileron.api.approvals import SealedPreview
 
         return self.ask(SealedPreview, "POST", _path_of(*_ROUTE, approval_id, "preview"), asked, wait_s=wait_s)
@@ -157,13 +157,13 @@ class DaemonClient:
             raise GoneError(error.message) from None
 
     def ask_back(self, approval_id: str, question: str) -> None:
-        """A question to the agent."""
+        """Ask the agent a question."""
         from aileron.api.approvals import AskBack
 
         self._ask("POST", _path_of(*_ROUTE, approval_id, "ask"), AskBack(question=question))
 
     def edit(self, approval_id: str, args: dict[str, Any]) -> str:
-        """The digest of the plan with other arguments. RequestRefused where they are not what the action takes."""
+        """Return the digest of the plan with other arguments. RequestRefused if the action does not take them."""
         from aileron.api.approvals import Edited, EditRequest
 
         made = self.ask(Edited, "POST", _path_of(*_ROUTE, approval_id, "edit"), EditRequest(args=args))
@@ -172,7 +172,7 @@ class DaemonClient:
         return made.digest
 
     def grant(self, plan: Plan, uses: int, for_s: int) -> None:
-        """Ask for a grant of just this: these arguments, and no others. It waits for a person as well."""
+        """Ask for a grant of just this call: these arguments, and no others. It waits for a person as well."""
         from aileron.api.grants import AddGrant
         from aileron.model.consent import Constraint
         from aileron.review.headline import action_in
@@ -190,79 +190,79 @@ class DaemonClient:
         )
 
     def grants(self) -> list[GrantEntry]:
-        """What runs without asking."""
+        """Return the grants: what runs without asking."""
         from aileron.api.grants import GrantList
 
         return self.ask(GrantList, "GET", _path_of("v1", "grants")).grants
 
     def revoke(self, grant_id: str) -> None:
-        """End a grant."""
+        """Revoke a grant."""
         self._ask("DELETE", _path_of("v1", "grants", grant_id))
 
     def sessions(self) -> list[Session]:
-        """Who asked, and asks."""
+        """Return the sessions, open and ended."""
         from aileron.api.sessions import SessionList
 
         return self.ask(SessionList, "GET", _path_of("v1", "sessions")).sessions
 
     def end_session(self, session: str) -> None:
-        """End a session: its token opens nothing any more."""
+        """End a session: its token opens nothing from then on."""
         from aileron.api.sessions import EndSession
 
         self._ask("POST", _path_of("v1", "sessions", session, "end"), EndSession())
 
     def status(self) -> Status:
-        """What runs, and who decides."""
+        """Return the status of the daemon."""
         from aileron.api.daemon import Status
 
         return self.ask(Status, "GET", _path_of("v1", "status"))
 
     def approver(self) -> ApproverFacts:
-        """Who decides for this home."""
+        """Return the facts about the approver of this home."""
         from aileron.api.approver import ApproverFacts
 
         return self.ask(ApproverFacts, "GET", _path_of("v1", "approver"))
 
     def passkeys(self) -> list[PasskeyEntry]:
-        """Those that decide, too."""
+        """Return the passkeys that can decide."""
         from aileron.api.approver import PasskeyList
 
         return self.ask(PasskeyList, "GET", _path_of("v1", "passkeys")).passkeys
 
     def record(self, audit_id: str) -> RecordOfRun:
-        """One run with its events."""
+        """Return a run with its events."""
         from aileron.api.audit import RecordOfRun
 
         return self.ask(RecordOfRun, "GET", _path_of("v1", "audit", audit_id))
 
     def newest(self, count: int) -> list[dict[str, Any]]:
-        """The newest events, the oldest of them first."""
+        """Return the newest events, the oldest of them first."""
         return self._events(f"limit={count:d}")[::-1]
 
     def before(self, seq: int, count: int) -> list[dict[str, Any]]:
-        """So many events before that row, the oldest of them first."""
+        """Return up to `count` events before that row, the oldest of them first."""
         return self._events(f"before={seq:d}&limit={count:d}")[::-1]
 
     def news(self, after: int) -> list[dict[str, Any]]:
-        """Events after that row, waited for; none where nothing happened."""
+        """Return the events after that row, and wait for one; empty if none came in NEWS_S."""
         return self._events(f"after={after:d}&order=oldest&limit=200&wait={NEWS_S:g}", wait_s=NEWS_S)
 
     def _events(self, query: str, *, wait_s: float = 0.0) -> list[dict[str, Any]]:
-        """Those that have a number, by which the next are asked for."""
+        """Return the events that have a number, because the next ones are requested by it."""
         from aileron.api.audit import EventList
 
         listed = self.ask(EventList, "GET", f"/v1/audit?{query}", wait_s=wait_s).events
         return [one for one in listed if isinstance(one.get("seq"), int)]
 
     def unlock_vault(self, passphrase: str) -> None:
-        """Open the vault."""
+        """Unlock the vault."""
         from aileron.api.secrets import UnlockVault
 
         asked = UnlockVault(passphrase=passphrase)
         self._ask("POST", _path_of("v1", "vault", "unlock"), asked, wait_s=_DERIVATION_S)
 
     def lock_vault(self) -> None:
-        """Close it."""
+        """Lock the vault."""
         from aileron.api.body import Body
 
         self._ask("POST", _path_of("v1", "vault", "lock"), Body())
@@ -284,7 +284,7 @@ def _read(kind: type[_T], body: Any) -> _T:
 
 
 def _check_nesting(body: Any) -> None:
-    """Return if nobody who walks through it by calling themselves gets lost. RefusedError."""
+    """Return if recursive code can process the answer. RequestRefused."""
     level = [body]
     for _ in range(MAX_NESTING):
         inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
@@ -295,7 +295,7 @@ def _check_nesting(body: Any) -> None:
 
 
 def _why_gone(error: Exception) -> str:
-    """For a person: how to have one, where none runs; of all else what the system says."""
+    """Return words for a person: how to start a daemon if none runs; for other errors, what the system says."""
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
         return "aileron daemon start"
     said = error.strerror if isinstance(error, OSError) else None

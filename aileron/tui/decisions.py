@@ -1,8 +1,8 @@
-"""A yes and a no on the screen: the first step, the second, and what is sent for exactly what was shown.
+"""Approvals and denials on the screen: the first step, the second, and what is sent for exactly what was shown.
 
 Rules
-- The second step counts for the digest of the first, compared again with what is on the screen then.
-- Several are denied at once, each by itself; approved only where they are alike (together.py).
+- The second step is about the digest of the first, compared again with what is on the screen then.
+- Several requests can be denied at once, each by itself; they can be approved together only if they are alike (together.py).
 
 Not here: when a key counts (guard.py), what is signed and sent (sending.py), the second step itself (screens.py).
 """
@@ -35,10 +35,10 @@ NOT_AS_SHOWN: Final = "what is shown is not what would be decided: nothing is si
 
 
 class DecidingConsole(NewsConsole):
-    """The console, as far as it decides."""
+    """The part of the console that decides."""
 
     def action_approve(self) -> None:
-        """The first step of a yes."""
+        """Take the first step of an approval."""
         refusal = self._decision_refusal("approve")
         if refusal is None and self._review is not None and self._review.is_unread:
             refusal = "current state not loaded: press p"
@@ -62,11 +62,11 @@ class DecidingConsole(NewsConsole):
         self.push_screen(Confirm(facts, card.word, now=self.now), said)
 
     def action_deny(self) -> None:
-        """A no, with a reason; of all that are marked."""
+        """Deny the question, or all that are marked, with a reason."""
         self._begin_no(ends_session=False)
 
     def action_deny_and_stop(self) -> None:
-        """A no, and the end of the session that asked."""
+        """Deny, and end the session that asked."""
         self._begin_no(ends_session=True)
 
     def _begin_no(self, *, ends_session: bool) -> None:
@@ -92,7 +92,7 @@ class DecidingConsole(NewsConsole):
         self.push_screen(LineInput(title, hint=hint, may_be_empty=True), said)
 
     def _is_withdrawal(self, reason: str | None) -> bool:
-        """Whether a no with this reason is sent unsigned, as the key, or the vault that knows whose it is, is not open."""
+        """Return whether a denial with this reason is sent unsigned, because the key, or the vault that names it, is locked."""
         return is_withdrawal(
             reason, is_signed=self._is_signed, has_key=self.key_session.is_open and not self._is_vault_locked
         )
@@ -103,9 +103,9 @@ class DecidingConsole(NewsConsole):
         return vault is not None and vault.exists and vault.locked
 
     def _decision_refusal(self, decision: Literal["approve", "deny"], *, is_read: bool = False) -> str | None:
-        """Why no decision can be made now. Of a question, an edit, what is withdrawn, the vault need not be open.
+        """Return why no decision can be made now, or None. Only an approval needs an open vault.
 
-        `is_read`: what is approved is read elsewhere than on the card under the cursor.
+        `is_read`: the request to approve is read elsewhere than on the card under the cursor.
         """
         refusal = self._refusal("deny" if is_read else decision)
         if refusal is None and decision == "approve" and self._is_signed and self._is_vault_locked:
@@ -128,8 +128,8 @@ class DecidingConsole(NewsConsole):
         *,
         ends_session: bool = False,
     ) -> None:
-        """It counts for exactly what was on the screen in the first, if that still is, and can still be decided."""
-        # The second step has a wait of its own: what has moved on the screen below it does not count.
+        """Decide, if exactly what was on the screen in the first step still is, and can still be decided."""
+        # The second step has a wait of its own: a movement on the screen below it does not count.
         refusal = self.guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()
         if shown != (self.guard.shown, self.guard.digest) or self._review is None:
             self._tell("the request changed: not decided, look again", is_bad=True)
@@ -181,14 +181,14 @@ class DecidingConsole(NewsConsole):
         passkeys: tuple[PasskeyKey, ...] = (),
     ) -> bool:
         if self._is_signed and not review.is_signed:
-            self._tell(NOT_AS_SHOWN, is_bad=True)  # it was shown before somebody signed for this home
+            self._tell(NOT_AS_SHOWN, is_bad=True)  # it was shown before this home had an approver
             return False
         made = await self._answer_to(review, decision, reason, passkeys)
         self._tell(made.words, is_bad=not made.is_done)
         return made.is_done
 
     async def _passkeys(self, decision: Literal["approve", "deny"], kind: str) -> tuple[PasskeyKey, ...]:
-        """Those that a security key may sign this with; asked for before what is shown is looked at a last time."""
+        """Return the passkeys that a security key may sign this with. Call it before the last check of what is shown."""
         return await in_thread(offered, self._daemon, self.key_session, decision, kind)
 
     async def _answer_to(
@@ -198,7 +198,7 @@ class DecidingConsole(NewsConsole):
         reason: str | None,
         passkeys: tuple[PasskeyKey, ...],
     ) -> Notice:
-        """Sign it, where that is needed, and send it; what is said of what came."""
+        """Sign the decision if needed, and send it. Return the words about the result."""
         called = visible(review.title)
         try:
             if decision == "deny" and self._is_withdrawal(reason):

@@ -1,4 +1,4 @@
-"""How the console looks and which keys it has: its style card, its colours, its help. No behaviour.
+"""Look and keys of the console: its style sheet, its colours, its help. No behaviour.
 
 Source: docs/reference/console.md. Not here: what the keys do (app.py).
 """
@@ -25,9 +25,9 @@ __all__ = [
 ]
 
 NARROW: Final = 80
-"""Below so many columns the list and a question are two screens."""
+"""Columns below which the list and a question are two screens."""
 WIDE: Final = 104
-"""From so many columns on they stand side by side."""
+"""Columns from which they stand side by side."""
 MOST_BESIDE: Final = 79
 """Most columns of a list beside a question, also in the style sheet: fewer than any list above a question has."""
 PANES: Final = ("queue", "activity", "grants", "sessions", "system")
@@ -146,14 +146,14 @@ NAMES: Final = {
     "escape": "Esc",
     "space": "Space",
 }
-"""What a key is called on a keyboard, where that is not Textual's name."""
+"""Names of keys as on a keyboard, where Textual's differ."""
 ABOUT_A_QUESTION: Final = frozenset(
     (
         *("approve", "deny", "deny_and_stop", "edit", "grant", "ask_back", "preview", "undo", "mark", "select_alike"),
         *("read_on", "unread", "whole", "proof", "raw", "difference", "copy", "open_page", "next", "group", "filter"),
     )
 )
-"""Actions that are none on the other screens."""
+"""Actions that do nothing on the other screens."""
 
 HELP: Final = """\
 !   needs attention             ≠   differs from an approved call
@@ -178,4 +178,4 @@ OTHER   l  in activity: every event     x  end a grant or session
         L  unlock or lock the key       V  unlock or lock the vault
         z  mute for 10 minutes          Ctrl-P  all commands   q  quit
 """
-"""Fits a terminal of 24 rows and 80 columns with the box around it; what matters most stands first."""
+"""Help that fits a terminal of 24 rows and 80 columns with the box around it; what matters most stands first."""

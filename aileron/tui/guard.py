@@ -1,13 +1,13 @@
-"""When a key that approves may do so: a table of reasons why not, each of which a person can read.
+"""Guard of the keys that decide: a table of reasons why a key decides nothing, each of which a person can read.
 
-Pure; times are monotonic seconds, handed in. A key that is pressed at the wrong moment, was meant for something else, or arrives
-when the screen has just changed, decides nothing.
+Pure; times are monotonic seconds, passed in. A key that is pressed at the wrong moment, was meant for something else, or
+arrives when the screen has just changed, decides nothing.
 
 1. the daemon answers
 2. the question waits, and its time is not over
 3. what is shown is what would be decided: it came whole, and nothing has replaced it since
 4. it has stood there, unmoved, for SETTLED_S, and nothing else came up in that time; arrivals at the end of the list count once
-   in ARRIVALS_S, or an agent that asks all the time would keep a person from saying no to it
+   in ARRIVALS_S, or an agent that asks all the time would keep a person from denying it
 5. all of it was on the screen, or the person said that they have not read all
 
 Source: docs/reference/console.md (What a key needs). Not here: the signature (key_session.py), the second step (screens.py).
@@ -28,13 +28,13 @@ from typing import Final
 __all__ = ["ARRIVALS_S", "SETTLED_S", "Guard"]
 
 SETTLED_S: Final = 0.4
-"""400 ms: longer than a key that was on its way, shorter than a person reads anything."""
+"""400 ms: longer than a key press on its way takes to arrive, shorter than a person reads anything."""
 ARRIVALS_S: Final = 2.0
-"""Of each two seconds, keys live 1.6 however much arrives: time for both steps of a yes. What arrives moves nothing."""
+"""Seconds in which arrivals count once: keys then work for 1.6 of every two, time for both steps. Arrivals move nothing."""
 
 
 class Guard:
-    """What is on the screen, and since when."""
+    """The guard of the screen: what is on it, and since when."""
 
     def __init__(self) -> None:
         self.shown: str | None = None
@@ -47,9 +47,9 @@ class Guard:
         self._problem: str | None = None
 
     def show(self, approval_id: str | None, digest: str | None, *, now: float, closed: str | None = None) -> None:
-        """This question is on the screen now, with this digest; `closed` says why it cannot be decided any more.
+        """Record that this question is on the screen now, with this digest; `closed` says why it can no longer be decided.
 
-        The same once more changes nothing: whoever draws something else of it says so (`disturb`).
+        To show the same again changes nothing: a caller that draws another part of it calls `disturb`.
         """
         if (approval_id, digest) != (self.shown, self.digest):
             self._is_read = False
@@ -58,44 +58,44 @@ class Guard:
         self.shown, self.digest, self._closed, self._problem = approval_id, digest, closed, None
 
     def cannot_show(self, approval_id: str, why: str, *, now: float) -> None:
-        """It is on the screen, and not such that it could be decided."""
+        """Record that a question is on the screen which cannot be decided, and why."""
         self.show(approval_id, None, now=now)
         self._problem = why
 
     def disturb(self, *, now: float) -> None:
-        """Something else on the screen has moved or come up."""
+        """Record that something else on the screen has moved or appeared."""
         self._since = now
 
     def arrive(self, *, now: float) -> None:
-        """Something came in at the end of the list, and moved nothing that was there."""
+        """Record that something arrived at the end of the list, and moved nothing that was there."""
         if self._arrived_at is None or now - self._arrived_at >= ARRIVALS_S:
             self._since = self._arrived_at = now
 
     def lose_daemon(self) -> None:
-        """Nobody answers."""
+        """Record that the daemon does not answer."""
         self._is_daemon_there = False
 
     def regain_daemon(self, *, now: float) -> None:
-        """Somebody answers again."""
+        """Record that the daemon answers again."""
         if not self._is_daemon_there:
             self._since = now
         self._is_daemon_there = True
 
     def read_anew(self) -> None:
-        """What is said beside it is another: the person has not read that."""
+        """Record that the question's card has changed: the person has not read the new one."""
         self._is_read = False
 
     def read_to_end(self) -> None:
-        """Its end was on the screen, or the person said that they decide without."""
+        """Record that the end was on the screen, or that the person decides without it."""
         self._is_read = True
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing of it is left to be scrolled to."""
+        """True if the person has nothing left to scroll to."""
         return self._is_read
 
     def refusal(self, *, now: float, is_approval: bool = True) -> str | None:
-        """Why a key decides nothing now; None: it may. A no needs no reading."""
+        """Return why a key decides nothing now; None if it may. A denial needs no reading."""
         if not self._is_daemon_there:
             return "the daemon does not answer: nothing can be decided"
         if self.shown is None:

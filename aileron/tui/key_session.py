@@ -1,18 +1,18 @@
 """The approver's key while the console has it open: for how long, and for what.
 
-Runs in the console's own process, which nobody of the same user can look into. The passphrase is asked for at the terminal itself
-(approver/isolation.py); there is no other way to it.
+Runs in the console's own process, which no other process of the user can inspect. The passphrase is typed at the terminal
+itself (approver/isolation.py); there is no other way to enter it.
 
 Rules
-- Open for 15 minutes at most, from the passphrase on (timed_key.py).
-- Where others than the person can press keys at this terminal (approver/terminal.py) it is not kept open: each decision asks
-  anew. That is looked at before each use, and every LOOK_S while it is open. What is kept there, if a passphrase was typed for
-  that, is a key that reads previews and decides nothing (docs/adr/0047-fewer-keys.md).
+- The key is open for 15 minutes at most, from the passphrase on (timed_key.py).
+- If others than the person can press keys at this terminal (approver/terminal.py), the key is not kept open: each decision asks
+  again. That is checked before each use, and every LOOK_S while the key is open. If the passphrase was typed for previews, a
+  key is kept that reads previews and decides nothing (docs/adr/0047-fewer-keys.md).
 - It is the key of this home's approver, or it is wiped.
-- Where it is not open, a security key that is plugged in is offered in its place (`signer`): Enter alone has that one sign. It
+- If it is not open, a plugged-in security key is offered in its place (`signer`): Enter alone has that one sign. It
   opens nothing: each signature takes its PIN or finger, and a touch.
-- A prompt that was broken off is followed by none for anything else within REST_S: whoever can press keys here could put another
-  one in its place, under the hands of a person who types. Any process of the user can break one off (kill(2)): what is typed
+- A prompt that was interrupted is followed by none for anything else within REST_S: a process that can press keys here could
+  put another one in its place while a person types. Any process of the user can interrupt a prompt (kill(2)): what is typed
   next is the rest of a passphrase, and is no key and no text for anything (`no_echo`).
 
 Not here: what is signed (approver/signing.py), when a key may decide (guard.py).
@@ -42,25 +42,25 @@ if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
 __all__ = ["REST_S", "KeySession", "SecurityKeyHooks"]
 
 REST_S: Final = 3.0
-"""A person who types a passphrase sees within that time that it is not asked for any more."""
+"""Seconds within which a person who types a passphrase sees that it is no longer asked for."""
 _TRIES: Final = 3
 _TO_READ: Final = "to load previews for 15 minutes"
 
 
 @dataclasses.dataclass(frozen=True)
 class SecurityKeyHooks:
-    """What a console needs to have a security key sign."""
+    """The functions that a console needs to have a security key sign."""
 
     is_plugged_in: Callable[[], bool]
     ports: Callable[[], Sequence[Port]]
     offer: Callable[[str], Secret]
-    """A passphrase that is typed after a question, or Enter alone, for which the security key signs."""
+    """Prompt for a passphrase; Enter alone means that the security key signs."""
     person: Callable[[], contextlib.AbstractContextManager[Person]]
-    """Whoever has the key, at this terminal, for the length of the block."""
+    """Context with the person who has the security key, at this terminal."""
 
 
 class _BrokenError(Exception):
-    """The terminal broke: nobody has broken a prompt off."""
+    """The terminal failed: no process interrupted the prompt."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -68,8 +68,8 @@ class _BrokenError(Exception):
 
 
 class KeySession:
-    """One for each console. `ask` has a person type a passphrase after a question; `who_else` says why a key press may be
-    somebody else's, or None. What is typed is for nobody else in the block of `no_echo`, nor right after one that failed. Any
+    """The approver's key in one console. `ask` prompts a person for a passphrase; `who_else` says why a key press may be
+    another process's, or None. What is typed in a block of `no_echo`, or right after one that failed, goes nowhere else. Any
     thread may use it.
     """
 
@@ -90,43 +90,43 @@ class KeySession:
         self._clock: Final = clock
         self._who_else: Final = who_else
         self.not_kept: str | None = None
-        """Why no key is kept open here, as it was at the last look; None: it is, or nobody has looked yet."""
+        """Reason why no key is kept open here, as of the last check; None if one may be, or before the first check."""
         self.key_id: str | None = None
-        """Whose signature counts, as the daemon says; None: nobody's, or it did not say yet."""
+        """Id of the approver's key, as the daemon says; None if this home has no approver, or before the daemon has said it."""
         self._deciding: Final[TimedKey[ApproverKey]] = TimedKey(clock, look=self.look)
         self._reading: Final[TimedKey[ReadingKey]] = TimedKey(clock)
-        """Where the other may not be kept."""
+        """Key for previews, if the key for decisions may not be kept."""
         self._broken_off: tuple[str, float] | None = None
-        """What the prompt was about that was broken off last, and when that was."""
+        """Subject of the last prompt that was interrupted, and when that was."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a key press is enough to decide."""
+        """True if a key press is enough to decide."""
         return self._deciding.is_open
 
     @property
     def may_read(self) -> bool:
-        """Whether previews are loaded without a passphrase."""
+        """True if previews are loaded without a passphrase."""
         return self._deciding.is_open or self._reading.is_open
 
     @property
     def left_s(self) -> float:
-        """Seconds until what is open closes by itself."""
+        """Seconds until the open key closes by itself."""
         return self._deciding.left_s or self._reading.left_s
 
     def close(self, why: str | None = None) -> None:
-        """Forget the key; `why` is said to a person who did not ask for that (`why_locked`)."""
+        """Forget the key. `why` is for a person who did not ask for that (`why_locked`)."""
         self._deciding.close(why)
         self._reading.close()
 
     def why_locked(self) -> str | None:
-        """Why it was closed unasked since the last call, for a person; None: it was not."""
+        """Return why the key was closed unasked since the last call, for a person; None if it was not."""
         self._close_if_due()
         whys = (self._deciding.why_closed(), self._reading.why_closed())
         return next((why for why in whys if why is not None), None)
 
     def look(self) -> None:
-        """See who else can type here now; close the key that decides if somebody can."""
+        """Check who else can type here now; if another process can, close the key that decides."""
         self.not_kept = self._who_else()
         if self.not_kept is not None:
             self._deciding.close(self.not_kept)
@@ -137,10 +137,10 @@ class KeySession:
 
     @contextlib.contextmanager
     def key(self, purpose: str, about: str = "") -> Iterator[ApproverKey]:
-        """The key, asked for where it is not open; `purpose` says for what, and `about` tells it from any other, where that
-        does not. AileronError for what is wrong with a passphrase.
+        """Yield the key, and prompt for its passphrase if it is not open. `purpose` says what for, and `about` tells it from
+        any other use with the same purpose. AileronError for what is wrong with a passphrase.
 
-        Where it is not kept open it is wiped at the end of the block.
+        If the key is not kept open, it is wiped at the end of the block.
         """
         self._look_and_close()
         if not self._deciding.is_open:
@@ -149,14 +149,14 @@ class KeySession:
             yield key
 
     def _look_and_close(self) -> None:
-        """Before a use: what is open now may be used."""
+        """Check the terminal and the time before a use: a key that is open afterwards may be used."""
         self.look()
         self._close_if_due()
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[ApproverKey]:
-        """The key that was just looked after, or asked for: it is not wiped amid a signature, and where it is not kept nobody
-        else finds it after that.
+        """Yield the key that was just checked, or opened, and do not wipe it amid a signature; but after it, if it is not
+        kept.
         """
         with self._deciding.in_use() as key:
             try:
@@ -167,14 +167,14 @@ class KeySession:
 
     @property
     def may_offer(self) -> bool:
-        """Whether a security key is plugged in, and the passphrase would be asked for: then passkeys are worth asking for."""
+        """True if a security key is plugged in, and the passphrase would be asked for: then it is worth asking for passkeys."""
         keys = self._security_keys
         return keys is not None and not self.is_open and keys.is_plugged_in()
 
     @contextlib.contextmanager
     def signer(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[ApproverKey | SecurityKeys]:
-        """As `key`; or the security key, where the person takes that: offered where these passkeys may sign, and one may be held
-        by a key that is plugged in.
+        """Yield the key, as `key` does; or the security key, if the person takes that. It is offered if these passkeys may
+        sign, and a plugged-in security key may hold one.
         """
         self._look_and_close()
         keys = self._security_keys if passkeys else None
@@ -193,8 +193,8 @@ class KeySession:
 
     @contextlib.contextmanager
     def reader(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[Reader]:
-        """As `signer`, for a preview. Where the key is not kept open, the passphrase opens all of them for 15 minutes, and the
-        question for it says so.
+        """Yield a key for a preview, as `signer` does. If the key is not kept open, the passphrase opens all previews for 15
+        minutes, and the prompt says so.
         """
         self._look_and_close()
         if self._reading.is_open:
@@ -206,7 +206,7 @@ class KeySession:
             yield self._kept_to_read() if is_for_all and self._deciding.is_open else by
 
     def _kept_to_read(self) -> ReadingKey:
-        """What may not stay open to decide, from now on for previews alone."""
+        """Turn the key, which may not stay open to decide, into one for previews only, and keep that."""
         from aileron.approver.signing import ReadingKey
 
         key = ReadingKey(self._deciding.taken())
@@ -214,11 +214,13 @@ class KeySession:
         return key
 
     def open(self, purpose: str, about: str = "") -> None:
-        """Ask for the passphrase, some times. AileronError unauthorized, hash_mismatch, not_found, busy; KeyboardInterrupt."""
+        """Prompt for the passphrase, _TRIES times. AileronError unauthorized, hash_mismatch, not_found, busy;
+        KeyboardInterrupt.
+        """
         self._is_opened(purpose, about, None)
 
     def _is_opened(self, purpose: str, about: str, offered: SecurityKeyHooks | None) -> bool:
-        """As `open`; False where a security key was offered, and taken by Enter alone."""
+        """Open the key, as `open` does. Return False if a security key was offered, and the person took it by Enter alone."""
         from aileron.model.failure import AileronError, Boundary, FailureClass
 
         key, file = self._asked(purpose, about, offered)
@@ -231,7 +233,7 @@ class KeySession:
                 f"the key in {file} is not that of this home's approver, {self.key_id}: aileron approver status",
                 boundary=Boundary.USER,
             )
-        self.not_kept = self._who_else()  # who came while it was typed
+        self.not_kept = self._who_else()  # others may have come while it was typed
         self._deciding.put(key)
         return True
 
@@ -270,7 +272,7 @@ class KeySession:
 
     @contextlib.contextmanager
     def asking(self, about: str) -> Iterator[None]:
-        """Around each prompt of this terminal. AileronError busy where one about something else was broken off just now."""
+        """Surround each prompt of this terminal. AileronError busy if one about something else was interrupted just now."""
         from aileron.model.failure import AileronError, FailureClass
 
         if self._broken_off is not None and self._broken_off[0] != about and self._rests():
@@ -289,12 +291,12 @@ class KeySession:
         return self._broken_off is not None and self._clock() - self._broken_off[1] < REST_S
 
     def _typed(self, question: str, ask: Callable[[str], Secret]) -> Secret:
-        """What the person typed; _BrokenError for what a terminal that is going away does to whoever asks there."""
+        """Return what the person typed. _BrokenError for an error of a terminal that is going away."""
         from aileron.model.failure import AileronError
 
         try:
             return ask(question)
         except AileronError:
             raise
-        except Exception as error:  # a closed set there is none: termios.error, OSError, what a driver raises
+        except Exception as error:  # no closed set: termios.error, OSError, what a driver raises
             raise _BrokenError(error) from error

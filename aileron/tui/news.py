@@ -1,8 +1,8 @@
-"""What the daemon tells: read once, then waited for and read again, for as long as the console is open.
+"""News of the daemon: read once, then waited for and read again, for as long as the console is open.
 
-Without a daemon nothing looks as if it could be decided; whatever it answers, the console stays.
+Without a daemon nothing looks as if it could be decided. Whatever the daemon answers, the console goes on.
 
-Not here: what is asked of it and in which shape it answers (daemon_client.py).
+Not here: the requests and the types of their answers (daemon_client.py).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["NewsConsole"]
 _FIRST_EVENTS: Final = 100
 _RETRY_S: Final = 1.0
 NOTICE_S: Final = 5.0
-"""Between two notifications: an agent that asks all the time is counted, and does not cover the desktop."""
+"""Seconds between two notifications: an agent that asks all the time is counted, and does not cover the desktop."""
 _MOST_UNTOLD: Final = 100
 
 
 class NewsConsole(TellingConsole):
-    """The console, as far as it follows the daemon."""
+    """The part of the console that follows the daemon."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._told_at = -math.inf
         self._unannounced: list[tuple[str, str]] = []
-        """Agent and action of each that came since the last notification."""
+        """Agent and action of each question that came since the last notification."""
 
     async def _follow(self) -> None:
         """Read what there is, then wait for news and read again; for as long as the console is open."""
@@ -87,7 +87,7 @@ class NewsConsole(TellingConsole):
             self._reload()
 
     async def _refresh(self) -> None:
-        """The queue, who decides, and what stands on the other screens."""
+        """Read the queue, the approver, and what the other screens show."""
         self._status = await in_thread(self._daemon.status)
         self._take_approver(await in_thread(self._daemon.approver))
         news = self.waiting.take(await in_thread(self._daemon.waiting))
@@ -104,7 +104,7 @@ class NewsConsole(TellingConsole):
         await self._fill_pane()
 
     def _announce(self, names: Sequence[str]) -> None:
-        """What is new, by agent and action, where the terminal shows that; at most once in NOTICE_S, the rest with the next."""
+        """Notify the person of new questions, by agent and action, if the terminal can; once in NOTICE_S, the rest next time."""
         from aileron.tui.terminal_signals import notification, notification_way
 
         self._unannounced += [(self.waiting[name].asker, self.waiting[name].action) for name in names]
@@ -116,7 +116,9 @@ class NewsConsole(TellingConsole):
         del self._unannounced[_MOST_UNTOLD:]
 
     async def _settle(self, name: str) -> None:
-        """What became of one that waits no more; that nobody can say is told once, and it is asked again with the next news."""
+        """Learn the outcome of a settled question. If the daemon does not tell, say so once, and ask again with the next
+        news.
+        """
         try:
             became = await in_thread(self._daemon.outcome, name)
         except RequestRefused as error:
@@ -130,13 +132,13 @@ class NewsConsole(TellingConsole):
         self.waiting.settle(name, became.status, kept=self.selected)
 
     def _take_approver(self, told: ApproverFacts) -> None:
-        """Who decides, as the daemon says now. Where somebody did, nobody is believed who says that nobody does any more."""
+        """Take over who decides, as the daemon says now. GoneError if it says that the approver this home had is gone."""
         was = None if self._approver is None else self._approver.status
         if told.status == "none" and was not in ("none", None):
             raise GoneError("the daemon now says that this home has no approver: aileron approver status")
         self._approver = told
         self.key_session.key_id = told.key_id or None
-        if was == "none" and told.status != "none":  # what is on the screen was not held against its digest
+        if was == "none" and told.status != "none":  # what is on the screen was not compared with its digest
             self._select(self.selected)
 
     async def _refresh_now(self) -> None:
@@ -147,7 +149,7 @@ class NewsConsole(TellingConsole):
 
     def _lose(self, why: str) -> None:
         self.lost, self._is_asking = why, False
-        self._has_history = False  # what comes meanwhile is not heard
+        self._has_history = False  # what comes meanwhile is not received
         self.guard.lose_daemon()
         self._show_frame()
 

@@ -1,8 +1,8 @@
 """The console in lines: for screen readers, simple terminals and logs, with the power of the other one.
 
-Runs in its own process, alone (approver/isolation.py). A question has a number, which stays its own for as long as the console is
-open; what comes and what is settled is said when it happens. A yes is asked about after all of the question was printed, and
-counts for exactly that.
+Runs in its own process, alone (approver/isolation.py). A question has a number, which it keeps for as long as the console is
+open; arrivals and settled questions are reported when they happen. An approval is asked for after all of the question was
+printed, and counts for exactly that.
 
     1 send-mail, asked by claude, expires in 4:41
     > approve 1
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 __all__ = ["Plain"]
 
 _LOOK_S: Final = 2.0
-"""Between two looks at the queue while the person types nothing."""
+"""Seconds between two checks of the queue while the person types nothing."""
 _MOST_LINE: Final = 8192
 _FEW: Final = 20
-"""Runs or events, unless more are asked for: one screen."""
+"""Runs or events, unless the person asks for more: one screen."""
 _PROMPT: Final = "> "
 _LEAST_ROW: Final = 24
-"""Cells of what a request is about: less tells nothing apart."""
+"""Cells of a request's title: fewer do not tell requests apart."""
 _HELP: Final = """\
 list, filter [WORDS]   list what is waiting
 show N                 show the card
@@ -123,12 +123,12 @@ class Plain:
         self._edits: dict[str, str] = {}
         self._previews: dict[tuple[str, str], Preview] = {}
         self._listed: list[str | None] = []
-        """The runs that the list printed last is about, by its numbers."""
+        """Ids of the runs in the list that was printed last, by its numbers."""
         self._wanted = ""
         self._untold: set[str] = set()
-        """Of these the daemon did not say what became of them."""
+        """Ids of settled questions whose outcome the daemon has not told."""
         self._typed = b""
-        """Of the next line, what has come already."""
+        """Bytes of the next line that have arrived already."""
         self._has_looked = False
         self._is_signed = True
         self._is_lost = False
@@ -164,7 +164,7 @@ class Plain:
         }
 
     def run(self) -> int:
-        """Until the person is done; 0."""
+        """Run until the person quits. Return 0."""
         signal.signal(signal.SIGCONT, self._went_on)
         self._key_session.look()
         self._try(self._daemon.start)
@@ -189,9 +189,9 @@ class Plain:
         return 0
 
     def _went_on(self, _number: int, _frame: object) -> None:
-        """It was stopped, and goes on. Nobody held its terminal meanwhile (approver/isolation.py).
+        """Lock the key after the console was stopped and continued: nothing held the terminal meanwhile (approver/isolation.py).
 
-        The handler of a signal says nothing, as it can come amid what is being written, where io allows no other: `_forget` does.
+        A signal's handler prints nothing, as it can come amid a write, where io allows no other: `_forget` prints it.
         """
         if self._key_session.is_open:
             self._key_session.close("the console was suspended")
@@ -200,7 +200,7 @@ class Plain:
     # reading and saying
 
     def _line(self) -> str | None:
-        """The next line that the person types; what happens meanwhile is said. None at the end of input."""
+        """Return the next line that the person types, and report events meanwhile. None at the end of input."""
         self._write(_PROMPT)
         while True:
             if b"\n" in self._typed or select.select([sys.stdin], [], [], _LOOK_S)[0]:
@@ -210,12 +210,12 @@ class Plain:
             self._try(functools.partial(self._look, prompt=_PROMPT), prompt=_PROMPT)
 
     def _typed_line(self) -> str | None:
-        """One line, as it was typed; None at the end of input."""
+        """Return a line as it was typed; None at the end of input."""
         while b"\n" not in self._typed:
             try:
                 piece = os.read(sys.stdin.fileno(), _MOST_LINE)
             except OSError as error:
-                if error.errno != errno.EIO:  # the terminal has gone, pty(7): the end of what is typed
+                if error.errno != errno.EIO:  # the terminal has gone, pty(7): the end of input
                     raise
                 piece = b""
             if not piece:
@@ -225,7 +225,7 @@ class Plain:
         return line.decode("utf-8", "replace") if line or end else None
 
     def _forget(self) -> bool:
-        """What only the key has opened, if it was locked unasked; whether that was said."""
+        """Forget previews if the key was locked unasked, and say so. Return whether it did."""
         why = self._key_session.why_locked()
         if why is None:
             return False
@@ -235,12 +235,12 @@ class Plain:
         return True
 
     def _lend_terminal(self) -> None:
-        """Before something else has the terminal: whoever opens it meanwhile finds no key open that decides."""
+        """Lock the key before another program has the terminal: a process that opens it meanwhile cannot decide with it."""
         if self._key_session.is_open:
             self._lock("")
 
     def _forget_typed(self) -> None:
-        """What was typed, or pasted, before it was asked for answers nothing."""
+        """Drop what was typed, or pasted, before the prompt: it answers nothing."""
         self._typed = b""
         with contextlib.suppress(termios.error):
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
@@ -257,12 +257,12 @@ class Plain:
             self._say(row.plain.rstrip())
 
     def _complain(self, words: str) -> None:
-        """In rows of whole words, so that a command can be read."""
+        """Print an error in rows of whole words, so that a command can be read."""
         for row in rendering.further(f"! {words}", self._width()):
             self._say(row)
 
     def _try(self, work: Callable[[], None], prompt: str = "") -> None:
-        """Do it; what stood in the way is said, and the console stays."""
+        """Do the work, and report what went wrong: the console goes on."""
         from aileron.model.failure import AileronError
 
         try:
@@ -284,7 +284,7 @@ class Plain:
     # the queue
 
     def _look(self, prompt: str = "") -> None:
-        """What has come and what is settled, in a line each; `prompt` is what stands there already, to be typed after."""
+        """Report arrivals and settled questions, in a line each. `prompt` is on the screen, and printed again below them."""
         approver = self._daemon.approver()
         self._is_signed, self._key_session.key_id = approver.status != "none", approver.key_id or None
         is_first, self._has_looked = not self._has_looked, True
@@ -301,7 +301,7 @@ class Plain:
             self._write(prompt)
 
     def _settled(self, name: str) -> list[str]:
-        """A line of what became of one that waits no more; where nobody can say, that is said once and asked again."""
+        """Return a line about the outcome of a settled question. If the daemon does not tell, say so once, and ask again."""
         before = self._waiting[name]
         try:
             self._waiting.settle(name, self._daemon.outcome(name).status)
@@ -349,7 +349,7 @@ class Plain:
         self._list("")
 
     def _on_one(self, work: Callable[[str, str], None]) -> Callable[[str], None]:
-        """A command about a question by its number, or the end of its id."""
+        """Make a command about one question, given by its number or the end of its id."""
 
         def command(rest: str) -> None:
             number, _, more = rest.partition(" ")
@@ -360,24 +360,24 @@ class Plain:
         return command
 
     def _needed(self, number: str) -> str:
-        """The id of a question that is named. ValueError for what names none."""
+        """Return the id of the question that is named. ValueError if there is none."""
         if (name := self._named(number)) is None:
             raise ValueError(f"no request {number[:40]!r}: type list")
         return name
 
     def _forget_previews_but(self, names: set[str]) -> None:
-        """Where the key is asked for each time, what it has opened is for these questions."""
+        """Forget the previews of all other questions if the key is asked for each time."""
         if not self._key_session.may_read:
             self._previews = {key: preview for key, preview in self._previews.items() if key[0] in names}
 
     def _named(self, number: str) -> str | None:
-        """The id of the question of that number, or with that end."""
+        """Return the id of the question with that number, or that end of its id; None if there is not exactly one."""
         names = [name for name, own in self._numbers.items() if str(own) == number]
         names = names or [name for name in self._numbers if len(number) >= 4 and name.endswith(number)]
         return names[0] if len(names) == 1 else None
 
     def _on_alike(self, rest: str) -> None:
-        """A yes to one question, or to several; what names none is no reason here, and approves nothing."""
+        """Approve one question, or several. There is no reason: each word names a question, or nothing is approved."""
         numbers = rest.split() or [""]
         names = [self._needed(number) for number in numbers]
         twice = next((number for at, number in enumerate(numbers) if names[at] in names[:at]), None)
@@ -390,7 +390,7 @@ class Plain:
             self._approve_several(names)
 
     def _on_some(self, *, ends_session: bool) -> Callable[[str], None]:
-        """A no to one question, or to several, which are named again first: a reason may begin with a number."""
+        """Make a command that denies a question, or several after a confirmation, as a reason may begin with a number."""
 
         def command(rest: str) -> None:
             words = rest.split()
@@ -423,7 +423,7 @@ class Plain:
     # one question
 
     def _review(self, name: str) -> Review:
-        """The question, or the person's edit of it, with what was read for it."""
+        """Return the question, or the person's edit of it, with the preview that was read for it."""
         review = review_of(self._daemon.question(name), is_signed=self._is_signed, edit=self._edits.get(name))
         return review.with_preview(self._preview_of(review)) if review.waits else review
 
@@ -434,7 +434,7 @@ class Plain:
         self._print(self._review(name))
 
     def _print(self, review: Review) -> Card:
-        """All of it, as it is returned."""
+        """Print all of a question, and return its card."""
         card, width, left = review.card(local_time), self._width(), seconds_left(review.question.expires_at)
         self._say("")
         self._rows(rendering.essential_rows(card, width))
@@ -449,14 +449,14 @@ class Plain:
         return card
 
     def _proof(self, name: str, _: str) -> None:
-        """What is signed, and by what it runs: nobody needs to have read it."""
+        """Print what is signed, and how it runs: nobody needs to have read it."""
         self._rows(rendering.body_rows(self._review(name).card(local_time).proof, self._width(), is_whole=True)[0])
 
     def _read_preview(self, name: str, _: str) -> None:
         self._print(self._read_for(self._review(name)))
 
     def _read_for(self, review: Review) -> Review:
-        """It with what is there now."""
+        """Read the current state, and return the review with it."""
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
         if not review.has_preview:
@@ -476,7 +476,7 @@ class Plain:
     # decisions
 
     def _approve(self, name: str) -> None:
-        """Print all of it, and take a word for a yes: for what was printed."""
+        """Print all of the question, and approve exactly that if the person types the word."""
         review = self._with_state(self._review(name))
         word = self._print(review).word
         was_open = self._key_session.may_read
@@ -488,7 +488,7 @@ class Plain:
             self._decide(review, "approve", None)
 
     def _approve_several(self, names: list[str]) -> None:
-        """Print what they have in common and what differs, and take a word for a yes to each: the first not taken ends it."""
+        """Print what several have in common and what differs. If the word is typed, approve each, up to the first failure."""
         from aileron.review.apart import why_apart_unread
         from aileron.review.together import Apart, card_of_several
 
@@ -510,7 +510,7 @@ class Plain:
         self._say(f"{'! ' if done < len(reviews) else ''}{done} of {len(reviews)} approved")
 
     def _with_state(self, review: Review) -> Review:
-        """It with what is there now, which is read where a yes takes it."""
+        """Return the review with its current state, which is read first if an approval needs it."""
         return self._read_for(review) if review.is_unread else review
 
     def _print_several(self, card: Card, reviews: list[Review]) -> None:
@@ -525,7 +525,7 @@ class Plain:
         self._say(f"▸ {numbers}: how each runs, and what you sign")
 
     def _is_yes(self, does: str, word: str | None, reviews: list[Review], *, was_open: bool) -> bool:
-        """Whether the word was typed, for what was printed: a signal can lock the key, and forget previews, at any time."""
+        """Return whether the word was typed for what was printed: a signal can lock the key, and forget previews, any time."""
         word = word or "yes"
         self._forget_typed()
         self._write(f"To {does}, type  {word}  (anything else: not decided): ")
@@ -550,9 +550,9 @@ class Plain:
             self._say("session ended")
 
     def _decide(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> bool:
-        """Sign it, send it, say what came of it; whether it was done."""
+        """Sign the decision, send it, and print the result. Return whether it was decided."""
         card, called = review.card(local_time), self._called(review.id)
-        if decision == "deny" and self._is_signed and not self._key_session.is_open:  # a yes has all of it above
+        if decision == "deny" and self._is_signed and not self._key_session.is_open:  # an approval has all of it above
             self._rows(rendering.essential_rows(card, self._width()))
         decided = review.decided(decision, reason)
         passkeys = offered(self._daemon, self._key_session, decision, review.question.kind)
@@ -571,13 +571,13 @@ class Plain:
         return said.is_done
 
     def _withdraw(self, name: str) -> bool:
-        """A no that nobody signs; whether it was done."""
+        """Withdraw the question, which is a denial without a signature. Return whether it was done."""
         said = withdraw(self._daemon, name, called=self._called(name))
         self._say(("" if said.is_done else "! ") + visible(said.words))
         return said.is_done
 
     def _telling(self, hooks: SecurityKeyHooks | None) -> SecurityKeyHooks | None:
-        """With a line that says what Enter alone does."""
+        """Return the hooks, changed so that a line says what Enter alone does."""
         if hooks is None:
             return None
 
@@ -590,7 +590,7 @@ class Plain:
         return dataclasses.replace(hooks, offer=offer)
 
     def _called(self, name: str) -> str:
-        if name not in self._waiting:  # so many were settled since that it is listed no more
+        if name not in self._waiting:  # so many were settled since that it is no longer listed
             return f"{self._numbers[name]} {visible(name)}"
         entry = self._waiting[name]
         return f"{self._numbers[name]} {entry.row} · {entry.asker}"
@@ -603,7 +603,7 @@ class Plain:
         try:
             text = self._edit_text(json.dumps(plan.args, indent=2, ensure_ascii=True) + "\n")
         except (ValueError, KeyboardInterrupt):
-            with self._no_echo():  # an editor that was killed: who typed in it types on
+            with self._no_echo():  # if an editor was killed, the person who typed in it types on
                 raise
         wanted = json.loads(text)
         if not isinstance(wanted, dict) or wanted == plan.args:
@@ -656,7 +656,7 @@ class Plain:
     # the rest
 
     def _activity(self, count: str) -> None:
-        """What happened, by who asked; then the last hour in numbers."""
+        """Print what happened, by session; then the last hour in numbers."""
         from aileron.tui.story import told_by_session
         from aileron.tui.story_rows import hour_lines, story_text, told_row
         from aileron.tui.story_source import newest_hour, result_of
@@ -685,7 +685,7 @@ class Plain:
             self._say(f"{number} {rendering.event_row(event, self._width() - len(str(number)) - 1).plain}")
 
     def _run(self, number: str) -> None:
-        """The record of a run, by the number that `activity` or `ledger` gave it."""
+        """Print the record of a run, by its number in the list of `activity` or `ledger`."""
         from aileron.review.record import record_of
 
         at = int(number) if number.isdecimal() and len(number) < 5 else 0
@@ -760,5 +760,5 @@ class Plain:
 
 
 def _count_in(text: str) -> int:
-    """How many somebody asks for."""
+    """Return the count that the person gave, or the usual one."""
     return int(text) if text.isdecimal() and len(text) < 5 else _FEW

@@ -1,7 +1,7 @@
-"""The list of what waits: a widget over `PendingList`, with a filter, groups and marks.
+"""The list of questions: a widget over `PendingList`, with a filter, groups and marks.
 
 Rules
-- What is listed grows at its end. It is put together anew only when the person asks for other rows: a filter, groups.
+- The list grows at its end. It is built anew only when the person asks for other rows: a filter, groups.
 - The cursor is on a question, not on a row.
 
 Not here: what was asked (waiting.py), what a row looks like (rendering.py).
@@ -24,7 +24,7 @@ __all__ = ["Queue", "Rows"]
 
 
 class Rows(OptionList):
-    """A list that is moved in with j and k too."""
+    """A list in which j and k move the cursor, too."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
@@ -32,28 +32,28 @@ class Rows(OptionList):
     ]
 
     def get_visual_style(self, *component_classes: str, partial: bool = False) -> Style:
-        """Without colours the row under the cursor is reversed. Textual takes that from no style card (8.2)."""
+        """Return the style of a part. Without colours, reverse the row under the cursor: Textual's CSS cannot (8.2)."""
         style = super().get_visual_style(*component_classes, partial=partial)
         is_marked = self.app.no_color and "option-list--option-highlighted" in component_classes
         return style + Style(reverse=True) if is_marked else style
 
     def action_cursor_down(self) -> None:
-        """To the next; from the last one nowhere, and not to the first."""
+        """Move to the next row; stay on the last."""
         if self.highlighted is None or self.highlighted < self.option_count - 1:
             super().action_cursor_down()
 
     def action_cursor_up(self) -> None:
-        """The same upwards."""
+        """Move to the row before; stay on the first."""
         if self.highlighted is None or self.highlighted > 0:
             super().action_cursor_up()
 
     def chosen(self) -> str | None:
-        """The id of the row under the cursor."""
+        """Return the id of the row under the cursor."""
         return None if self.highlighted is None else self.get_option_at_index(self.highlighted).id
 
 
 class Queue(Rows):
-    """What waits, and what was settled since. `wanted` filters, `is_grouped` makes one row of the same."""
+    """The questions that wait, and those settled since. `wanted` filters, `is_grouped` makes one row of those that are alike."""
 
     def __init__(self, waiting: PendingList, *, id: str) -> None:
         super().__init__(id=id, markup=False)
@@ -69,24 +69,24 @@ class Queue(Rows):
 
     @property
     def names(self) -> list[str]:
-        """The ids that are listed, in order."""
+        """Ids of the listed questions, in order."""
         return self._names
 
     @property
     def marked_open(self) -> list[str]:
-        """Those with a mark that are listed and still wait, in order: what a key about all that are marked is about."""
+        """Ids of the marked questions that are listed and open, in order: keys about all marked questions use these."""
         return [name for name in self._names if name in self.marked and self._waiting[name].is_open]
 
     def filter(self, wanted: str) -> None:
-        """List only what has these words."""
+        """List only the questions that have these words."""
         self.wanted, self._names = wanted, []
 
     def group(self) -> None:
-        """Questions that are alike as one row; or each by itself again."""
+        """Show questions that are alike as one row, or each by itself again."""
         self._is_grouped, self._names = not self._is_grouped, []
 
     def show(self, width: int, selected: str | None) -> None:
-        """Bring the rows up to date; what was listed stays where it is."""
+        """Bring the rows up to date; listed rows stay where they are."""
         entries = [entry for entry in self._waiting.entries if not self.wanted or matches(entry, self.wanted)]
         groups = self._groups(entries)
         rows = {
@@ -116,7 +116,7 @@ class Queue(Rows):
             self.highlighted = 0
 
     def step(self, by: int) -> None:
-        """To the next question that waits, or the one before."""
+        """Move to the next open question, or to the one before."""
         waiting = [number for number, name in enumerate(self._names) if self._waiting[name].is_open]
         at = self.highlighted if self.highlighted is not None else -1
         found = [number for number in waiting if (number > at if by > 0 else number < at)]
@@ -124,7 +124,7 @@ class Queue(Rows):
             self.highlighted = found[0] if by > 0 else found[-1]
 
     def mark(self, name: str) -> None:
-        """One of several that are decided together, or no more."""
+        """Mark a question as one of several that are decided together, or unmark it."""
         self.marked ^= {name}
 
     def mark_alike(self, name: str) -> bool:

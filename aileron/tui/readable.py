@@ -1,8 +1,10 @@
-"""No text is drawn with less than 4.5 to 1 on its background (WCAG 2.1, 1.4.3), whatever the theme and whatever is dim.
+"""A line filter that draws no text with less than 4.5 to 1 on its background (WCAG 2.1, 1.4.3), in any theme, and dimmed or
+not.
 
-The last of Textual's line filters. Where colours are RGB, letters that are too weak are moved towards black or white, whichever
-is further from the background, until they can be read. Where they are the terminal's own sixteen, those are used that can be read
-on a dark, or a light, ground in the palettes that most terminals have; any other is left out, and the sign and the weight remain.
+The last of Textual's line filters. If colours are RGB, letters that are too weak are moved towards black or white, whichever is
+further from the background, until they can be read. If they are the terminal's own sixteen, only those are used that can be
+read on a dark, or a light, background in the palettes that most terminals have; any other is left out, and the sign and the
+weight remain.
 
 Not here: what the colours mean (rendering.py), the proof (tests/tui/test_contrast.py).
 
@@ -29,18 +31,18 @@ _STEPS: Final = 20
 _KNOWN: Final = 2048
 _Rgb = tuple[int, int, int]
 _FRAMES: Final = " ─│┌┐└┘├┤╭╮╰╯━┃▁▂▃▄▅▆▇█▔▎▊▌▐▏▕"
-"""What is drawn and not read, where nothing else is beside it: frames and scroll bars keep their colour."""
+"""Characters that are drawn and not read: a segment with nothing else, of a frame or a scroll bar, keeps its colour."""
 _PLAIN: Final = RichColor.default()
 _ON_DARK: Final = {1: 9, 2: 10, 3: 11, 5: 13, 6: 14, 7: 7, 9: 9, 10: 10, 11: 11, 13: 13, 14: 14, 15: 15}
-"""The terminal's own colours as letters on its dark ground: the bright ones; neither blue, black nor grey."""
+"""The terminal's own colours for letters on its dark background: the bright ones; neither blue, black nor grey."""
 _ON_LIGHT: Final = {0: 0, 1: 1, 4: 4}
-"""On its light ground: black, red and blue."""
+"""The terminal's own colours for letters on its light background: black, red and blue."""
 _LIGHT_GROUNDS: Final = frozenset((2, 3, 6, 7, 9, 10, 11, 13, 14, 15))
-"""Of the terminal's own colours, as a ground: on these black is read best, and on the others white."""
+"""The terminal's own colours, as backgrounds, on which black is read best; on the others, white is."""
 
 
 class Readable(LineFilter):
-    """Letters that can be read. `is_native`: the colours are the terminal's own; `is_dark`: on a dark ground."""
+    """A filter that makes letters readable. `is_native`: the colours are the terminal's own; `is_dark`: on a dark background."""
 
     def __init__(self, *, is_native: bool, is_dark: bool) -> None:
         super().__init__()
@@ -48,7 +50,7 @@ class Readable(LineFilter):
         self._is_dark: Final = is_dark
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same letters, in colours that can be read."""
+        """Return the same letters in colours that can be read."""
         return [
             Segment(text, self._readable(style, background.rich_color), control)
             if style is not None and text.strip(_FRAMES)
@@ -85,14 +87,14 @@ def _of_the_terminal(style: Style, *, is_dark: bool) -> Style:
 
 
 def _own(colour: RichColor | None) -> int | None:
-    """Which of the terminal's sixteen it is; None: none of them."""
+    """Return the number of a colour among the terminal's sixteen, or None if it is not one of them."""
     is_own = colour is not None and colour.type is ColorType.STANDARD
     return colour.number if is_own and colour is not None else None
 
 
 def strengthened(letters: _Rgb, ground: _Rgb) -> _Rgb:
-    """`letters` themselves, if they can be read on `ground`, or the least that has to be made of them."""
-    target = (0, 0, 0) if _luminance(ground) > 0.18 else (255, 255, 255)  # as far from one as from the other: 0.179
+    """Return `letters` if they can be read on `ground`, otherwise the nearest colour that can be."""
+    target = (0, 0, 0) if _luminance(ground) > 0.18 else (255, 255, 255)  # 0.179 has the same contrast with both
     for step in range(_STEPS + 1):
         shade = tuple(round(one + (end - one) * step / _STEPS) for one, end in zip(letters, target, strict=True))
         found = (shade[0], shade[1], shade[2])
@@ -102,7 +104,7 @@ def strengthened(letters: _Rgb, ground: _Rgb) -> _Rgb:
 
 
 def ratio(one: _Rgb, other: _Rgb) -> float:
-    """Of the luminance of two colours, 1 to 21."""
+    """Return the contrast ratio of two colours, 1 to 21."""
     lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 

@@ -1,6 +1,6 @@
-"""One question: read, seen to be what its digest covers, put on the screen, with its preview.
+"""The question under the cursor: read, checked against its digest, put on the screen, with its preview.
 
-What cannot be shown is said in its place, and cannot be decided.
+If it cannot be shown, the reason is shown in its place, and it cannot be decided.
 
 Not here: how it is laid out (view.py, review/card.py), keys that decide (decisions.py).
 """
@@ -35,20 +35,20 @@ __all__ = ["ReadingConsole"]
 
 _EDITING: Final = "your edit is being sent"
 _REST_S: Final = 0.5
-"""A question that rests under the cursor for so long is worth reading its preview."""
+"""Seconds that a question must rest under the cursor before its preview is read."""
 
 
 class ReadingConsole(ConsoleBase):
-    """The console, as far as it shows the question under the cursor."""
+    """The part of the console that shows the question under the cursor."""
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Another question is under the cursor."""
+        """Show the question that is now under the cursor."""
         if event.option_list.id == "list" and event.option.id != self.selected:
-            self.clear_notifications()  # they are about the one before
+            self.clear_notifications()  # they are about the question before
             self._select(event.option.id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter, or a click: read it. It decides nothing."""
+        """Open a row on Enter, or a click, to read it. It decides nothing."""
         match event.option_list.id:
             case "list":
                 self.default_screen.add_class("open")
@@ -78,7 +78,7 @@ class ReadingConsole(ConsoleBase):
             self._reload()
 
     def _take_away(self, name: str) -> None:
-        """An edit of it is on its way: what it is about to replace can be decided no more, whatever the daemon tells of it."""
+        """Remove a question from the screen while its edit is sent: it cannot be decided, whatever the daemon tells of it."""
         self._editing.add(name)
         self._review = self.card = None
         self.guard.cannot_show(name, _EDITING, now=self.now())
@@ -90,7 +90,7 @@ class ReadingConsole(ConsoleBase):
             self._begin("question", self._load, self.selected)
 
     async def _load(self, name: str) -> None:
-        """Read a question, see that it is what its digest covers, and put it on the screen."""
+        """Read a question, check that it is what its digest covers, and put it on the screen."""
         from aileron.model.decision import MismatchError
         from aileron.review.decision_flow import review_of
 
@@ -105,7 +105,7 @@ class ReadingConsole(ConsoleBase):
             self._refuse(name, error.message)
             return
         except GoneError:
-            return  # the news say so too
+            return  # the news report that, too
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is not such that it could be decided
             self._refuse(name, unforeseen(error))
             return
@@ -113,17 +113,17 @@ class ReadingConsole(ConsoleBase):
             self._take_review(name, review, record)
         if self._wants_preview():
             await asyncio.sleep(_REST_S)
-        if self._wants_preview():  # still: its key may be locked by now, and nobody is asked for it unasked
+        if self._wants_preview():  # check again: the key may be locked by now, and is never asked for unasked
             await self._read_preview()
 
     def _became(self, name: str, run: str) -> Record:
-        """What is on record of a run, with what came back of it."""
+        """Return the record of a run, with its result."""
         from aileron.review.record import record_of
 
         return record_of(self._daemon.record(run), self._daemon.outcome(name))
 
     def _take_review(self, name: str, review: Review, record: Record | None) -> None:
-        """Put it on the screen, with what was read for it before; or why it cannot be shown."""
+        """Put a review on the screen, with the preview that was read for it before; or the reason why it cannot be shown."""
         before = self._review
         if before is not None and before.plan_digest == review.plan_digest:
             review = review.with_preview(before.preview)
@@ -150,17 +150,17 @@ class ReadingConsole(ConsoleBase):
             left_s=seconds_left(review.question.expires_at),
             record=self._record,
         )
-        self._show_frame()  # its keys: that all of a card was on the screen is not so of another in its place
+        self._show_frame()  # its keys: another card in its place has not been read
 
     def _refuse(self, name: str, why: str) -> None:
-        """It is not such that it could be decided."""
+        """Show why a question cannot be shown, and so not be decided."""
         if name == self.selected and name not in self._editing:
             self._review = self.card = None
             self.guard.cannot_show(name, why, now=self.now())
             self._view.say(Text(f"! {visible(why)}", style="bold red"))
 
     def on_view_all_seen(self, event: View.AllSeen) -> None:
-        """All of a question has been on the screen: of the one that is there now, or of what it has replaced."""
+        """Record that all of a question has been on the screen, if it is the present one, and not one that it has replaced."""
         if event.digest == self.guard.digest and event.card == self.card:
             self.guard.read_to_end()
             self._show_frame()
@@ -184,7 +184,7 @@ class ReadingConsole(ConsoleBase):
             self._put_up(self._review)
 
     async def _preview_for(self, review: Review, card: Card) -> Preview | None:
-        """What is there now, read with the person's key; None where it cannot be, and the person knows."""
+        """Return the current state, read with the person's key; None if that fails, which the person is told."""
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
         from aileron.model.failure import AileronError
 
@@ -202,5 +202,5 @@ class ReadingConsole(ConsoleBase):
 
 
 def _has_run(question: Question) -> bool:
-    """There is something on record of what it did."""
+    """Return whether there is a record of what the run did."""
     return bool(question.audit_id) and question.status not in ("pending_approval", "approved")

@@ -1,11 +1,11 @@
-"""Cards, entries and records as rows of a terminal: rich `Text`, laid out for a width in cells.
+"""Rows of a terminal for cards, entries and records: rich `Text`, laid out for a width in cells.
 
-Pure. What comes in is harmless already (review/); here it is folded, never interpreted: no markup, no links. A tone is a style
-and the sign that the line has anyway, so that a terminal without colours, or a reader of the plain text, has the same.
+Pure. Its input is harmless already (review/); here it is folded, never interpreted: no markup, no links. A tone is a style and
+the sign that the line has anyway, so that a terminal without colours, or a reader of the plain text, loses nothing.
 
 Rules
-- Nothing is cut without a word: a fact longer than MAX_ROWS says how much more there is, until all of it is asked for.
-- A row of several parts is assembled, never added up: what is added to a rich `Text` takes on the style of the first part.
+- Nothing is cut silently: a fact longer than MAX_ROWS says how much more there is, until the person asks for all of it.
+- A row of several parts is assembled, never added up: an addition to a rich `Text` takes on the style of the first part.
 - No row is wider than it was laid out for, whatever terminal draws it: `cells` counts the most that a text may take.
 
 Not here: where it stands on the screen (app.py).
@@ -63,15 +63,15 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 200
-"""Of one fact: eight small screens."""
+"""Rows of one fact: eight small screens."""
 _LONGEST_NOTE: Final = "expires in 59:59"
 _MOST_HEADLINE: Final = 2
-"""Rows of the sentence where it stands in what is never scrolled away: a name in it can be as long as an address."""
+"""Rows of the headline in the part that is never scrolled away: a name in it can be as long as an address."""
 _WIDER: Final = "\ufe0f"
-"""It makes the character before it a picture, two cells wide; some terminals give it a cell of its own."""
+"""Selector that makes the character before it a picture, two cells wide; some terminals give it a cell of its own."""
 _KNOWN: Final = 4096
 _PER_CELL: Final = 9
-"""Characters that may stand in one cell: a letter, and the marks on it that are left as they are (model/visible.py)."""
+"""Characters that may stand in one cell: a letter, and the marks on it that are kept (model/visible.py)."""
 _MOST_FACT: Final = 60
 """Cells of a fact of an event, in a row of others."""
 _FACTS_FIRST: Final = {
@@ -80,19 +80,19 @@ _FACTS_FIRST: Final = {
         ("action", "agent", "decision", "method", "host", "port", "path", "status", "class", "reason")
     )
 }
-"""Of an event, in this order: what a row is too narrow for stands behind them."""
+"""Facts of an event that come first, in this order; a row too narrow for all facts loses the others."""
 _SOON_S: Final = 60.0
 _COLUMN: Final = 10
 _LABEL: Final = 12
-"""Of a fact of the system."""
+"""Cells of the label of a fact on the system screen."""
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
 _VERDICT: Final = 9
 """Cells of a row's verdict, enough for most: `! DELETES`; a longer one moves its title."""
 _WHOLE_ASKER: Final = 60
-"""Cells of a list in which the column of who asks has its full width."""
+"""Cells of a list from which the column of askers has its full width."""
 _INLINE: Final = 78
-"""Cells of a list in which an alarm stands before its title: any list above a card, and none beside one (frame.py)."""
+"""Cells of a list from which an alarm stands before its title: any list above a card, and none beside one (frame.py)."""
 _LEAST_TITLE: Final = 8
 """Cells that a title needs to begin on the line of its verdict."""
 _STYLES: Final = {
@@ -103,7 +103,7 @@ _STYLES: Final = {
     "quoted": "",
     "soft": "dim",
 }
-"""By tone (review/card.py), which are texts."""
+"""Styles by tone (review/card.py); tones are texts."""
 _SIGNS: Final = {
     "pending_approval": " ",
     "approved": "✓",
@@ -118,10 +118,10 @@ _SIGNS: Final = {
 
 
 def essential_rows(card: Card, width: int, most: int | None = None, *, note: str = "") -> list[Text]:
-    """What is never scrolled away: the sentence, the verdict, the alarms, what decides; in `most` rows, where that is given.
+    """Return the rows that are never scrolled away: headline, verdict, alarms, essentials; in at most `most` rows, if given.
 
-    What needs more than its share says how much more there is: `cut_short` has all of that, for the body. The verdict is there
-    however few rows they are. `note` is short, and stands beside the verdict, or below it.
+    A part that needs more than its share says how much more there is: `cut_short` has it in full, for the body. The verdict is
+    there however few rows there are. `note` is short, and stands beside the verdict, or below it.
     """
     groups = _groups(card, width)
     rows = _head_rows(card, width, note, most)
@@ -137,9 +137,10 @@ def essential_rows(card: Card, width: int, most: int | None = None, *, note: str
 
 
 def cut_short(card: Card, width: int, most: int) -> list[Section]:
-    """What `essential_rows` has not shown whole in `most` rows, as a section of its own; nothing where it has.
+    """Return what `essential_rows` cannot show in full in `most` rows, as a section of its own; empty if it can show all.
 
-    All of it, where not even a row for each is there: then what stands above is a beginning, and what matters is below.
+    If there is not even a row for each fact, it has all of them: then the rows above are a beginning, and what matters is
+    below.
     """
     from aileron.review.card import Fact, Line, Section
 
@@ -157,7 +158,7 @@ def cut_short(card: Card, width: int, most: int) -> list[Section]:
 
 
 def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tuple[list[Text], bool]:
-    """All the rest in order, and whether something of it is not among these rows."""
+    """Return the rows of all sections, in order, and whether something was left out of them."""
     rows: list[Text] = []
     is_cut = False
     for section in sections:
@@ -243,7 +244,7 @@ def _end_of(entry: PendingEntry, column: int, *, has_asker: bool) -> str:
 
 
 def record_rows(record: Record, width: int) -> list[Text]:
-    """A run on record: how it ended, every request that left, and what happened in order."""
+    """Return the rows of a run on record: how it ended, every request that left, and what happened in order."""
     rows = [Text(f"run {record.audit_id}: {record.status}", style="bold"), Text("REQUESTS SENT", style="bold")]
     rows += list(request_rows(record.requests, width)) or [Text("  none", style="dim")]
     if record.came_back is not None:
@@ -262,7 +263,7 @@ def record_rows(record: Record, width: int) -> list[Text]:
 
 
 def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
-    """What differs, as the command line has it: a bar before what somebody else wrote."""
+    """Yield the rows of a difference, as on the command line: a bar before text that somebody else wrote."""
     from aileron.review.card import Line, Tone
 
     for text in map(as_text, lines):
@@ -271,7 +272,7 @@ def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
 
 
 def request_rows(requests: Iterable[Left], width: int) -> Iterator[Text]:
-    """Method, host, path, how it ended, bytes up and down, milliseconds."""
+    """Yield rows for each request: method, host, path, outcome, bytes up and down, milliseconds."""
     for one in requests:
         sizes = (
             "" if one.bytes_up is None else f"{one.bytes_up:,} B up  {one.bytes_down or 0:,} B down  {one.ms or 0:,} ms"
@@ -286,23 +287,23 @@ def request_rows(requests: Iterable[Left], width: int) -> Iterator[Text]:
 
 
 def joined(rows: Iterable[Text]) -> Text:
-    """Rows as one text."""
+    """Join rows to one text."""
     return Text("\n").join(rows)
 
 
 def folded(text: str, width: int) -> list[str]:
-    """`text` in rows of at most `width` cells, at spaces where there are some; no character is lost but the space at a fold."""
+    """Fold `text` into rows of at most `width` cells, at spaces if there are any; only the space at a fold is lost."""
     return list(_rows_of(text, max(width, 8)))
 
 
 def further(text: str, width: int) -> Iterator[str]:
-    """The same with a sign before each further row, for what somebody else may have written."""
+    """Fold text that somebody else may have written: like `folded`, with a sign before each row but the first."""
     for number, row in enumerate(_rows_with_rest(text, width, width - len(FURTHER))):
         yield f"{FURTHER}{row}" if number else row
 
 
 def cut(text: str, width: int) -> str:
-    """The beginning of `text` in at most `width` cells, with `…` for what is left out; no more of it is looked at than that."""
+    """Return the beginning of `text` in at most `width` cells, with `…` if something is left out; the rest is not read."""
     begin = text[: _most(width)]
     if len(begin) == len(text) and cells(begin) <= width:
         return text
@@ -311,21 +312,21 @@ def cut(text: str, width: int) -> str:
 
 
 def shown(text: str, width: int) -> str:
-    """The same of a text that nobody has made harmless yet: however long it is, it is made so only as far as it is shown."""
+    """Make text harmless and cut it to `width` cells. Only as much of it is processed as is shown, however long it is."""
     return cut(visible(text[: _most(width)]), width)
 
 
 def cells(text: str) -> int:
-    """How many cells `text` may take, at most: no less than rich counts, and no less than a terminal draws.
+    """Return the cells that `text` may take, at most: no less than rich counts, and no less than a terminal draws.
 
-    They differ about marks that take room of their own, and about what makes a character a picture. What is counted too wide is
-    folded too early, which shows; what is counted too narrow would be wrapped, or drawn over what stands beside it.
+    They differ about marks that take room of their own, and about when a character is a picture. Text that is counted too wide
+    is folded too early, which shows; text that is counted too narrow would be wrapped, or drawn over what stands beside it.
     """
     return len(text) if text.isascii() else max(cell_len(text), sum(map(cells_of, text)))
 
 
 def duration(seconds: float) -> str:
-    """How long, for a person: `4:41`, `2 h`, `over`."""
+    """Return a time span in words for a person: `4:41`, `2 h`, `over`."""
     if seconds < 0:
         return "over"
     if seconds < 3600:
@@ -334,7 +335,7 @@ def duration(seconds: float) -> str:
 
 
 def event_row(event: Mapping[str, Any], width: int) -> Text:
-    """One event of the record, in one row; Enter has all of it."""
+    """Return an event of the record in one row; Enter shows all of it."""
     hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head")
     facts = " ".join(
         f"{visible(name)}={cut(as_fact(value, _most(_MOST_FACT)), _MOST_FACT)}"
@@ -346,17 +347,17 @@ def event_row(event: Mapping[str, Any], width: int) -> Text:
 
 
 def grant_row(one: GrantEntry, width: int) -> Text:
-    """One grant, in one row: what runs without asking, and how often it may yet; `grant_facts` has all of it."""
+    """Return a grant in one row: what runs without asking, and how often it still may; `grant_facts` has all of it."""
     return Text(shown(_grant_line(one), width))
 
 
 def grant_rows(one: GrantEntry, width: int) -> list[Text]:
-    """The same after its id, whole, in as many rows as it needs: all but the first are indented."""
+    """Return a grant after its id, in full, in as many rows as it needs: all but the first are indented."""
     return _hanging(f"{as_text(one.id)}  ", visible(_grant_line(one)), width)
 
 
 def grant_facts(one: GrantEntry, width: int) -> Text:
-    """All of one grant, for whoever is about to end it."""
+    """Return all facts of a grant, for the question whether to end it."""
     from aileron.review.subject import conditions
 
     facts = [
@@ -369,17 +370,17 @@ def grant_facts(one: GrantEntry, width: int) -> Text:
 
 
 def session_row(one: Session, width: int) -> Text:
-    """One session, in one row: which agent, and where; `session_facts` has all of it."""
+    """Return a session in one row: which agent, and where; `session_facts` has all of it."""
     return Text(shown(_session_line(one), width), style="" if one.status == "open" else "dim")
 
 
 def session_rows(one: Session, width: int) -> list[Text]:
-    """The same after its id, whole, in as many rows as it needs: all but the first are indented."""
+    """Return a session after its id, in full, in as many rows as it needs: all but the first are indented."""
     return _hanging(f"{as_text(one.id)}  ", visible(_session_line(one)), width)
 
 
 def session_facts(one: Session, width: int) -> Text:
-    """All of one session, for whoever is about to end it."""
+    """Return all facts of a session, for the question whether to end it."""
     facts: list[tuple[str, str | int]] = [
         ("session", one.id),
         ("agent", one.agent),
@@ -392,7 +393,7 @@ def session_facts(one: Session, width: int) -> Text:
 
 
 def system_text(status: Status, approver: ApproverFacts, key: str, width: int) -> Text:
-    """The daemon, the vault, who decides, and what is in force."""
+    """Return the facts of the system screen: the daemon, the vault, the approver, and what is in force."""
     vault, waiting = status.vault, status.settings_waiting
     facts = {
         "daemon": f"{status.version}, process {status.pid}",
@@ -428,13 +429,13 @@ def _used(one: GrantEntry) -> str:
 
 
 def _session_line(one: Session) -> str:
-    """The folder last, and quoted where it has blanks: it is the agent's to name, and could look like a line of its own."""
+    """Return the line of a session. The folder is last, and quoted if it has spaces: the agent's text could imitate a line."""
     begin = f"{as_text(one.agent):<12} {as_text(one.status):<8} {local_time(one.started_at)}"
     return f"{begin}  {one.runs} runs  {as_fact(one.folder)}"
 
 
 def _most(width: int) -> int:
-    """Characters, of which more than `width` cells can hold are never needed."""
+    """Return the number of characters that suffice to fill `width` cells."""
     return (max(width, 0) + 1) * _PER_CELL
 
 
@@ -450,7 +451,7 @@ def _groups(card: Card, width: int) -> list[list[Text]]:
 
 
 def _least_of(card: Card, room: int | None) -> list[int]:
-    """Rows of each group that it keeps the longest: one for each fact, and for each alarm as far as facts leave `room` for it."""
+    """Return the rows that each group keeps the longest: one for each fact, and one for each alarm if the facts leave `room`."""
     each = max(1, min(len(card.alarms), (room or 0) - len(card.essentials)))
     return [*([each] if card.alarms else []), *(1 for _ in card.essentials)]
 
@@ -460,7 +461,7 @@ def _alarms(card: Card, width: int) -> list[list[Text]]:
 
 
 def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
-    """All rows of several, in an order in which the first `most` begin each of them before they go on with any."""
+    """Return all rows of several alarms, ordered so that the first `most` begin each alarm before they continue any."""
     places = sorted((row, number) for number, alarm in enumerate(alarms) for row in range(len(alarm)))
     shown = sorted((number, row) for row, number in places[: max(most, 0)])
     return [alarms[number][row] for number, row in (*shown, *((number, row) for row, number in places[most:]))]
@@ -468,7 +469,7 @@ def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
 
 @functools.lru_cache(_KNOWN)
 def cells_of(character: str) -> int:
-    """Of one character, at most. Nothing but a mark on the letter before it takes no room."""
+    """Return the cells that one character may take, at most. Only a mark on the letter before it takes none."""
     from unicodedata import category  # not free, and most text is plain
 
     size = get_character_cell_size(character)
@@ -480,10 +481,10 @@ def cells_of(character: str) -> int:
 
 
 def _shares(groups: list[list[Text]], least: list[int], most: int | None) -> list[int]:
-    """How many rows each group has, where all of them have `most`: the longest give first, down to the `least` of each.
+    """Return the rows of each group if all of them have `most`: the longest give first, down to the `least` of each.
 
-    The first group gives last: alarms stand there, and half of a contradiction is none. Where there is not so much for each, the
-    last have none.
+    The first group gives last: it has the alarms, and half of a contradiction is none. If there is not so much for each, the
+    last groups have no rows.
     """
     shares = [len(group) for group in groups]
     if most is None:
@@ -506,13 +507,13 @@ def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
 
 
 def _column_of(section: Section, width: int) -> int:
-    """Cells for the names of a section's facts: for the longest that leaves two thirds of the width to what is said of it."""
+    """Return the cells for the names of a section's facts: the longest name that leaves two thirds of the width to values."""
     fitting = [size for fact in section.facts if (size := cells(fact.name) + 1) <= width // 3]
     return max([_COLUMN, *fitting])
 
 
 def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
-    """A name that is longer than its column has a row of its own."""
+    """Yield the rows of a fact. A name that is longer than its column has a row of its own."""
     name, indent = fact.name, " " * column
     if cells(name) >= column:
         yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
@@ -527,7 +528,7 @@ def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
 
 
 def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
-    """A sign before each further row of a line, and before each of what is quoted: no text can begin a row as ours begin."""
+    """Yield the rows of a line, with a sign before each further row and each row of a quotation: no text can imitate ours."""
     sign = BAR if line.tone == "quoted" else ""
     style, room = _STYLES[line.tone], max(width - len(indent) - len(FURTHER), 8)
     rows = _rows_with_rest(line.text, room if sign else room + len(FURTHER), room)
@@ -537,7 +538,7 @@ def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
 
 
 def _head_rows(card: Card, width: int, note: str, most: int | None) -> list[Text]:
-    """The sentence, whose its values are, the verdict with the note; in few rows the verdict first, then the sentence begun."""
+    """Return the headline, the source of its values, and the verdict with the note; in few rows, the verdict comes first."""
     headline = [_headline_row(row, number) for number, row in enumerate(further(card.sentence, width))]
     source = [] if card.source is None else [Text(row, style="dim") for row in folded(card.source.text, width)]
     verdict = _verdict_rows(card, width, note)
@@ -550,13 +551,13 @@ def _head_rows(card: Card, width: int, note: str, most: int | None) -> list[Text
 
 
 def _headline_row(row: str, number: int) -> Text:
-    """One row of the sentence; the sign before a further one is ours."""
+    """Return a row of the headline; the sign before a further row is ours."""
     sign = len(FURTHER) if number else 0
     return Text.assemble((row[:sign], "dim"), (row[sign:], "bold"))
 
 
 def _verdict_rows(card: Card, width: int, note: str) -> list[Text]:
-    """The verdict, and the note beside it where there is room."""
+    """Return the verdict, and the note beside it if there is room."""
     rows = [Text(row, style=_STYLES[card.verdict.tone]) for row in further(card.verdict.text, width)]
     if note.startswith("!"):
         return [*rows, *(Text(row, style="bold") for row in further(note, width))]
@@ -568,7 +569,7 @@ def _verdict_rows(card: Card, width: int, note: str) -> list[Text]:
 
 
 class _Frame:
-    """Somebody's words, framed."""
+    """A frame around somebody else's words."""
 
     def __init__(self, section: Section, width: int) -> None:
         self._inner: Final = max(width - 4, 16)
@@ -577,7 +578,7 @@ class _Frame:
         self.bottom: Final = Text(f"└{'─' * (self._inner + 2)}┘", style="dim")
 
     def rows(self, fact: Fact) -> Iterator[Text]:
-        """One fact, its name before its first line."""
+        """Yield the rows of a fact, its name before its first line."""
         for number, line in enumerate(fact.lines):
             label = f"{fact.name}: " if number == 0 else ""
             for row in _rows_of(label + line.text, self._inner):
@@ -591,7 +592,7 @@ def _hanging(begin: str, text: str, width: int) -> list[Text]:
 
 
 def _rows_with_rest(text: str, width: int, rest: int) -> Iterator[str]:
-    """The first row in `width` cells, and each further one in `rest`, where something stands before it."""
+    """Yield the first row in `width` cells, and each further one in `rest`, because something stands before it."""
     first = next(_rows_of(text, max(width, 8)))
     yield first
     at = len(first) + (text[len(first) : len(first) + 1] == " ")
@@ -600,7 +601,7 @@ def _rows_with_rest(text: str, width: int, rest: int) -> Iterator[str]:
 
 
 def _rows_of(text: str, width: int, at: int = 0) -> Iterator[str]:
-    """One after the other from the character `at`, so that of a long text no more is folded than is shown."""
+    """Yield the rows of the text from the character `at`, one by one, so that no more of a long text is folded than is shown."""
     is_ascii = text.isascii()
     while True:
         end = min(at + width, len(text)) if is_ascii else _fitting(text, width, at)
@@ -617,7 +618,7 @@ def _rows_of(text: str, width: int, at: int = 0) -> Iterator[str]:
 
 
 def _fitting(text: str, width: int, at: int = 0) -> int:
-    """Where what begins at `at` and has at most `width` cells ends; one character is always within."""
+    """Return the end of the part that begins at `at` and has at most `width` cells; it has at least one character."""
     taken = 0
     for index in range(at, len(text)):
         taken += cells_of(text[index])

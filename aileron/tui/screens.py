@@ -1,12 +1,13 @@
-"""What comes up over the console: the second step of a yes, a reason, a question, all of a question, help.
+"""Screens over the console: the second step of an approval, a reason, a question, all of a question, help.
 
-Runs in the console. While one of these is up no key reaches what lies below it, and what is typed into a field decides nothing.
+Runs in the console. While one of these is up no key reaches what lies below it, and text that is typed into a field decides
+nothing.
 
 Rules
-- A yes that cannot be undone takes a word that is typed, and Enter after it; any other takes `y`. Neither is taken in the first
-  SETTLED_S, so that a key that was on its way decides nothing.
-- Escape, and anything else, decides nothing; a paste neither. Arrows and page keys move what is to be read.
-- Each is answered once: what comes after the answer, before it is gone from the screen, counts for nothing.
+- An approval that cannot be undone takes a word that is typed, and Enter after it; any other takes `y`. Neither counts in the
+  first SETTLED_S, so that a key press on its way decides nothing.
+- Escape, and anything else, decides nothing, and neither does a paste. Arrows and page keys scroll.
+- Each is answered once: keys after the answer, before the screen is gone, count for nothing.
 
 Not here: what the answers bring about (decisions.py, app.py).
 """
@@ -32,9 +33,9 @@ from aileron.tui.guard import SETTLED_S
 __all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette", "ReadConfirm"]
 
 _BESIDE_FACTS: Final = 9
-"""Rows of the second step that are not facts: what is to be typed in two, the field, how to get back, and what is around them."""
+"""Rows of the second step that are not facts: two about what to type, the field, how to get back, and the frame."""
 _MOST_COLUMNS: Final = 100
-"""Of the box, as the style sheet has it."""
+"""Columns of the box, as in the style sheet."""
 _BESIDE_ROW: Final = 5
 """Cells of the box beside a row: two borders, two blanks, a scroll bar."""
 _BACK: Final = "Esc  back"
@@ -52,12 +53,12 @@ Input { margin: 1 0 0 0; }
 
 
 def _width_in_box(columns: int) -> int:
-    """Cells of a row in `#box`, with room for a scroll bar."""
+    """Return the cells of a row in `#box`, with room for a scroll bar."""
     return max(min(int(columns * 0.9), _MOST_COLUMNS) - _BESIDE_ROW, 1)
 
 
 class _Typed(Input):
-    """A field for what is typed: a paste is not. `entered_at` is when Enter was pressed (monotonic), however late it came."""
+    """A field for typed text, which takes no paste. `entered_at` is when Enter was pressed (monotonic), not when it arrived."""
 
     entered_at = -math.inf
 
@@ -71,12 +72,12 @@ class _Typed(Input):
 
 
 class _Once:
-    """What comes up, and is answered once. Two keys that come together both reach it; Textual would end the console then."""
+    """A screen that is answered once. Two keys that come together both reach it, and Textual would end the console then."""
 
     _is_answered = False
 
     def dismiss(self, result: Any = None) -> AwaitComplete:
-        """Take it from the screen, with this answer."""
+        """Remove the screen, with this answer."""
         if self._is_answered:
             return AwaitComplete()
         self._is_answered = True
@@ -85,13 +86,13 @@ class _Once:
 
 
 class Palette(_Once, CommandPalette):
-    """All keys by name."""
+    """The list of all keys by name."""
 
 
 class Confirm(_Once, ModalScreen[bool]):
-    """The second step: `word` is to be typed, or `y` where there is none. True: yes.
+    """The second step: the person types `word`, or `y` if it is None. The answer is True for yes.
 
-    `facts` are laid out for a width in cells, and anew after each resize.
+    `facts` are laid out for a width in cells, and again after each resize.
     """
 
     CSS = _CSS
@@ -108,7 +109,7 @@ class Confirm(_Once, ModalScreen[bool]):
         """Cells of a row for which the facts are laid out."""
         self._now: Final = now
         self.since = math.inf
-        """When it came up: a key that was pressed sooner decides nothing."""
+        """Time when the screen came up: a key that was pressed sooner decides nothing."""
 
     def compose(self) -> ComposeResult:
         self._width = _width_in_box(self.app.size.width)
@@ -127,7 +128,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self.since = self._now()
 
     def on_resize(self, event: Resize) -> None:
-        """What is to be typed, and where, is on the screen however small that is."""
+        """Keep the words to type, and the field, on the screen, however small it is."""
         if (width := _width_in_box(event.size.width)) != self._width:
             self._width = width
             self.query_one("#told", Static).update(self._facts(width))
@@ -135,7 +136,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self.call_after_refresh(self._say_more)
 
     def _say_more(self) -> None:
-        """How to see the rest, where there is some."""
+        """Say how to see the rest, if there is some."""
         more = _MORE if self.query_one("#facts", VerticalScroll).max_scroll_y > 0 else ""
         words = [word for word in (_BACK if self._word is not None else "", more) if word]
         self.query_one("#hint", Static).update(Text("     ".join(words), style="dim"))
@@ -153,9 +154,9 @@ class Confirm(_Once, ModalScreen[bool]):
         self.dismiss(event.key == "y")
 
     def _rows_of(self, key: str) -> int | None:
-        """By how many rows a key moves what is to be read; None: it moves nothing.
+        """Return the rows by which a key scrolls the facts, or None for other keys.
 
-        Space, Home and End do as on the card, where not all of it fits; while a word is typed they are the field's.
+        Space, Home and End do as on the card, if not all of it fits; while a word is typed they are the field's.
         """
         facts = self.query_one("#facts", VerticalScroll)
         page, most = facts.size.height, facts.max_scroll_y
@@ -180,7 +181,7 @@ class Confirm(_Once, ModalScreen[bool]):
 
 
 class ReadConfirm(Confirm):
-    """The one step about what stands nowhere else: no answer before its end was on the screen."""
+    """The only step about facts that are shown nowhere else: no answer before their end was on the screen."""
 
     _is_read = False
 
@@ -194,7 +195,7 @@ class ReadConfirm(Confirm):
         self.call_after_refresh(self._look)
 
     def _look(self) -> None:
-        """Whether its end is on the screen; it stays read, and what is read then settles like anything that came up."""
+        """Record that the end is on the screen. The card stays read, and a new wait begins, as for a screen that came up."""
         facts = self.query_one("#facts", VerticalScroll)
         if not self._is_read and facts.size.height and facts.scroll_y >= facts.max_scroll_y:
             self._is_read, self.since = True, self._now()
@@ -207,7 +208,7 @@ class ReadConfirm(Confirm):
 
 
 class LineInput(_Once, ModalScreen[str | None]):
-    """One line of text; None: never mind."""
+    """A screen for one line of text. The answer is None if the person cancels."""
 
     CSS = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_none", "back")]
@@ -235,14 +236,14 @@ class LineInput(_Once, ModalScreen[str | None]):
 
 
 class GrantLimits(NamedTuple):
-    """How often, and for how long, something runs without asking."""
+    """The limits of a standing grant: its uses, and its seconds."""
 
     uses: int
     for_s: int
 
 
 class GrantForm(_Once, ModalScreen[GrantLimits | None]):
-    """For how many runs, and how long, the same call is not to be asked about."""
+    """A screen to choose for how many runs, and how long, the same call needs no approval."""
 
     CSS = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_none", "back")]
@@ -276,7 +277,7 @@ class GrantForm(_Once, ModalScreen[GrantLimits | None]):
 
 
 class Pages(_Once, ModalScreen[None]):
-    """Text to be read: all of a question as it came, a run on record, help."""
+    """A screen of text: all of a question as it came, a run on record, help."""
 
     CSS = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,r,question_mark", "dismiss_it", "back")]

@@ -1,9 +1,9 @@
-"""From a person's second step to what the daemon says of it: the body that is signed, and the words for what came.
+"""The way from a person's second step to the daemon's answer: the body that is signed, and the words for the result.
 
-No widgets. Every failure is words for a person: a console goes on whatever happens.
+No widgets. Every failure becomes words for a person: a console goes on whatever happens.
 
 Rules
-- What is signed is the digest that is handed in, which is of what was on the screen. Nothing is fetched in between.
+- The digest that is passed in is signed, which is that of what was on the screen. Nothing is fetched in between.
 - Nothing is sent twice.
 
 Not here: when a key may decide (guard.py), the second step (screens.py), the key (key_session.py).
@@ -34,7 +34,7 @@ _ID: Final = re.compile(r"[a-zA-Z0-9-]{1,80}", re.ASCII)
 
 @dataclasses.dataclass(frozen=True)
 class Notice:
-    """Words for the person, and whether it was done."""
+    """A message for the person. `is_done` is true if the request succeeded."""
 
     words: str
     is_done: bool
@@ -43,8 +43,8 @@ class Notice:
 def offered(
     daemon: DaemonClient, key_session: KeySession, decision: Literal["approve", "deny"], kind: str
 ) -> tuple[PasskeyKey, ...]:
-    """The passkeys with which a security key that is plugged in may sign a decision of this kind. None where the daemon does not
-    tell: there is the passphrase. Asks the daemon, so it is for a thread that may wait.
+    """Return the passkeys with which a plugged-in security key may sign a decision of this kind. Empty if the daemon does not
+    tell, as the passphrase remains. Sends a request to the daemon, so call it from a thread that may wait.
     """
     if not key_session.may_offer:
         return ()
@@ -67,11 +67,11 @@ def signed(
     called: str,
     passkeys: Sequence[PasskeyKey] = (),
 ) -> Decision | Notice:
-    """A decision as it is sent, signed where somebody signs for this home; or why it is not.
+    """Return a decision as it is sent, signed if this home has an approver; or a notice that says why it is not signed.
 
-    `called` is the title of its card, which the question for a passphrase names: nobody knows an id by heart, and where each use
-    asks, that question may be all that keeps one decision from another. `passkeys` are those that a security key may sign with.
-    May ask for the passphrase, so it is for the thread that has the terminal.
+    `called` is the title of its card, which the passphrase prompt names: nobody knows an id by heart, and where each use asks
+    for the passphrase, the prompt may be all that tells one decision from another. `passkeys` are those that a security key may
+    sign with. May ask for the passphrase, so call it from the thread that has the terminal.
     """
     if not is_signed:
         return decided.as_sent
@@ -89,25 +89,25 @@ def signed(
 
 
 def in_a_prompt(title: str) -> str:
-    """The title of a card in a question for a passphrase, which is one row: no longer than leaves room for the rest."""
+    """Shorten the title of a card for a passphrase prompt, which is one row and needs room for the rest."""
     return title if len(title) <= _MOST_CALLED else f"{title[: _MOST_CALLED - 1]}…"
 
 
 def send(daemon: DaemonClient, approval_id: str, decision: Decision, *, is_a_run: bool, called: str) -> Notice:
-    """Send it, and say what was settled, of what is `called` so.
+    """Send the decision, and return the words for the result. `called` is the name of the request in them.
 
-    GoneError where nobody answers: then nobody knows whether it counts.
+    GoneError if the daemon does not answer: then it is not known whether the decision counts.
     """
     return _settled(lambda: daemon.decide(approval_id, decision, is_run=is_a_run), called)
 
 
 def withdraw(daemon: DaemonClient, approval_id: str, *, called: str) -> Notice:
-    """A no that nobody signs, and what came of it. GoneError as for `send`."""
+    """Withdraw the question, which is an unsigned denial, and return the words for the result. GoneError as for `send`."""
     return _settled(lambda: daemon.cancel(approval_id), called)
 
 
 def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool:
-    """As review/decision_flow.py says, which is imported after the first frame."""
+    """Return whether a denial is sent as a withdrawal. Imports review/decision_flow.py, which is after the first frame."""
     from aileron.review import decision_flow
 
     return decision_flow.is_withdrawal(reason, is_signed=is_signed, has_key=has_key)
@@ -125,10 +125,10 @@ def _settled(ask: Callable[[], Settled], called: str) -> Notice:
 
 
 def page_of(web: str, approval_id: str) -> str | None:
-    """The address of a question's page; None where whoever answers in the daemon's place has none that is opened for them."""
+    """Return the address of a question's page. None if it could lead elsewhere, as another program may answer for the daemon."""
     return f"{web}/approvals/{approval_id}" if _PAGES.fullmatch(web) and _ID.fullmatch(approval_id) else None
 
 
 def unforeseen(error: Exception) -> str:
-    """Words for what nobody foresaw: its class, since its own may hold anything."""
+    """Return the words for an unforeseen error: only its class, because its message may contain anything."""
     return f"failed, through an internal error or a bad answer of the daemon ({type(error).__name__})"

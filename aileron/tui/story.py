@@ -1,13 +1,13 @@
-"""What happened, told for each run as a story, by the session that asked; and the last hour of each agent.
+"""Stories: what happened, run by run, by the session that asked; and the last hour of each agent.
 
-Pure. It is made of events of the record (docs/reference/audit-events.md), in whatever order and however often they come; what an
-event says is somebody else's, so it is made harmless here, shortened, and put in quotes where it is a sentence.
+Pure. Stories are made of events of the record (docs/reference/audit-events.md), in any order and however often they come. The
+text in an event is somebody else's, so it is made harmless here, shortened, and put in quotes if it is a sentence.
 
     Send mail: to “mira@example.com”      asked · shown · approved · 3 requests · ✓ done: id “m-1”
 
 Rules
-- A step is told only where an event says so. That a card was shown is said of what somebody decided.
-- A run whose beginning is not among the events is told from its end on, and one of which there is neither is left out.
+- A step is told only if an event says so. That a card was shown is told only of a question that was decided.
+- A run whose beginning is not among the events is told from its end on. A run with neither is left out.
 - No text of an event can look like a step or an ending: it is in quotes that it cannot close.
 
 Not here: where the events come from (news.py), how a story looks (rendering.py), every event as it came (activity.py).
@@ -49,32 +49,32 @@ __all__ = [
 ]
 
 MOST_KEPT: Final = 4000
-"""Events: an hour of four hundred runs with three requests each."""
+"""Events that are kept: an hour of four hundred runs with three requests each."""
 MOST_STORIES: Final = 100
-"""The newest; each is two rows of a list."""
+"""Stories that are shown, the newest; each is two rows of a list."""
 BINS: Final = 12
 BIN_S: Final = 300
-"""Twelve times five minutes are the last hour."""
+"""Seconds of a bin: twelve times five minutes are the last hour."""
 LOCAL: Final = "local"
-"""The session of whatever is asked without one (audit-events.md)."""
+"""Name of the session for requests without one (audit-events.md)."""
 CONSENTS: Final = "consents"
-"""In place of a session, of what no run waits for: the record does not say who asked."""
+"""Name in place of a session, for consents that no run waits for: the record does not say who asked."""
 _MOST_TEXT: Final = 120
 """Characters of a reason or a message; the record of the run has all of it."""
 _MOST_RESULT: Final = 3
-"""Fields of a result."""
+"""Fields of a result that a story shows."""
 _KEPT: Final = (
     *("seq", "at", "type", "run", "approval", "session", "action", "agent", "folder", "kind", "name"),
     *("status", "message", "decision", "reason", "surface", "until", "use", "of"),
 )
-"""Facts of an event that a story is made of."""
+"""Facts of an event that stories use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """One run, or one consent. Every text is harmless.
+    """A run, or a consent. Every text is harmless.
 
-    `id` is that of the run, or of the question where there is no run; `at` is when it began (RFC 3339), `status` one of
+    `id` is that of the run, or of the question if there is no run; `at` is when it began (RFC 3339), `status` one of
     RunStatus or `refused`. The last of `steps` is how it ended, or where it is.
     """
 
@@ -89,7 +89,7 @@ class Story:
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """What one session asked for, the newest first. `who`: the agent and its folder."""
+    """The stories of one session, the newest first. `who`: the agent and its folder."""
 
     session: str
     who: str
@@ -98,7 +98,7 @@ class Told:
 
 @dataclasses.dataclass(frozen=True)
 class AgentHour:
-    """How often in each BIN_S of the hour: BINS numbers each, the newest last."""
+    """Numbers of an agent's events in each BIN_S of the hour: BINS numbers each, the newest last."""
 
     agent: str
     runs: tuple[int, ...]
@@ -108,7 +108,7 @@ class AgentHour:
 
 @dataclasses.dataclass(frozen=True)
 class Hour:
-    """The last hour, by agent in the order of the alphabet. `since`: RFC 3339. `is_whole`: no event of it is missing."""
+    """The last hour, by agent in alphabetical order. `since`: RFC 3339. `is_whole`: no event of it is missing."""
 
     since: str
     is_whole: bool
@@ -124,16 +124,16 @@ class History:
 
     @property
     def oldest_seq(self) -> int | None:
-        """The number of the oldest event that is here; None: there is none."""
+        """Number of the oldest event that is kept; None if there is none."""
         return min(self._by_seq, default=None)
 
     @property
     def oldest_at(self) -> str | None:
-        """When that was (RFC 3339)."""
+        """Time of the oldest event (RFC 3339)."""
         return None if not self._by_seq else as_text(self._by_seq[min(self._by_seq)].get("at"))
 
     def take(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """These too; one that is here already counts once, and the oldest go where they are too many."""
+        """Add these events. One that is kept already counts once, and the oldest are dropped if there are too many."""
         for event in events:
             if isinstance(event.get("seq"), int) and event["seq"] not in self._by_seq:
                 self._by_seq[event["seq"]] = _slim(event)
@@ -141,16 +141,16 @@ class History:
             del self._by_seq[seq]
 
     def came_back(self, run: str, words: str) -> None:
-        """What a run that completed gave back, in a line (`result_words`); empty where nobody can say."""
+        """Set the result of a completed run, in a line (`result_words`); empty if it is not known."""
         self._results[run] = words
 
     def without_result(self, most: int) -> list[str]:
-        """Runs that completed and of which it is not known what came back, the newest `most`."""
+        """Return the newest `most` completed runs whose result is not known."""
         done = [story.run for story in self.stories({}) if story.status == "completed" and story.run is not None]
         return [run for run in done if run not in self._results][:most]
 
     def stories(self, titles: Mapping[str, str]) -> list[Story]:
-        """The newest, the last one to begin first. `titles`: what the queue calls a run or a question, by its id."""
+        """Return the newest stories, the last one to begin first. `titles`: the queue's titles of runs and questions, by id."""
         told = []
         for key, events in self._by_run().items():
             story = _story(key, events, titles, self._results)
@@ -159,14 +159,14 @@ class History:
         return told[::-1][:MOST_STORIES]
 
     def hour(self, sessions: Mapping[str, Session], now: datetime.datetime) -> Hour:
-        """Runs, waits and denials of each agent in the last hour."""
+        """Count runs, waits and denials of each agent in the last hour."""
         begin = (int(now.timestamp()) // BIN_S - BINS + 1) * BIN_S
         names = self._agents(sessions)
         of_run = {event["run"]: event.get("session") for event in self._of("run.requested") if "run" in event}
         counts: dict[str, tuple[list[int], list[int], list[int]]] = {}
         for event in self._in_order():
             place, at = _counted(event), _moment(event)
-            if "run" not in event:  # a consent is no agent's
+            if "run" not in event:  # a consent belongs to no agent
                 continue
             if place is None or at is None or not begin <= at.timestamp() < begin + BINS * BIN_S:
                 continue
@@ -181,7 +181,7 @@ class History:
         return Hour((since if is_whole or oldest is None else oldest).isoformat(), is_whole, agents)
 
     def _agents(self, sessions: Mapping[str, Session]) -> dict[str, str]:
-        """By session, what its agent is called, as far as somebody said so."""
+        """Return the name of each session's agent, as far as it is known."""
         begun = {
             str(event.get("session")): as_text(event["agent"])
             for event in self._of("session.started")
@@ -196,9 +196,10 @@ class History:
         return [event for event in self._in_order() if event.get("type") == kind]
 
     def _by_run(self) -> dict[str, list[dict[str, Any]]]:
-        """Events by run, or by question where no run waits for it, in the order in which they began.
+        """Return the events by run, or by question if no run waits for it, in the order in which they began.
 
-        A question is known by its run from `approval.requested` on: that of `approval.previewed` is another's, the reading's own.
+        From `approval.requested` on, a question is known by its run: that of `approval.previewed` is another's, the preview's
+        own.
         """
         of_approval = {event.get("approval"): event.get("run") for event in self._of("approval.requested")}
         found: dict[str, list[dict[str, Any]]] = {}
@@ -212,7 +213,7 @@ class History:
 
 
 def told_by_session(stories: Iterable[Story], sessions: Mapping[str, Session]) -> list[Told]:
-    """The same by who asked: the session that asked last first."""
+    """Return the stories by session: the session that asked last first."""
     by_session: dict[str, list[Story]] = {}
     for story in stories:
         by_session.setdefault(story.session, []).append(story)
@@ -220,7 +221,7 @@ def told_by_session(stories: Iterable[Story], sessions: Mapping[str, Session]) -
 
 
 def result_words(result: Any) -> str:
-    """What came back, in a line: the first fields of an object, how many of a list, the beginning of a text."""
+    """Return a result in a line: the first fields of an object, the length of a list, the beginning of a text."""
     from aileron.review.headline import quoted
 
     if isinstance(result, dict):
@@ -244,16 +245,16 @@ def _field_words(value: Any) -> str:
 
 
 def counted(count: int, name: str) -> str:
-    """How many, in words: `1 run`, `3,000 runs`."""
+    """Return a count in words: `1 run`, `3,000 runs`."""
     return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
 
 
 def _slim(event: Mapping[str, Any]) -> dict[str, Any]:
-    """So much of an event as is used; of the arguments only the sentence that is made of them."""
+    """Return the part of an event that is used; of the arguments only the sentence that is made of them."""
     kept: dict[str, Any] = {}
     for name in _KEPT:
         value = event.get(name)
-        if value is not None:  # whoever answers in the daemon's place may put anything there
+        if value is not None:  # another program in the daemon's place may put anything there
             kept[name] = value if isinstance(value, int) else as_text(value)[: 4 * _MOST_TEXT]
     if event.get("type") == "run.requested":
         kept["title"] = _title(event)
@@ -261,7 +262,7 @@ def _slim(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _title(event: Mapping[str, Any]) -> str:
-    """What a run would do: as a row of the queue without a summary has it, which is in no event."""
+    """Return what a run would do: as in a row of the queue without the summary, which no event has."""
     import json
 
     from aileron.review.headline import rows_of
@@ -297,7 +298,7 @@ def _story(
 
 
 def _named(event: Mapping[str, Any]) -> str:
-    """An action's name, or what a consent is about."""
+    """Return an action's name, or what a consent is about."""
     if "action" in event:
         return as_text(event["action"])
     kind = str(event.get("kind"))
@@ -305,7 +306,7 @@ def _named(event: Mapping[str, Any]) -> str:
 
 
 def _steps(events: Sequence[Mapping[str, Any]], of: Mapping[str, Mapping[str, Any]], status: str) -> list[str]:
-    """What happened before it ended, in order, each said once."""
+    """Return what happened before the end, in order, each step once."""
     steps: dict[str, None] = {}
     is_decided = "approval.decided" in of
     for event in events:
@@ -339,7 +340,7 @@ def _step(event: Mapping[str, Any], *, is_decided: bool) -> str | None:
 
 
 def _ending(of: Mapping[str, Mapping[str, Any]], came_back: str) -> tuple[str, str]:
-    """The status, and the words for how it ended or where it is."""
+    """Return the status, and the words for how it ended or where it is."""
     if "run.refused" in of:
         return "refused", f"refused{_because(of['run.refused'].get('message'))}"
     decided = of.get("approval.decided", {})
@@ -363,7 +364,7 @@ def _ending(of: Mapping[str, Mapping[str, Any]], came_back: str) -> tuple[str, s
 
 
 def _so_far(of: Mapping[str, Mapping[str, Any]]) -> str:
-    """Where it is, of what has no end on record: a consent, and a run that waits or runs."""
+    """Return the status of a consent, or of a run without an end on record, which waits or runs."""
     decision = of.get("approval.decided", {}).get("decision")
     is_run = "run.requested" in of
     if decision == "deny":
@@ -394,7 +395,7 @@ def _who(name: str, session: Session | None) -> str:
 
 
 def _counted(event: Mapping[str, Any]) -> int | None:
-    """Which row of the hour an event counts in: runs, waits, denials; None: none of them."""
+    """Return the row of the hour that an event counts in: runs, waits or denials; None if it counts in none."""
     match event.get("type"):
         case "run.requested" | "run.refused":
             return 0

@@ -1,4 +1,4 @@
-"""Where stories come from: the record of the last hour, in pages, and what came back of a run.
+"""Source of the stories: the record of the last hour, in pages, and the result of a run.
 
 Blocks: for a thread of the console, and for its lines. No Textual.
 
@@ -18,12 +18,12 @@ from aileron.tui.story import MOST_KEPT, result_words
 __all__ = ["newest_hour", "result_of"]
 
 _PAGE: Final = 1000
-"""Events of one request: as many as the daemon gives (http-api.md)."""
+"""Events of one request: as many as the daemon returns (http-api.md)."""
 _HOUR: Final = datetime.timedelta(hours=1)
 
 
 def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
-    """Events of the last hour and some before, the oldest first: at least a page where there is one, at most MOST_KEPT and one.
+    """Return the events of the last hour and some before, the oldest first: a page at least, MOST_KEPT and a page at most.
 
     RequestRefused, GoneError.
     """
@@ -41,7 +41,7 @@ def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
 
 
 def result_of(daemon: DaemonClient, run: str) -> str:
-    """What a run gave back, in a line; empty where nobody can say."""
+    """Return the result of a run, in a line; empty if the daemon does not tell."""
     from msgspec import UNSET  # after the first frame
 
     with contextlib.suppress(RequestRefused, GoneError):

@@ -1,7 +1,7 @@
-"""What happened, for the activity screen: read when the person first looks, and kept up with by the news.
+"""Stories for the activity screen: read when the person first looks, and kept up to date by the news.
 
-The record of the last hour is asked for once, in pages, and not before somebody wants to see it; what came back of a run is asked
-for when its story is shown, and once.
+The record of the last hour is requested once, in pages, when the screen is first shown; the result of a run is requested once,
+when its story is shown.
 
 Not here: what a story is (story.py), how it is read (story_source.py), the screen (activity.py).
 """
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["TellingConsole"]
 
 _MOST_RESULTS: Final = 30
-"""Results that are asked for at a time: two screens of stories."""
+"""Results that are requested at a time: two screens of stories."""
 
 
 class TellingConsole(ReadingConsole):
-    """The console, as far as it tells what happened."""
+    """The part of the console that tells what happened."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._has_history = False
-        """The last hour was read, and what came since was taken."""
+        """True while the history is complete: the last hour was read, and all events since were added."""
         self._is_reading_results = False
         self._told_minute = -1
 
     @functools.cached_property
     def history(self) -> History:
-        """What happened, as far as it was read."""
-        from aileron.tui.story import History  # when somebody looks, as all that is about stories
+        """Events and results that were read."""
+        from aileron.tui.story import History  # when the screen is first shown, like all that is about stories
 
         return History()
 
@@ -47,7 +47,7 @@ class TellingConsole(ReadingConsole):
         return self.query_one("#activity", Activity)
 
     def _take_history(self, events: list[dict[str, Any]]) -> None:
-        """What is new, for whoever has looked before; whoever looks first reads the hour then."""
+        """Add new events if the hour has been read; otherwise it is read when the person first looks."""
         if self._has_history:
             self.history.take(events)
 
@@ -56,7 +56,7 @@ class TellingConsole(ReadingConsole):
         from aileron.tui.story_source import newest_hour
 
         if not self._has_history:
-            self._has_history = True  # what comes while it is read is taken, too
+            self._has_history = True  # what arrives during the read is taken, too
             try:
                 self.history.take(await in_thread(newest_hour, self._daemon))
             except BaseException:
@@ -77,13 +77,13 @@ class TellingConsole(ReadingConsole):
         self._activity.tell(told, self.history.hour(self._sessions, now), self.size.width - 2)
 
     def _go_on_telling(self) -> None:
-        """The picture moves with the clock, also where nothing happens."""
+        """Move the picture with the clock, even if nothing happens."""
         is_shown = self._pane == "activity" and self._has_history and self.lost is None
         if is_shown and datetime.datetime.now(datetime.UTC).minute != self._told_minute:
             self._show_stories()
 
     async def _read_results(self) -> None:
-        """What came back of the runs that are told of; of one that nobody can say, nothing."""
+        """Read the results of the runs that are told; empty if the daemon does not tell one."""
         from aileron.tui.story_source import result_of
 
         self._is_reading_results = True

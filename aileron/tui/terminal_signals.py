@@ -1,11 +1,11 @@
-r"""What the console tells its terminal besides the screen: a title that says how many wait, and a notification of what is new.
+r"""Signals to the terminal beside the screen: a title that says how many questions wait, and a notification of new ones.
 
-Pure: bytes for a terminal, chosen by its environment. The title is OSC 2, and the one from before comes back at the end (XTWINOPS
-22 and 23). A notification is OSC 777 or OSC 9, whichever the terminal is known to have; to any other one none is sent.
+Pure: bytes for a terminal, chosen by its environment. The title is OSC 2, and the one from before comes back at the end
+(XTWINOPS 22 and 23). A notification is OSC 777 or OSC 9, whichever the terminal is known to have; other terminals get none.
 
 Rules
 - The title is made of numbers and our own words. A notification has the agent's name and the action's, and nothing of a call.
-- What somebody else named so is printable ASCII and has neither `;` nor anything a terminal could obey, whatever was in it.
+- A name from somebody else is printable ASCII and has neither `;` nor anything a terminal could obey, whatever was in it.
 - A notification begins with our own word: ConEmu and Windows Terminal take `OSC 9 ; 4` and other numbers for commands.
 
 Source: xterm's ctlseqs (OSC 2, XTWINOPS); iTerm2, "Proprietary Escape Codes" (OSC 9); foot-ctlseqs(7) (OSC 777). Not here: when
@@ -28,7 +28,7 @@ __all__ = ["MOST_NAME", "Way", "has_title", "notification", "notification_way", 
 Way = Literal["9", "777"]
 
 _ST: Final = "\x1b\\"
-"""Ends a string for the terminal. BEL does, too, and rings where the string was not understood."""
+"""End of a string for the terminal. BEL ends it, too, but rings where the string was not understood."""
 _DUMB: Final = ("", "dumb", "linux", "cons25", "vt52", "vt100", "vt102", "vt220", "emacs")
 """Values of TERM of terminals without a title; the kernel's console takes some such strings for a palette."""
 _BY_TERM: Final[tuple[tuple[str, Way], ...]] = (
@@ -38,23 +38,23 @@ _BY_TERM: Final[tuple[tuple[str, Way], ...]] = (
     ("rxvt-unicode", "777"),
     ("wezterm", "777"),
 )
-"""Of the beginning of TERM, which goes along over ssh."""
+"""Kinds of notification by the beginning of TERM, which ssh passes on."""
 _BY_PROGRAM: Final[Mapping[str, Way]] = {"iTerm.app": "9", "WezTerm": "777", "ghostty": "777"}
-"""Of TERM_PROGRAM, which does not."""
+"""Kinds of notification by TERM_PROGRAM, which ssh does not pass on."""
 _MULTIPLEXED: Final = ("TMUX", "STY", "ZELLIJ")
-"""These keep what they do not know to themselves; their own rows show the title."""
+"""Variables of multiplexers, which keep unknown sequences to themselves; their own rows show the title."""
 MOST_NAME: Final = 60
 """Characters of a name: a notification is one row."""
 _HARMLESS: Final = re.compile(r"[^ -:<-~]")
 
 
 def has_title(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal of this environment has a title that a program can set."""
+    """Return whether the terminal of this environment has a title that a program can set."""
     return environment.get("TERM", "") not in _DUMB
 
 
 def notification_way(environment: Mapping[str, str]) -> Way | None:
-    """By which sequence it shows a notification; None: it is not known to show one."""
+    """Return the kind of notification that the terminal shows; None if none is known."""
     if not has_title(environment) or any(environment.get(name) for name in _MULTIPLEXED):
         return None
     term = environment["TERM"]
@@ -63,23 +63,23 @@ def notification_way(environment: Mapping[str, str]) -> Way | None:
 
 
 def save_title() -> str:
-    """Keep the title that there is."""
+    """Return the sequence that saves the present title."""
     return "\x1b[22;2t"
 
 
 def restore_title() -> str:
-    """Put it back."""
+    """Return the sequence that restores the saved title."""
     return "\x1b[23;2t"
 
 
 def title(waiting: int) -> str:
-    """How many wait, before what this window is: a narrow tab shows the beginning."""
+    """Return the sequence for a title: the number of open questions first, because a narrow tab shows only the beginning."""
     words = f"({waiting}) aileron console" if waiting else "aileron console"
     return f"\x1b]2;{words}{_ST}"
 
 
 def notification(way: Way, asked: Sequence[tuple[str, str]]) -> str:
-    """Of the agent and the action of each that is new; the first by name, and how many more."""
+    """Return a notification of new questions, given as agent and action: the first by name, and how many more."""
     agent, action = asked[0]
     more = f" (and {len(asked) - 1} more)" if len(asked) > 1 else ""
     words = f"{_harmless(agent)} asks: {_harmless(action)}{more}"
@@ -87,7 +87,7 @@ def notification(way: Way, asked: Sequence[tuple[str, str]]) -> str:
 
 
 def _harmless(name: str) -> str:
-    """Printable ASCII without `;`: everything else is spelled by its number, so that nothing is lost and nothing is obeyed."""
+    """Return printable ASCII without `;`. Everything else is spelled by its number, so that nothing is lost or obeyed."""
     spelled = _HARMLESS.sub(_spelled, name[:MOST_NAME])
     return spelled if len(spelled) <= MOST_NAME else f"{spelled[: MOST_NAME - 3]}..."
 

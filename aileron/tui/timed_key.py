@@ -1,7 +1,7 @@
 """A key that is open for a while: wiped at the end of its time by a thread of its own, whatever the console is busy with.
 
 Rules
-- Open for OPEN_S at most; nothing that is done lengthens it.
+- Open for OPEN_S at most; no use lengthens it.
 - It is not wiped amid a signature (`in_use`), but right after it: a signal can close it in the thread that signs.
 
 Any thread may use it, and a signal's handler. Not here: who asks for a passphrase, and what a key is for (key_session.py).
@@ -19,24 +19,24 @@ __all__ = ["CHECK_S", "LOOK_S", "OPEN_S", "TimedKey"]
 OPEN_S: Final = 900.0
 """15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
 LOOK_S: Final = 3.0
-"""Between two looks at who else can type; one reads /proc, 10 ms with some hundred processes."""
+"""Seconds between two checks of who else can type; a check reads /proc, 10 ms with some hundred processes."""
 CHECK_S: Final = 0.5
-"""Between two looks at the clock: one that counts sleep, which no wait of a thread does."""
+"""Seconds between two checks of the clock, which counts suspend time, unlike a thread's wait."""
 _TIME_OVER: Final = "its time was over"
 
 
 class Wipeable(Protocol):
-    """What can be made useless."""
+    """A key that can be made useless."""
 
     def wipe(self) -> None:
-        """From now on nothing is signed with it."""
+        """Overwrite the key: from then on nothing is signed with it."""
 
 
 K = TypeVar("K", bound=Wipeable)
 
 
 class TimedKey(Generic[K]):
-    """A place for one key. `look` is called every LOOK_S while one is in it, and may close it."""
+    """A place for one key. `look` is called every LOOK_S while it has one, and may close it."""
 
     def __init__(self, clock: Callable[[], float], *, look: Callable[[], None] | None = None) -> None:
         self._clock: Final = clock
@@ -45,24 +45,24 @@ class TimedKey(Generic[K]):
         self._key: K | None = None
         self._until = 0.0
         self._closed: threading.Event | None = None
-        """Set when the key that is in it now is taken out."""
+        """Event that is set when the present key is taken out."""
         self._why: str | None = None
         self._uses = 0
-        """Blocks of `in_use` that this thread is in, as only it can see."""
+        """Blocks of `in_use` that the thread with the lock is in; only that thread reads it."""
         self._is_closing = False
 
     @property
     def is_open(self) -> bool:
-        """Whether there is one, and its time is not over."""
+        """True if there is a key, and its time is not over."""
         return self.left_s > 0
 
     @property
     def left_s(self) -> float:
-        """Seconds until it closes by itself; 0 where none is in it."""
+        """Seconds until the key closes by itself; 0 if there is none."""
         return max(0.0, self._until - self._clock()) if self._key is not None else 0.0
 
     def put(self, key: K) -> None:
-        """From now on for OPEN_S; the one before is wiped. RuntimeError where that is in use."""
+        """Keep the key for OPEN_S, and wipe the one before. RuntimeError if that is in use."""
         with self._lock:
             if self._uses:
                 raise RuntimeError("another key is in use")
@@ -72,14 +72,14 @@ class TimedKey(Generic[K]):
             threading.Thread(target=self._watch, args=(self._closed,), daemon=True, name="approver's key").start()
 
     def taken(self) -> K:
-        """The key, which is the caller's to wipe. AileronError(busy) where it was wiped just now."""
+        """Take the key out, and return it; the caller must wipe it. AileronError(busy) if it was wiped just now."""
         with self.in_use() as key:
             self._key = None
             self._unwatch()
             return key
 
     def close(self, why: str | None = None) -> None:
-        """Wipe it, or have it wiped when it is no longer in use. `why` is kept for a person who did not ask for that."""
+        """Wipe the key, or have it wiped when it is no longer in use. `why` is kept for a person who did not ask for that."""
         with self._lock:
             if self._key is not None and not self._is_closing:
                 self._why = why
@@ -89,19 +89,19 @@ class TimedKey(Generic[K]):
             self._unwatch()
 
     def close_if_due(self) -> None:
-        """Wipe it where its time is over."""
+        """Wipe the key if its time is over."""
         if self._key is not None and self.left_s <= 0:
             self.close(_TIME_OVER)
 
     def why_closed(self) -> str | None:
-        """Why it was closed unasked since the last call; None: it was not."""
+        """Return why the key was closed unasked since the last call; None if it was not."""
         with self._lock:
             why, self._why = self._why, None
         return why
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[K]:
-        """The key, which nobody wipes within the block. AileronError(busy) where it was wiped just now."""
+        """Yield the key, which is not wiped within the block. AileronError(busy) if it was wiped just now."""
         with self._lock:
             if self._key is None or self._is_closing:
                 from aileron.model.failure import AileronError, FailureClass  # after the first frame
@@ -127,7 +127,7 @@ class TimedKey(Generic[K]):
             self._closed = None
 
     def _watch(self, closed: threading.Event) -> None:
-        """Until this key is out: close it when its time is over, and look who else is there."""
+        """Close this key when its time is over, and check who else is there, until the key is taken out."""
         looked = self._clock()
         while not closed.wait(CHECK_S):
             self.close_if_due()

@@ -1,9 +1,9 @@
-"""Several requests that are alike, approved with one look: read, laid out as one card, and each decided by itself.
+"""Several requests that are alike, approved together: read, laid out as one card, and each decided by itself.
 
 Rules
-- What is approved are exactly those on the card, each by its own digest and signature; nothing is fetched once it is shown.
-- No yes before the end of the card was on the screen.
-- The first that is not taken ends it: what was approved by then stays so, and is said.
+- Exactly those on the card are approved, each by its own digest and signature; nothing is fetched once it is shown.
+- No approval before the end of the card was on the screen.
+- The first approval that fails stops the rest: the person is told how many were approved by then, and those stay approved.
 
 Source: docs/reference/console.md (Approving several). Not here: which are alike, and their card (review/together.py), one by
 itself (decisions.py), the list (queue.py).
@@ -29,17 +29,17 @@ __all__ = ["TogetherConsole"]
 
 
 class TogetherConsole(DecidingConsole):
-    """The console, as far as it decides about several at once."""
+    """The part of the console that decides about several requests at once."""
 
     def action_select_alike(self) -> None:
-        """All that wait and are like the one under the cursor; none of them, where all of them were."""
+        """Mark all open questions that are like the one under the cursor; unmark them if all were marked."""
         if self.selected is not None and self._pane == "queue":
             if not self.queue.mark_alike(self.selected):
                 self._tell("no other request is alike (select several with v)")
             self._show_list()
 
     def action_approve(self) -> None:
-        """The first step of a yes; of several that are selected, the only one, on a card that has to be read to its end."""
+        """Take the first step of an approval. For several marked requests, it is the only one, on a card to read to its end."""
         selected = self.queue.marked_open
         if len(selected) < 2:
             super().action_approve()
@@ -54,7 +54,7 @@ class TogetherConsole(DecidingConsole):
 
         asked = [review for name in names if (review := await self._reviewed(name)) is not None]
         if len(asked) < len(names):
-            return  # it was said why
+            return  # the person was told why
         if (why := why_apart_unread(asked, local_time)) is not None:
             self._warn(why)
             return
@@ -76,7 +76,7 @@ class TogetherConsole(DecidingConsole):
         )
 
     async def _reviewed(self, name: str) -> Review | None:
-        """A question as it is shown; None where that cannot be had, and the person knows."""
+        """Return a question as it is shown; None if that fails, which the person is told."""
         from aileron.model.decision import MismatchError
         from aileron.review.decision_flow import review_of
 
@@ -90,7 +90,9 @@ class TogetherConsole(DecidingConsole):
             return None
 
     async def _with_state(self, review: Review) -> Review | None:
-        """It with what is there now, which is read where a yes takes it; None where that cannot be had, and the person knows."""
+        """Return the review with its current state, read if an approval needs it; None if that fails, which the person is
+        told.
+        """
         if not review.is_unread:
             return review
         preview = await self._preview_for(review, review.card(local_time))
@@ -108,6 +110,6 @@ class TogetherConsole(DecidingConsole):
 
 
 def _whole(card: Card, width: int) -> Text:
-    """All of a card that matters, for rows of this many cells."""
+    """Return all of a card that matters, in rows of this many cells."""
     body = rendering.body_rows(card.sections, width, is_whole=True)[0]
     return rendering.joined([*rendering.essential_rows(card, width), Text(), *body])

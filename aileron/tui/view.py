@@ -1,6 +1,6 @@
-"""One question on the screen: what is never scrolled away, and below it all the rest.
+"""A question on the screen: the part that is never scrolled away, and below it all the rest.
 
-A widget. It shows what it is given, says when all of that has been on the screen, and knows nothing of deciding.
+A widget. It shows what it is given, reports when all of that has been on the screen, and knows nothing of decisions.
 
 Not here: what is said (review/card.py), how it is folded (rendering.py), when it may be decided (guard.py).
 """
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["MOST_TOP", "View"]
 
 MOST_TOP: Final = 11
-"""Rows of what is never scrolled away, so that at 24 some are left for the rest."""
+"""Rows of the part that is never scrolled away, so that a screen of 24 has some left for the rest."""
 _LEAST_BODY: Final = 3
-"""Rows that are left for the rest on any screen: what is never scrolled away has so many fewer."""
+"""Rows that are left for the rest on any screen: the part that is never scrolled away gives them up."""
 _LEAST_WIDTH: Final = 20
 _FOLDED: Final = Text("▸ proof: how it runs, and what you sign (P)", style="dim")
-"""In place of what nobody needs to have read."""
+"""Line in place of the proof, which nobody needs to have read."""
 
 
 class _Rows(Static):
-    """Rows that were laid out; what they are part of looks again whenever there are more or fewer of them."""
+    """Rows that were laid out; their container checks its end again whenever their number changes."""
 
     def on_resize(self) -> None:
         if isinstance(self.parent, _Body):
@@ -46,21 +46,21 @@ class _Rows(Static):
 
 
 class _Body(VerticalScroll):
-    """The part that scrolls; says when its end is on the screen."""
+    """The part that scrolls; reports when its end is on the screen."""
 
     class EndSeen(Message):
-        """All that matters has been on the screen, of this card."""
+        """All rows of this card that matter have been on the screen."""
 
         def __init__(self, card: Card) -> None:
             super().__init__()
             self.card = card
 
     card: Card | None = None
-    """Whose rows they are: a message is on its way for a while, and they may be others when it arrives."""
+    """Card that the rows are of: when a message arrives, the rows may already be another card's."""
     matter_rows: int | None = None
-    """How many of its rows have to be read; None: nothing is shown yet. The proof stands below them."""
+    """Rows that must be read; None before anything is shown. The proof stands below them."""
     all_rows = 0
-    """With the proof."""
+    """Rows with the proof."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", show=False),
         Binding("k", "scroll_up", show=False),
@@ -72,7 +72,7 @@ class _Body(VerticalScroll):
         self.check_end()
 
     def check_end(self) -> None:
-        """Tell, if the last row that matters is on the screen."""
+        """Report if the last row that matters is on the screen."""
         if not self.is_attached or self.matter_rows is None or self.card is None:
             return
         seen = self._seen_rows()
@@ -80,17 +80,17 @@ class _Body(VerticalScroll):
             self.post_message(self.EndSeen(self.card))
 
     def _seen_rows(self) -> int:
-        """How many rows are on the screen: on a small one, some or all lie below its end, or below that of the card."""
+        """Return the rows that are visible: on a small screen, some or all lie below its end, or below that of the card."""
         try:
             seen = self.screen.find_widget(self).visible_region
-        except NoWidget:  # it is laid out nowhere
+        except NoWidget:  # it is not laid out
             return 0
         region = self.region
         is_from_its_corner = (seen.x, seen.y, seen.width) == (region.x, region.y, region.width)
         return min(seen.height, self.size.height) if is_from_its_corner else 0
 
     def _rows_too_many(self) -> int:
-        """Rows by which what stands there is longer than what was laid out: then its end is as much further down."""
+        """Return the rows by which the text is longer than it was laid out for: its end is as much further down."""
         return max(self.query_one("#text").size.height - self.all_rows, 0)
 
 
@@ -98,7 +98,7 @@ class View(Container):
     """The question under the cursor."""
 
     class AllSeen(Message):
-        """All of it has been on the screen: of this card, of what has this digest."""
+        """This card, about the plan or subject with this digest, has been on the screen in full."""
 
         def __init__(self, card: Card, digest: str) -> None:
             super().__init__()
@@ -131,17 +131,17 @@ class View(Container):
         left_s: float | None,
         record: Record | None = None,
     ) -> None:
-        """Show a card, of what has this digest; `closed` says why it cannot be decided any more, `record` what came of it."""
+        """Show a card, about what has this digest; `closed` says why it can no longer be decided, `record` what came of it."""
         self._digest = digest
         self._card, self._why_closed, self._left_s, self._record = card, closed, left_s, record
         self.paint()
 
     def on_resize(self) -> None:
-        """More or less room, as by a longer list."""
+        """Lay out again for more or less room, such as after a change of the list."""
         self.paint()
 
     def go_on(self, *, closed: str | None, left_s: float | None) -> None:
-        """The same a second later: only what is never scrolled away is put anew."""
+        """Update the card a second later: only the part that is never scrolled away is drawn again."""
         self._why_closed, self._left_s = closed, left_s
         self._paint_top()
 
@@ -156,37 +156,37 @@ class View(Container):
         self.query_one("#text", Static).update(Text())
 
     def turn(self, *, is_whole: bool | None = None) -> None:
-        """All of it, however long, or as much as is usual; the other of the two unless said."""
+        """Show full values, or as much as usual; without `is_whole`, switch between the two."""
         self._is_whole = not self._is_whole if is_whole is None else is_whole
         self.paint()
 
     def unfold(self) -> None:
-        """The proof, or no more of it."""
+        """Show the proof, or hide it."""
         self._has_proof = not self._has_proof
         self.paint()
 
     def read(self) -> None:
-        """Give it the keys."""
+        """Move the keyboard focus to the body."""
         self.query_one("#body", _Body).focus()
 
     def read_on(self) -> None:
-        """A page further, without the keys."""
+        """Scroll a page down, without the keyboard focus."""
         self.query_one("#body", _Body).scroll_page_down(animate=False)
 
     def scroll_to_begin(self) -> None:
-        """To the first row of it."""
+        """Scroll to the first row."""
         self.query_one("#body", _Body).scroll_home(animate=False, immediate=True)
 
     def rows(self, card: Card, width: int, most_top: int) -> list[Text]:
-        """All that matters of a card in the order in which it stands here, as much of each fact as here."""
+        """Return all rows of a card that matter, in the order in which they stand here, as much of each fact as here."""
         cut = rendering.cut_short(card, width, most_top)
         matter = [*cut, *card.sections]
         top = rendering.essential_rows(card, width, most_top)
         return [*top, Text(), *rendering.body_rows(matter, width, is_whole=self._is_whole)[0][:-1]]
 
     def paint(self) -> None:
-        """Lay it out for the room there is now."""
-        if self._card is None or not self.query("#essentials"):  # the second: it is being taken down
+        """Lay the card out for the room there is now."""
+        if self._card is None or not self.query("#essentials"):  # the second: it is being removed
             return
         width = self._room()
         card = self._now(self._card)
@@ -205,7 +205,7 @@ class View(Container):
         self.call_after_refresh(body.check_end)
 
     def _is_cropped(self, rows: list[Text]) -> bool:
-        """A row ends in `…` because the screen is not as wide as it needs: nobody has read all of it."""
+        """Return whether the screen cuts a row, as it is narrower than the row: then the person has not read all of it."""
         return any(rendering.cells(row.plain) > self.size.width - 1 for row in rows)  # one for the scroll bar
 
     def _paint_top(self) -> None:
@@ -215,7 +215,7 @@ class View(Container):
         self.query_one("#essentials", Static).update(rendering.joined(self._top(self._now(self._card), self._room())))
 
     def _now(self, card: Card) -> Card:
-        """Where it is settled: what came of it for a verdict, and no alarms: the card is the receipt then."""
+        """Return the card of a settled question: the outcome as its verdict, and no alarms. The card is the receipt then."""
         if self._why_closed is None:
             return card
         is_done = self._why_closed == state_words("completed")
@@ -226,7 +226,7 @@ class View(Container):
         return max(self.size.width - 2, _LEAST_WIDTH)
 
     def on__body_end_seen(self, event: _Body.EndSeen) -> None:
-        """All of it, unless something was left out."""
+        """Report that all was seen, unless something was left out."""
         event.stop()
         if self._card is not None and not self._is_cut and event.card == self._card:
             self.post_message(self.AllSeen(self._card, self._digest))
@@ -237,7 +237,7 @@ class View(Container):
         return rendering.essential_rows(card, width, self._most_top, note=note)
 
     def _outcome(self, width: int) -> list[Text]:
-        """What became of a run, and every request that left for it."""
+        """Return the rows of a run's outcome, and of every request that left for it."""
         if self._record is None:
             return []
         return [*rendering.record_rows(self._record, width), Text()]

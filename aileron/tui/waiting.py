@@ -1,8 +1,8 @@
-"""What waits for a person, in an order that does not move while they look.
+"""The questions that wait for a person, in an order that does not move while they look.
 
-Pure. What is there at first stands in the order in which it expires, and what is new is added at the end; what is decided, has
-expired or was taken back stays where it is, marked, until newer such entries push it out; the one under the cursor is not pushed
-out. So nothing is ever under a key, or a pointer, that was not there when the person last looked.
+Pure. The first questions stand in the order in which they expire, and new ones are added at the end. A question that was
+decided, has expired or was withdrawn stays where it is, marked, until newer such entries push it out; the one under the cursor
+is not pushed out. So nothing is ever under a key, or a pointer, that was not there when the person last looked.
 
 Not here: what a question says (review/), when it may be decided (guard.py).
 """
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["News", "PendingEntry", "PendingList", "matches", "seconds_left"]
 
 _MAX_SETTLED: Final = 50
-"""Entries that wait no more; the record has them all."""
+"""Settled entries that are kept; the record has them all."""
 _OPEN: Final = "pending_approval"
 _UNDER_WAY: Final = ("approved", "running")
 _LEFT: Final = "no longer waits"
-"""Of one that the daemon lists no more, for as long as nobody has said what became of it: it is shown as settled, and asked about
-again."""
+"""Status of a question that the daemon no longer lists. It is shown as settled, and its outcome asked for until it is known."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PendingEntry:
-    """One question as the list shows it; every text harmless."""
+    """A question as the list shows it; every text is harmless."""
 
     id: str
     title: str
@@ -58,28 +57,28 @@ class PendingEntry:
 
     @property
     def state(self) -> str:
-        """What came of it, in words."""
+        """State of the question, in words."""
         return state_words(self.status)
 
     @property
     def is_open(self) -> bool:
-        """It waits for a decision."""
+        """True while the question waits for a decision."""
         return self.status == _OPEN
 
     @property
     def is_under_way(self) -> bool:
-        """It is approved, and its end is not known yet: it is held, or runs."""
+        """True while it is approved and its end is not known yet: it is held, or runs."""
         return self.status in _UNDER_WAY
 
     @property
     def is_over(self) -> bool:
-        """Nothing more becomes of it."""
+        """True if its status is final."""
         return self.status not in (_OPEN, _LEFT, *_UNDER_WAY)
 
 
 @dataclasses.dataclass(frozen=True)
 class News:
-    """What a look at the queue brought: ids that came, ids that wait no more."""
+    """The changes that a check of the queue found: ids that came, ids that no longer wait."""
 
     new: tuple[str, ...]
     gone: tuple[str, ...]
@@ -93,12 +92,12 @@ class PendingList:
 
     @property
     def entries(self) -> list[PendingEntry]:
-        """In the order in which they came."""
+        """Entries in the order in which they came."""
         return list(self._entries.values())
 
     @property
     def open(self) -> list[PendingEntry]:
-        """Those that wait for a decision."""
+        """Entries that wait for a decision."""
         return [entry for entry in self._entries.values() if entry.is_open]
 
     def __getitem__(self, entry_id: str) -> PendingEntry:
@@ -108,9 +107,9 @@ class PendingList:
         return entry_id in self._entries
 
     def take(self, listed: Iterable[ApprovalEntry]) -> News:
-        """What the daemon lists now. What it lists no more is `gone`, and is to be settled by whoever asks what became of it.
+        """Take over what the daemon lists now. Entries that it no longer lists are `gone`; the caller must `settle` them.
 
-        That it waits no more is known without an answer: it is not `open` from here on.
+        They are not `open` from here on: that they no longer wait is known before their outcome.
         """
         entries = list(listed)
         rows, by_id = rows_for(entries), {entry.approval_id: entry for entry in entries}
@@ -125,7 +124,7 @@ class PendingList:
         return News(new, gone)
 
     def settle(self, entry_id: str, status: str, *, kept: str | None = None) -> None:
-        """It is decided, over or taken back. It stays where it is; `kept` does however many are newer."""
+        """Record the outcome of an entry: decided, over or withdrawn. It keeps its place; `kept` also if many are newer."""
         entry = self._entries.get(entry_id)
         if entry is not None:
             self._entries[entry_id] = dataclasses.replace(entry, status=visible(status))
@@ -152,7 +151,7 @@ def matches(entry: PendingEntry, wanted: str) -> bool:
 
 
 def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> float | None:
-    """Until a moment (RFC 3339), negative after it; None where there is none, or nobody can read it."""
+    """Return the seconds until a moment (RFC 3339), negative after it; None if there is none, or it cannot be parsed."""
     if moment is None:
         return None
     try:
