@@ -1,10 +1,11 @@
-"""Secrets at rest, and who may borrow one. In the daemon only; nothing here reaches a network or a jail.
+"""Secrets at rest, the bindings that use them, and loans of one secret. In the daemon only; nothing here reaches a network or
+a jail.
 
-envelope.py the ciphers · contents.py what the file says · bindings.py which secret for which connector · consents.py who decides,
-and what they agreed to · opened.py verified contents and their key · file.py where it lies · vault.py all of it as one object ·
-lend.py one secret for one request · references.py secrets whose value is elsewhere
+envelope.py the ciphers · contents.py the file's contents · bindings.py which secret serves which connector · consents.py the
+approver and their consents · opened.py verified contents and their key · file.py the file itself · vault.py all of it as one
+object · lend.py one secret for one request · references.py secrets whose value is elsewhere
 
-Importing this loads `cryptography` (20 ms): the daemon does, a command line never.
+Importing this loads `cryptography` (20 ms): the daemon does so, commands never do.
 """
 
 from aileron.vault.bindings import Binding

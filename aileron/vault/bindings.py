@@ -1,19 +1,19 @@
-"""Which secret serves which connector, as the user said.
+"""Bindings: which secret serves which connector, as the user decided.
 
-A binding is a name (`KIND/SERVICE/IDENTITY`), one connector, one stored secret and, for `basic` and `login`, a user name, and
-what it was agreed to reach, for a sign-in at a provider what that granted, and for a login what its protocol needs. Nothing here
-is secret and nothing needs a key. Pure; the values may come from a file that anybody wrote, so each is checked in full, and the
-same way when the user makes it.
+A binding has a name (`KIND/SERVICE/IDENTITY`), one connector, one stored secret and the reach that it was approved for. It
+also has a user name for `basic` and `login`, the provider's grant for a sign-in, and for a login the details that its protocol
+needs. Nothing here is secret and nothing needs a key. Pure; the values may come from a file that anybody wrote, so each is
+checked in full, and the same way when the user makes it.
 
 Rules
 - A binding serves exactly one connector, named in full, and one kind of credential; no best match, no wildcard.
-- What it reaches is kept as it was agreed to: sorted, each once, so that the same agreement has one spelling.
-- `basic` and `digest` need a user name without a colon (RFC 7617, section 2; RFC 7616, section 4), and `login` any; a sign-in
-  that logs in is somebody's, by the provider's word or the user's. The other kinds have no place for one.
-- What is said of a login is what its protocols ask for, and an ssh server is one with a known key.
+- Its reach is kept as it was approved: sorted, each entry once, so that the same reach has one spelling.
+- `basic` and `digest` need a user name without a colon (RFC 7617, section 2; RFC 7616, section 4), and `login` needs one that
+  may have a colon; a sign-in that logs in has one from the provider or the user. The other kinds have no user name.
+- A login has only the details that its protocols ask for, and an ssh server must have a known key.
 - No field holds a character that a reader cannot see.
 
-Source: docs/reference/vault-format.md. Not here: choosing between several (actions/resolve.py), lending (lend.py).
+Source: docs/reference/vault-format.md. Not here: choosing between several bindings (actions/resolve.py), lending (lend.py).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
 
 SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 KINDS: Final[tuple[str, ...]] = get_args(CredentialKind)
-MAX_CONNECTOR_CHARACTERS: Final = 1024  # an FQN of ten segments of the greatest length
+MAX_CONNECTOR_CHARACTERS: Final = 1024  # an FQN of ten segments of the maximum length
 MAX_HOSTS: Final = 32  # as many as a manifest may name
-MAX_SCOPES: Final = 64  # a provider's consent page with more is read by nobody
+MAX_SCOPES: Final = 64  # nobody reads a provider's consent page with more
 MAX_SCOPE_CHARACTERS: Final = 256  # most are URLs of some fifty
 MAX_WIRE_CHARACTERS: Final = 20 << 10  # 8 logins of some 280 characters, and 16 commands of 512, each quote escaped
 MAX_DATABASE_CHARACTERS: Final = 64  # MySQL's longest name; PostgreSQL's has 63
@@ -64,9 +64,11 @@ _TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, appendix A: scope-token
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """The secret `secret` serves `connector` as a credential of `kind`. `created_at` in seconds, kept to the millisecond.
+    """A binding: the secret `secret` serves `connector` as a credential of `kind`. `created_at` in seconds, kept to the
+    millisecond.
 
-    `reach` None: made before this was kept. With a `grant` the secret's value is a sealed `TokenSet`, for this binding alone.
+    `reach` is None for a binding made before the reach was stored. With a `grant` the secret's value is a sealed `TokenSet`,
+    for this binding alone.
     """
 
     name: BindingName
@@ -81,18 +83,20 @@ class Binding(msgspec.Struct, frozen=True):
 
     @property
     def logins(self) -> tuple[LoginTarget, ...]:
-        """Where it logs in, as agreed. ValueError for what this program has not written."""
+        """The places where it logs in, as approved. ValueError for a reach that this program has not written."""
         is_of_kind = self.reach is not None and self.reach.wire.startswith(f"{self.kind} ")
         return self.reach.logins if self.reach is not None and is_of_kind else ()
 
     @property
     def login_name(self) -> str | None:
-        """Who logs in: as the user said, else the account of the sign-in."""
+        """The name that logs in: the user's choice, or the account of the sign-in."""
         return self.username if self.username is not None or self.grant is None else self.grant.account
 
     @property
     def bound(self) -> BoundLogin | None:
-        """What a plan is held to; None where it was not agreed to log in anywhere. ValueError as `logins`."""
+        """The login that a plan is bound to; None if the binding was not approved to log in anywhere. ValueError as for
+        `logins`.
+        """
         name = self.login_name
         if name is None or not self.logins:
             return None
@@ -100,12 +104,12 @@ class Binding(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> str | None:
-        """Whose credential it is, as the provider or the user said it; for people."""
+        """The account of the credential, as the provider or the user named it; for display."""
         return self.username if self.grant is None else self.grant.account
 
 
 def check_binding(binding: Binding) -> None:
-    """ValueError says which field is not what it should be."""
+    """Check a binding. Raise ValueError, which says which field is wrong."""
     if binding.kind not in KINDS:
         raise ValueError(f"kind {binding.kind!a} is not one of {', '.join(KINDS)}")
     BindingName.parse(str(binding.name))  # a value of the type need not have been parsed
@@ -128,7 +132,7 @@ def check_binding(binding: Binding) -> None:
 
 
 def check_reach(reach: Reach) -> None:
-    """ValueError says which part is not what it should be."""
+    """Check a reach. Raise ValueError, which says which part is wrong."""
     if len(reach.hosts) > MAX_HOSTS:
         raise ValueError(f"{len(reach.hosts)} hosts to reach; at most {MAX_HOSTS}")
     for host in reach.hosts:
@@ -141,7 +145,7 @@ def check_reach(reach: Reach) -> None:
 
 
 def check_grant(grant: OAuthGrant) -> None:
-    """ValueError says which part is not what it should be."""
+    """Check a provider's grant. Raise ValueError, which says which part is wrong."""
     _check_scopes(grant.scopes)
     for moment in (grant.obtained_ms, grant.expires_ms, grant.refreshed_ms, grant.renewing_ms):
         if moment is not None and not 0 <= moment <= LATEST_MS:
@@ -153,13 +157,13 @@ def check_grant(grant: OAuthGrant) -> None:
 
 
 def check_secret_name(name: str) -> None:
-    """ValueError with the grammar."""
+    """Check a secret's name. Raise ValueError, which quotes the grammar."""
     if not SECRET_NAME.fullmatch(name):
         raise ValueError(f"{name!a} is not a secret's name (lower-case letters, digits, '.', '_', '-', at most 64)")
 
 
 def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[Candidate]:
-    """Those made for this connector (its full name) and kind, by name."""
+    """Return the bindings made for this connector (its full name) and kind, sorted by name."""
     return [
         Candidate(
             name=binding.name,
@@ -174,7 +178,7 @@ def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[C
 
 
 def _check_username(binding: Binding) -> None:
-    """Of a login, whose account it is: as the user said, or the provider of a sign-in."""
+    """Check the user name. For a login it comes from the user, or from the provider of a sign-in."""
     if not binding.logins:
         check_username(msgspec.convert(binding.kind, CredentialKind), binding.username)
         return
@@ -187,7 +191,7 @@ def _check_username(binding: Binding) -> None:
 
 
 def _check_login(binding: Binding) -> None:
-    """What is said of the login is for the protocols that it was agreed to have."""
+    """Check that the details of a login fit the protocols that it was approved for."""
     protocols, details = {login.protocol for login in binding.logins}, binding.details
     if binding.kind == "login" and not protocols:
         raise ValueError("kind login names no place to log in at")
@@ -215,7 +219,7 @@ def _check_login(binding: Binding) -> None:
 
 
 def _check_weak_password(logins: tuple[LoginTarget, ...]) -> None:
-    """Only where a protocol has such forms, and never where anybody on the way could read them."""
+    """Check that a protocol has other password forms, and that nobody on the way could read them."""
     able = [login for login in logins if login.protocol in HAVE_PASSWORD_FORMS]
     if not able:
         protocols = {login.protocol for login in logins}

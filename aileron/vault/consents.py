@@ -1,15 +1,17 @@
-"""Who decides for this home and what they agreed to, as the vault's file says it: bounds, order, one spelling.
+"""The approver of this home and their consents, as the vault's file stores them: bounds, order, one spelling.
 
-Pure. The values are model/consent.py's; here is what of them a file may hold. The same checks serve what is read, which anybody
-may have written, and what is about to be written, so that nothing is written which could not be read back.
+Pure. The types are those of model/consent.py; this module says which values a file may hold. The same checks serve values that
+were read, which anybody may have written, and values that are about to be written, so that everything written can be read
+back.
 
 Rules
-- Each agreement once, in order of kind and name; each grant once, in order of its id; each used decision, of its approval; each
-  passkey, of its id. Where there is no passkey, nothing is said of them: such a file is what it was before there were any.
-- The spelling is canonical JSON (RFC 8785), also of a grant's values, which are whatever JSON its action takes.
+- Each consent stands once, in order of kind and name; each grant once, in order of its id; each used decision, of its
+  approval; each passkey, of its id. Without a passkey the file has no key for them: such a file is the same as before passkeys
+  existed.
+- The spelling is canonical JSON (RFC 8785), also for a grant's values, which can be any JSON that its action accepts.
 - Nothing here can be verified: that is the seal's work (opened.py).
 
-Source: docs/reference/vault-format.md (Consents). Not here: when something has to be agreed to (daemon/), signing (approver/).
+Source: docs/reference/vault-format.md (Consents). Not here: when a consent is needed (daemon/), signing (approver/).
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ from aileron.vault.bindings import LATEST_S
 
 __all__ = ["MAX_AGREED", "MAX_GRANTS", "MAX_USED", "check_consents", "check_kept", "spelled_consents"]
 
-MAX_AGREED: Final = 4096  # each list of a vault has at most 1000, and there are a few kinds
+MAX_AGREED: Final = 4096  # each list of a vault has at most 1000 entries, and there are a few kinds
 MAX_GRANTS: Final = 256  # read by a person, who has to know what runs unasked
 MAX_GRANT_BYTES: Final = 64 << 10  # 64 KiB as canonical JSON: a list of a thousand recipients
-MAX_USES: Final = 1_000_000  # more are no limit
+MAX_USES: Final = 1_000_000  # a higher number would be no limit
 MAX_USED: Final = 4096  # decisions of a day at most, each by a person
-MAX_REASON: Final = 4000  # characters, as of every decision's (audit/moves.py)
+MAX_REASON: Final = 4000  # characters, as for the reason of every decision (audit/moves.py)
 _MAX_TEXT: Final = 1024  # characters: a full name of the greatest length
 _MAX_KEY_BYTES: Final = 600  # RSA of 4096 bits, in COSE
 _MAX_TRANSPORTS: Final = 8  # Web Authentication, section 5.8.4, knows six
@@ -47,7 +49,7 @@ _ORIGIN: Final = re.compile(rf"http://{RP_ID}:[1-9][0-9]{{0,4}}")
 
 
 def spelled_consents(consents: Consents) -> bytes:
-    """Canonical JSON. ValueError for what has none, as a number of 2**53 and up in a grant."""
+    """Return canonical JSON. ValueError for a value that has none, such as a number of 2**53 and up in a grant."""
     values: dict[str, Any] = msgspec.to_builtins(consents)
     if not consents.passkeys:
         del values["passkeys"]
@@ -55,7 +57,7 @@ def spelled_consents(consents: Consents) -> bytes:
 
 
 def check_consents(consents: Consents) -> None:
-    """Return if a file may hold them. ValueError says why not, and quotes nothing but numbers."""
+    """Check that a file may hold these consents. Raise ValueError, which says why not, and quotes nothing but numbers."""
     _expect(_KEY.fullmatch(consents.public_key) is not None, "the approver's key is not 64 hex digits")
     _expect(consents.key_id == key_id_of(bytes.fromhex(consents.public_key)), "the approver's key has another id")
     _expect(0 <= consents.created_ms <= LATEST_S * 1000, "the date of the approver's key is no date")
@@ -84,13 +86,13 @@ def check_consents(consents: Consents) -> None:
 
 
 def check_kept(consents: Consents) -> None:
-    """`check_consents`, and that they are the same when they are read back. ValueError."""
+    """Check as `check_consents`, and that the values are the same when they are read back. ValueError."""
     check_consents(consents)
     spelled = spelled_consents(consents)
     try:
         again = msgspec.json.decode(spelled, type=Consents)
         is_same = spelled_consents(again) == spelled
-    except (ValueError, RecursionError):  # a number that has a spelling, and reads back as one that has none
+    except (ValueError, RecursionError):  # a number with a spelling that reads back as one without
         is_same = False
     _expect(is_same, "a value of a grant cannot be kept as it is")
 
@@ -121,7 +123,9 @@ def _check_grant(grant: StandingGrant) -> None:
 
 
 def _check_passkey(passkey: Passkey) -> None:
-    """Whether its key is one is found when it is used: nothing of a library is needed to open a vault."""
+    """Check a passkey, except whether its key is valid: that is checked when it is used, so that opening a vault needs no
+    library.
+    """
     subject = passkey.subject
     try:
         credential = from_base64url(subject.credential_id)

@@ -1,16 +1,16 @@
-"""What the vault's file says: its bytes into values and back. No key, no I/O.
+"""The contents of the vault's file: turns its bytes into values and back. No key, no I/O.
 
 Runs in the daemon, on bytes that anybody with a shell of the same user may have written. What `decode` returns has the
 right shape and is still unverified: only a key can tell (opened.py). Until then its names may be shown and nothing else.
 
 Rules
-- One spelling: a file is the canonical JSON (RFC 8785) of what it says and one line end, or it is refused. So there is no
-  byte that means nothing: no duplicate key, no unknown key, no space.
-- Everything is bounded here, before anything is derived or decrypted: the size, the counts, the lengths, and what the
-  file says a passphrase should cost.
+- There is one spelling: a file is the canonical JSON (RFC 8785) of its contents and one line end, or it is refused. So every
+  byte has a meaning: there is no duplicate key, no unknown key, no space.
+- Everything is bounded here, before anything is derived or decrypted: the size, the counts, the lengths, and the cost of a
+  passphrase that the file states.
 - Times are whole milliseconds: canonical JSON has no second spelling for an integer.
 
-Source: docs/reference/vault-format.md. Not here: what the seals prove (opened.py), where the file is (file.py).
+Source: docs/reference/vault-format.md. Not here: what the seals prove (opened.py), the file itself (file.py).
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
-MAX_FILE_BYTES: Final = 16 << 20  # 16 MiB: 180 secrets of the greatest length, 40,000 of the usual; parsed in 0.1 s
-MAX_SECRETS: Final = 1000  # each list is read by people, and looked through for every request
+MAX_FILE_BYTES: Final = 16 << 20  # 16 MiB: 180 secrets of the maximum length, 40,000 of the usual one; parsed in 0.1 s
+MAX_SECRETS: Final = 1000  # each list is read by people, and searched for every request
 MAX_BINDINGS: Final = 1000
-MIN_SECRET_BYTES: Final = 8  # shorter ones cannot be scrubbed from answers: they would be found where they are not
+MIN_SECRET_BYTES: Final = 8  # shorter ones cannot be scrubbed from responses: they would match by chance
 MAX_SECRET_BYTES: Final = 64 << 10  # 64 KiB: a service account's key file with room
 SEAL_BYTES: Final = 32
 MAX_GENERATION: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
@@ -65,17 +65,19 @@ _NOT_IN_CONTEXT: Final = frozenset({"sealed", "elsewhere"})
 
 
 class ContentsError(Exception):
-    """These are not bytes that this program writes; the message says how, and quotes nothing but names and numbers."""
+    """Raised for bytes that this program does not write. The message says what is wrong, and quotes nothing but names and
+    numbers.
+    """
 
 
 class UnknownFormatError(Exception):
-    """A format number of a later version, as the message says."""
+    """Raised for the format number of a later version, which the message names."""
 
 
 class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One secret. `id` is new for each name that is stored anew, `version` counts its values from 1.
+    """The entry of one secret. `id` is new for each name that is stored anew; `version` counts its values from 1.
 
-    `elsewhere` is absent where the value is here. Else what is sealed is a pin (references.py), which nothing sends.
+    `elsewhere` is absent if the vault has the value. Otherwise a pin is sealed (references.py), which is never sent.
     """
 
     name: str
@@ -87,7 +89,7 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     elsewhere: Elsewhere | None = None
 
     def context(self, vault: str) -> bytes:
-        """What the sealed value is bound to: this vault, this entry, this version, and all that is said of it openly."""
+        """Return the context that the sealed value is bound to: this vault, this entry, this version, and all its open fields."""
         fields = {name: value for name, value in msgspec.structs.asdict(self).items() if name not in _NOT_IN_CONTEXT}
         if self.elsewhere is not None:
             fields["elsewhere"] = msgspec.to_builtins(self.elsewhere)
@@ -95,11 +97,11 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def stored(self) -> Stored:
-        """What a message about its value says of where that is."""
+        """The secret's place, for messages about its value."""
         return Stored(self.name, None if self.elsewhere is None else self.elsewhere.reference)
 
     def info(self) -> SecretInfo:
-        """What may be shown."""
+        """Return the information that can be shown."""
         return SecretInfo(self.name, self.created_ms / 1000, self.updated_ms / 1000, self.elsewhere)
 
 
@@ -113,7 +115,9 @@ class SecretInfo(msgspec.Struct, frozen=True):
 
 
 class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One binding. Its kind is the first part of its name. `reach`, `grant` and `details` are absent where there are none."""
+    """The entry of one binding. Its kind is the first part of its name. `reach`, `grant` and `details` are absent if there are
+    none.
+    """
 
     name: str
     connector: str
@@ -126,7 +130,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @classmethod
     def of(cls, binding: Binding) -> BindingEntry:
-        """As it is stored."""
+        """Return the entry of a binding, as it is stored."""
         created_ms = round(binding.created_at * 1000)
         return cls(
             name=str(binding.name),
@@ -140,7 +144,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         )
 
     def binding(self) -> Binding:
-        """As it is used. ValueError if the name is not one."""
+        """Return the binding of this entry. ValueError if the name is not valid."""
         name = BindingName.parse(self.name)
         return Binding(
             name=name,
@@ -156,9 +160,9 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All of it. `generation` counts the writes from 1; `seal` is the HMAC over `sealed_bytes`.
+    """The contents of a vault. `generation` counts the writes from 1; `seal` is the HMAC over `sealed_bytes`.
 
-    `consents` is not in the file where nobody signs: such a file is what it was before there were any.
+    `consents` is not in the file if there is no approver: such a file is the same as before consents existed.
     """
 
     format: int
@@ -176,7 +180,7 @@ class _Format(msgspec.Struct):
 
 
 def decode(data: bytes) -> Contents:
-    """The inverse of `encode`, shape and bounds checked, nothing verified. ContentsError or UnknownFormatError."""
+    """Parse what `encode` made. Checks form and bounds, and verifies nothing. ContentsError or UnknownFormatError."""
     if len(data) > MAX_FILE_BYTES:
         raise ContentsError(f"{len(data)} bytes, more than {MAX_FILE_BYTES}")
     try:
@@ -195,11 +199,11 @@ def decode(data: bytes) -> Contents:
 
 
 def encode(contents: Contents) -> bytes:
-    """The bytes of the file.
+    """Return the bytes of the file.
 
-    msgspec says the same as canonical.py here, as the tests compare (ASCII keys, strings, whole numbers, null), without a
-    copy of everything as dictionaries first: a change encodes several times while others wait for the key. Only the values
-    of a grant may be anything, so consents are spelled apart. ValueError where these have no spelling.
+    msgspec writes the same as canonical.py here, which the tests compare (ASCII keys, strings, whole numbers, null), without
+    first copying everything into dictionaries: a change encodes several times while others wait for the key. Only the values
+    of a grant can be any JSON, so consents are encoded separately. ValueError if they have no spelling.
     """
     if contents.consents is not None:
         spelled: Any = msgspec.Raw(spelled_consents(contents.consents))
@@ -208,7 +212,7 @@ def encode(contents: Contents) -> bytes:
 
 
 def sealed_bytes(contents: Contents) -> bytes:
-    """What the seal is made over: the file as it would be with an empty seal."""
+    """Return the bytes that the seal covers: the file as it would be with an empty seal."""
     return encode(msgspec.structs.replace(contents, seal=b""))
 
 
@@ -217,7 +221,7 @@ def _context(use: str, fields: dict[str, Any]) -> bytes:
 
 
 def _check(contents: Contents) -> None:
-    """ValueError for what this program would not have written. In the order of the file's parts."""
+    """Check the file's parts in their order. Raise ValueError for contents that this program would not have written."""
     _expect(_ID.fullmatch(contents.vault) is not None, "the vault's id is not 32 hex digits")
     _expect(1 <= contents.generation <= MAX_GENERATION, "the generation is out of range")
     check_slots(contents.slots)
@@ -256,7 +260,7 @@ def _check_secret(entry: SecretEntry) -> None:
 
 
 def _check_token(entry: SecretEntry, stored: Mapping[str, SecretEntry]) -> None:
-    """A token is a value in this vault: nothing has to be fetched in order to fetch."""
+    """Check that a token is a value in this vault, so that fetching a secret never needs another fetch."""
     name = None if entry.elsewhere is None else entry.elsewhere.token
     if name is not None:
         is_value = name in stored and stored[name].elsewhere is None

@@ -1,13 +1,13 @@
-"""Copies of the vault's file, wherever a person keeps them: written whole or not at all, read with a bound.
+"""Writes and reads copies of the vault's file, wherever a person keeps them: written whole or not at all, read with a bound.
 
-Runs in the daemon. A copy is as sealed as the vault, so its directory may be anybody's, as a stick's is; its own mode is 0600 all
-the same. Knows nothing of what the bytes say.
+Runs in the daemon. A copy is sealed like the vault, so anybody may own its directory, such as that of a USB stick; its own
+mode is 0600 nevertheless. Knows nothing of the contents.
 
 Rules
-- Nothing is written through a symbolic link, nor over a file that is there unless that is asked for, nor over the vault itself.
-- A crash leaves no copy or a whole one, and beside it at most a file `NAME.….tmp`.
+- Nothing is written through a symbolic link, nor over an existing file unless that is requested, nor over the vault itself.
+- A crash leaves no copy or a complete one, and beside it at most a file `NAME.….tmp`.
 
-Source: rename(2), fsync(2). Not here: whether a copy is good (vault.py), the vault's own file (file.py).
+Source: rename(2), fsync(2). Not here: verifying a copy (vault.py), the vault's own file (file.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
 
 def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
-    """Write a copy of `vault`. AileronError(invalid_request) for what is there already, (not_found) for its directory."""
+    """Write a copy of `vault`. AileronError(invalid_request) if something is in its place already, (not_found) if its
+    directory is missing.
+    """
     _check_path(path)
     try:
         with files.translated(path, "cannot be written"):
@@ -37,7 +39,7 @@ def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
     try:
         _check_place(directory, path, replace=replace, vault=vault)
         files.replace(directory, path, data)
-    except FileNotFoundError:  # removed since it was opened, or one of the kernel's, where nobody makes files
+    except FileNotFoundError:  # removed since it was opened, or a kernel file system, which takes no new files
         raise _refused(
             FailureClass.NOT_FOUND, f"{path.parent} is gone, or does not accept files: choose another directory"
         ) from None
@@ -46,7 +48,7 @@ def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
 
 
 def read_copy(path: Path) -> bytes:
-    """All of a copy. AileronError(not_found), or (invalid_request) for what is no file or too large."""
+    """Read a copy completely. AileronError(not_found), or (invalid_request) if it is not a regular file, or too large."""
     _check_path(path)
     try:
         with files.translated(path, "cannot be read"):
@@ -55,7 +57,7 @@ def read_copy(path: Path) -> bytes:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise _refused(FailureClass.INVALID_REQUEST, f"{path} is not a regular file")
                 with open(descriptor, "rb", closefd=False) as opened:
-                    data = opened.read(MAX_FILE_BYTES + 1) or b""  # None: one of the kernel's that has nothing yet
+                    data = opened.read(MAX_FILE_BYTES + 1) or b""  # None: a kernel file without data yet
             finally:
                 os.close(descriptor)
     except FileNotFoundError:
@@ -82,7 +84,7 @@ def _check_place(directory: int, path: Path, *, replace: bool, vault: Path) -> N
         raise _refused(FailureClass.INVALID_REQUEST, f"{path} is a symbolic link, or not a file: name another")
     try:
         is_vault = os.path.samestat(there, vault.stat())
-    except OSError:  # it was opened before: it is gone since
+    except OSError:  # it existed when it was opened, and is gone now
         is_vault = False
     if is_vault:
         raise _refused(FailureClass.INVALID_REQUEST, f"{path} is the vault itself: name another file")

@@ -1,8 +1,8 @@
-"""The vault's cryptography: a passphrase opens one key, that key seals secrets and the list of them.
+"""The vault's cryptography: a passphrase opens one key, and that key seals the secrets and their list.
 
 The only module of the vault that uses a cipher or a key derivation. It runs in the daemon, knows nothing of files or JSON, and
-trusts no number it is given: what an attacker may have written into a file (cost, lengths) is checked before it costs anything.
-How a passphrase opens a key is passphrase.py, which the approver's key file shares.
+trusts no number it is given: a number that an attacker may have written into a file (cost, lengths) is checked before it costs
+anything. How a passphrase opens a key is passphrase.py, which the approver's key file shares.
 
     passphrase ── passphrase.py ──▶ data key (random, 256 bits)
     another key ── HKDF, AES-256-GCM ──▶ the same data key
@@ -10,15 +10,15 @@ How a passphrase opens a key is passphrase.py, which the approver's key file sha
                     └──▶ list key ── HMAC-SHA256 ──▶ everything the file says
 
 Rules
-- Each use of a key names what it is for (`context`, the additional data of AES-GCM): what was sealed for one place does
+- Each use of a key names its purpose (`context`, the additional data of AES-GCM): a value that was sealed for one place does
   not open in another.
-- A key is a `bytearray`, overwritten when it is done with. That is the best Python can do: the passphrase and a revealed
-  secret are `bytes`, whose memory is freed and not overwritten, and any page may have been swapped out.
+- A key is a `bytearray`, overwritten when it is no longer needed. That is the best Python can do: the passphrase and a
+  revealed secret are `bytes`, whose memory is freed and not overwritten, and any page may have been swapped out.
 - `EnvelopeError` never says which of key, context and bytes was wrong: nobody could know.
 - The library is imported when it is first used: 9 MB, which a daemon whose vault is locked does without.
 
-Source: RFC 5869 (HKDF), NIST SP 800-38D (GCM), RFC 2104 (HMAC); docs/reference/vault-format.md. Not here: what the
-contexts are (contents.py), when to lock (vault.py).
+Source: RFC 5869 (HKDF), NIST SP 800-38D (GCM), RFC 2104 (HMAC); docs/reference/vault-format.md. Not here: the contexts
+(contents.py), when to lock (vault.py).
 
 >>> key = DataKey.generate()
 >>> key.open(key.seal(b"a secret", context=b"here"), context=b"here")
@@ -71,7 +71,7 @@ _LIST: Final = b"aileron vault 1: list"
 
 @final
 class DataKey:
-    """The one key of a vault while it is open. Not safe for threads: its holder takes turns (vault.py)."""
+    """The one key of a vault while it is open. Not thread-safe: its holder must serialize its use (vault.py)."""
 
     __slots__ = ("_key",)
 
@@ -82,7 +82,7 @@ class DataKey:
 
     @classmethod
     def generate(cls) -> DataKey:
-        """A new random key."""
+        """Return a new random key."""
         return cls(bytearray(os.urandom(KEY_BYTES)))
 
     def seal(self, plaintext: bytes, *, context: bytes) -> Sealed:
@@ -94,24 +94,24 @@ class DataKey:
             return Sealed(nonce, AESGCM(key).encrypt(nonce, plaintext, context))
 
     def open(self, sealed: Sealed, *, context: bytes) -> bytes:
-        """The inverse of `seal`; EnvelopeError unless it was this key, this context and these bytes."""
+        """Decrypt what `seal` made. Raise EnvelopeError unless key, context and bytes are the same."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         with self._derived(_ENTRIES) as key, translated():
             return AESGCM(key).decrypt(sealed.nonce, sealed.ciphertext, context)
 
     def authenticate(self, data: bytes) -> bytes:
-        """HMAC-SHA256 over `data` under a key for nothing else, 32 bytes."""
+        """Return HMAC-SHA256 over `data`, 32 bytes, under a key that is used for nothing else."""
         with self._derived(_LIST) as key:
             return hmac.digest(key, data, "sha256")
 
     def wipe(self) -> None:
-        """Overwrite the key. Nothing made with it opens here again: every other method is a RuntimeError from now on."""
+        """Overwrite the key. From now on every other method raises RuntimeError."""
         self._key[:] = bytes(KEY_BYTES)
 
     @contextlib.contextmanager
     def _derived(self, purpose: bytes) -> Iterator[bytearray]:
-        """One key for each purpose, so that no two algorithms share one."""
+        """Yield a derived key for one purpose, so that no two algorithms share a key."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
@@ -120,7 +120,9 @@ class DataKey:
             yield derived
 
     def _usable(self) -> bytearray:
-        """The key itself. Sealing with one that anybody knows is worse than any crash, so nobody is trusted to take care."""
+        """Return the key. Raise RuntimeError if it was wiped: sealing with a key of zeros, which anybody knows, is worse than
+        any crash.
+        """
         if not any(self._key):
             raise RuntimeError("this key was wiped")
         return self._key
@@ -133,17 +135,17 @@ class DataKey:
 
 
 def wrap_key(key: DataKey, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
-    """Seal `key` under a passphrase. Takes as long as `cost` says; MemoryError if the machine cannot."""
+    """Seal `key` under a passphrase. Takes as long as `cost` says. MemoryError if the machine has too little memory."""
     return seal_key(key._usable(), passphrase, salt, cost, context=context)
 
 
 def unwrap_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> DataKey:
-    """The inverse of `wrap_key`; EnvelopeError for another passphrase (or any other difference)."""
+    """Unseal what `wrap_key` made. Raise EnvelopeError if the passphrase or anything else differs."""
     return DataKey(unseal_key(sealed, passphrase, salt, cost, context=context))
 
 
 def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> Sealed:
-    """Seal `key` under another that is random and long, as no passphrase is: at least 128 bits of what nobody could guess."""
+    """Seal `key` under another key, which must be random and long: at least 128 bits that nobody can guess. No passphrase is."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(NONCE_BYTES)
@@ -152,7 +154,7 @@ def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, c
 
 
 def unwrap_with_key(sealed: Sealed, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> DataKey:
-    """The inverse of `wrap_with_key`; EnvelopeError for another key (or any other difference)."""
+    """Unseal what `wrap_with_key` made. Raise EnvelopeError if the key or anything else differs."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:

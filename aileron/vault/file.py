@@ -1,14 +1,14 @@
-"""Where the vault lies: one file, read whole, replaced whole, by one writer at a time.
+"""The vault's file: read whole, and replaced whole by one writer at a time.
 
 Runs in the daemon. Does not trust the directory: another user, a symbolic link or open permissions are refused with the
-command that mends them, on the directory and on the file, at every access. Knows nothing of what the bytes say.
+command that fixes them, on the directory and on the file, at every access. Knows nothing of the contents.
 
 Rules
-- A crash at any step leaves the old file or the new one, whole. What it may leave beside them (`vault.json.….tmp`) holds
-  no more than a vault does, is never read, and is removed by the next writer.
-- Reading takes no lock: a rename shows either file.
+- A crash at any step leaves the old file or the new one, complete. A file that it may leave beside them (`vault.json.….tmp`)
+  holds no more than a vault does, is never read, and is removed by the next writer.
+- Reading takes no lock: because of the rename, a reader sees either file.
 
-Source: files.py, rename(2), fsync(2), flock(2). Not here: what is in it (contents.py).
+Source: files.py, rename(2), fsync(2), flock(2). Not here: its contents (contents.py).
 """
 
 from __future__ import annotations
@@ -26,27 +26,25 @@ from aileron.vault.contents import MAX_FILE_BYTES
 
 __all__ = ["LockedFile", "VaultFile"]
 
-_LOCK_DEADLINE_S: Final = (
-    5.0  # another writer needs the milliseconds of two flushes; a stuck disk must not hang a request
-)
+_LOCK_DEADLINE_S: Final = 5.0  # another writer needs milliseconds for two flushes; a stuck disk must not hang a request
 
 
-_MOST_ASIDE: Final = 100  # in one second; a person restores one
+_MOST_ASIDE: Final = 100  # copies kept aside in one second; a person makes one
 
 
 class VaultFile:
-    """The file at `path`, which need not be there."""
+    """The file at `path`, which need not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
 
     @property
     def exists(self) -> bool:
-        """Whether anything is there under that name, be it a dangling link."""
+        """True if anything has that name, even a dangling link."""
         return os.path.lexists(self.path)
 
     def maybe_read(self) -> bytes | None:
-        """All of it; None if it is not there. AileronError says what is wrong with the file or its directory."""
+        """Read the whole file; None if it does not exist. AileronError says what is wrong with the file or its directory."""
         try:
             with files.open_directory(self.path.parent, files.OTHERS_MAY_USE) as directory:
                 return files.read(directory, self.path, MAX_FILE_BYTES, files.OTHERS_MAY_USE)
@@ -54,12 +52,12 @@ class VaultFile:
             return None
 
     def make_directory(self) -> None:
-        """Create what is missing above the file, 0700."""
+        """Create the missing directories above the file, with mode 0700."""
         files.make_directory(self.path.parent)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[LockedFile]:
-        """Hold the lock, for reading and then replacing. FileNotFoundError if the directory is not there."""
+        """Hold the lock, for reading and then replacing. FileNotFoundError if the directory does not exist."""
         with (
             files.open_directory(self.path.parent, files.OTHERS_MAY_USE) as directory,
             files.locked(directory, self.path, _LOCK_DEADLINE_S),
@@ -69,23 +67,24 @@ class VaultFile:
 
 
 class LockedFile:
-    """The file while nobody else may change it."""
+    """The file while the lock keeps others from changing it."""
 
     def __init__(self, directory: int, path: Path) -> None:
         self._directory: Final = directory
         self._path: Final = path
 
     def maybe_read(self) -> bytes | None:
-        """As it is now; None if it is not there."""
+        """Read the current file; None if it does not exist."""
         try:
             return files.read(self._directory, self._path, MAX_FILE_BYTES, files.OTHERS_MAY_USE)
         except FileNotFoundError:
             return None
 
     def keep_aside(self, at: time.struct_time) -> Path | None:
-        """Give what is there a second name, by the time, under which it stays when it is replaced; None if nothing is there.
+        """Give the file a second name with the time, under which it stays when it is replaced. Return None if there is no
+        file.
 
-        AileronError for what is no file, and where there is no such thing as a second name.
+        AileronError if it is not a file, or if the file system has no hard links.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", at)
         for number in range(_MOST_ASIDE):
@@ -109,5 +108,5 @@ class LockedFile:
         raise AileronError(FailureClass.BUSY, f"{self._path} was put aside too often in one second", retriable=True)
 
     def replace(self, data: bytes) -> None:
-        """Make `data` the file, 0600 and durable when this returns. AileronError if the disk will not."""
+        """Replace the file with `data`, mode 0600, durable when this returns. AileronError if the disk fails."""
         files.replace(self._directory, self._path, data)

@@ -1,10 +1,10 @@
-"""One secret, for one request, for as long as its response takes.
+"""Lends one secret for one request, for as long as its response takes.
 
-Egress asks for a loan once everything else about a request has been checked, and hands it back when the response is over.
-Runs in the daemon. Trusts neither the plan, which may have been frozen before a binding was revoked or made anew, nor the
-time since: the binding is looked up at the moment of the loan.
+Egress asks for a loan once everything else about a request has been checked, and hands it back when the response is over. Runs
+in the daemon. Trusts neither the plan nor the time since it was frozen, in which a binding may have been revoked or made anew:
+the binding is looked up at the moment of the loan.
 
-Source: docs/explanation/threat-model.md. Not here: how a loan goes on the wire, and out of the answer again (egress).
+Source: docs/explanation/threat-model.md. Not here: sending a loan, and scrubbing it from the response (egress).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Loan", "VaultLender"]
 
 
 class Loan(msgspec.Struct, frozen=True):
-    """What is lent: the kind of credential, its secret, the user name, what was said of a login; and where it is from."""
+    """A loan: the kind of credential, its secret, the user name, the details of a login; and the place of the secret."""
 
     kind: str
     secret: Secret
@@ -38,18 +38,19 @@ class Loan(msgspec.Struct, frozen=True):
 
 
 class VaultLender:
-    """Lends from one vault."""
+    """The lender of one vault's secrets."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[Loan]:
-        """The credential a plan names. AileronError(vault_locked), (binding_required) if it was revoked since, or
-        (binding_failed) if it is of another kind than the connector declares, or was bound to another connector, or with another
-        login (unchanged.py), since.
+        """Lend the credential that a plan names.
 
-        Of a sign-in's tokens it is the access token, whatever its age: renewing comes before (oauth/).
+        AileronError(vault_locked), (binding_required) if it was revoked since, or (binding_failed) if its kind is not the one
+        that the connector declares, or if it was bound to another connector, or with another login (unchanged.py), since.
+
+        From a sign-in's tokens the access token is lent, whatever its age: it is renewed before (oauth/).
 
         Quick: one decryption in memory. Safe in the event loop and in any thread.
         """
@@ -77,9 +78,10 @@ class VaultLender:
 
     @contextlib.contextmanager
     def lend_secret(self, name: str) -> Iterator[Secret]:
-        """A secret that a setting names, for something the daemon itself sends; no connector's. AileronError(vault_locked),
-        (not_found), or (binding_failed) for one that is kept elsewhere, and for a private key or another document, whose line
-        ends would end a header.
+        """Lend a secret that a setting names, for something that the daemon itself sends and no connector does.
+
+        AileronError(vault_locked), (not_found), or (binding_failed) if the secret is kept elsewhere, or is a private key or
+        another document, whose line ends would end a header.
         """
         if (elsewhere := self._vault.secret_entry(name).elsewhere) is not None:
             message = (

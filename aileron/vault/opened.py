@@ -1,14 +1,14 @@
-"""An open vault: contents that were verified, and the key that verified them.
+"""An open vault: verified contents, and the key that verified them.
 
-The core of the package, and the only one that can hold verified data: a value of `Opened` exists only if its contents
-carry the seal of its key. Pure apart from randomness; the I/O, the lock and the clock are vault.py's. Runs in the daemon.
+This is the core of the package, and the only module with verified data: a value of `Opened` exists only if its contents carry
+the seal of its key. Pure apart from randomness; the I/O, the lock and the clock are vault.py's. Runs in the daemon.
 
 Rules
-- Every change makes a new `Opened`, one generation on and sealed; the old one stays what it was.
-- A value is decrypted when it is lent and not before, and is bound to vault, entry and version, so that no entry can stand
-  for another even to someone who could forge a seal.
-- A new key comes with new ciphertexts and new slots: nothing that the old one opens is carried over.
-- Contents that `Mark.allows` denies are not accepted in place of these: an older file, or another history.
+- Every change makes a new `Opened`, with the next generation and its seal; the old one stays unchanged.
+- A value is decrypted when it is lent and not before. It is bound to vault, entry and version, so that no entry can replace
+  another, even for an attacker who could forge a seal.
+- A new key comes with new ciphertexts and new slots: nothing that the old key opens is kept.
+- Contents that `Mark.allows` denies are not accepted as a replacement: an older file, or another history.
 
 Source: docs/reference/vault-format.md; the shape follows tuf's trusted_metadata_set.py. Not here: the format (contents.py).
 """
@@ -68,29 +68,33 @@ __all__ = ["Mark", "Opened", "create", "tokens_of", "unlock", "unlock_with_keyri
 
 
 _MOST_HOSTS: Final = 256
-"""For which what could have been sent there is kept: more than any number of connectors that is in use at once."""
+"""Hosts at most for which the secrets that could have been sent there are kept: more than the connectors that are ever in use
+at once.
+"""
 _Known = TypeVar("_Known", Bound, Replaced)
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How far a vault has come. What one process has seen, no older file replaces."""
+    """The state of a vault: its id, its generation and its seal. No older file replaces a state that the process has seen."""
 
     vault: str
     generation: int
     seal: bytes
 
     def allows(self, other: Mark) -> bool:
-        """Whether `other` may be next: a later generation, this very one, or another vault altogether."""
+        """Return whether `other` may be next: a later generation, this very one, or another vault altogether."""
         if other.vault != self.vault:
             return True
         return other.generation > self.generation or other == self
 
 
 class Opened:
-    """Verified contents and their key. Not safe for threads where the key is used: the holder takes turns (vault.py)."""
+    """Verified contents and their key. Not thread-safe where the key is used: its holder must serialize that use (vault.py)."""
 
     def __init__(self, contents: Contents, key: DataKey, fetched: FetchedValues | None = None) -> None:
-        """ContentsError unless `contents` carry the seal of `key`. `fetched`: what was fetched with this key until now."""
+        """Verify the contents. Raise ContentsError unless they carry the seal of `key`. `fetched` has the values fetched with
+        this key until now.
+        """
         if not hmac.compare_digest(contents.seal, key.authenticate(sealed_bytes(contents))):
             raise ContentsError("its seal does not fit what it says")
         self.contents: Final = contents
@@ -106,27 +110,29 @@ class Opened:
 
     @property
     def mark(self) -> Mark:
-        """How far it has come."""
+        """The state of this vault."""
         return Mark(self.contents.vault, self.contents.generation, self.contents.seal)
 
     def verified(self, contents: Contents) -> Opened:
-        """Other contents under the same key, say what the file holds by now. ContentsError unless they carry its seal."""
+        """Return other contents under the same key, such as those in the file now. Raise ContentsError unless they carry its
+        seal.
+        """
         return Opened(contents, self._key, self._fetched)
 
     def wipe(self) -> None:
-        """Overwrite the key, of this value and of all that were made from it, and give up what was fetched."""
+        """Overwrite the key, of this value and of all that were made from it, and drop the fetched values."""
         self._key.wipe()
         self._fetched.clear()
 
     def check_whole(self) -> None:
-        """Return if every secret opens, as it must under a good seal. ContentsError."""
+        """Check that every secret opens, as it must under a valid seal. ContentsError."""
         for entry in self.contents.secrets:
             self._revealed(entry)
 
     def rotated(self, ways: Unlockers) -> Opened:
-        """The next generation under a new data key, every secret encrypted anew, with these ways to it and no other.
+        """Return the next generation under a new data key, with every secret encrypted anew, and these unlockers only.
 
-        Takes as long as one unlock. ContentsError as `check_whole`.
+        Takes as long as one unlock. ContentsError as for `check_whole`.
         """
         key = DataKey.generate()
         try:
@@ -146,20 +152,24 @@ class Opened:
             raise
 
     def at_generation(self, generation: int) -> Opened:
-        """The same as another generation: what is put back comes after all that was, so that what it replaces is older."""
+        """Return the same contents as another generation: a vault that is put back gets a later one than all before, so that
+        what it replaces counts as older.
+        """
         after = _sealed(msgspec.structs.replace(self.contents, generation=generation), self._key)
         return Opened(after, self._key, self._fetched)
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
-        """A binding and its secret's value. AileronError(binding_required) when there is none of that name."""
+        """Return a binding and its secret's value. AileronError(binding_required) if there is no such binding."""
         binding = self.binding(name)
         if binding is None:
             raise _unbound(name)
         return binding, self.reveal_secret(binding.secret)
 
     def reveal_secret(self, name: str) -> Secret:
-        """A secret's value. AileronError(not_found) when there is none of that name, (vault_locked) for one that is elsewhere and
-        was not fetched since the vault was opened.
+        """Return a secret's value.
+
+        AileronError(not_found) if there is no such secret, (vault_locked) if it is kept elsewhere and was not fetched since
+        the vault was opened.
         """
         entry = self._secrets.get(name)
         if entry is None:
@@ -169,18 +179,20 @@ class Opened:
         return Secret(self._revealed(entry))
 
     def secret_entry(self, name: str) -> SecretEntry:
-        """What is said of a secret. AileronError(not_found)."""
+        """Return the entry of a secret. AileronError(not_found)."""
         if name not in self._secrets:
             raise _unknown_secret(name)
         return self._secrets[name]
 
     @property
     def has_references(self) -> bool:
-        """Whether any secret is elsewhere."""
+        """True if any secret is kept elsewhere."""
         return bool(self._elsewhere)
 
     def is_stale(self, name: str, since_s: float) -> bool:
-        """Whether this secret is elsewhere, and was last fetched before that (s, of the clock that counts sleep)."""
+        """Return whether this secret is kept elsewhere, and was last fetched before `since_s` (s, of a clock that counts
+        suspend time).
+        """
         entry = self._elsewhere.get(name)
         if entry is None:
             return False
@@ -188,13 +200,15 @@ class Opened:
         return at_s is None or at_s < since_s
 
     def unknown(self, host: str) -> tuple[str, ...]:
-        """Those that could have been sent to `host` (HOST:PORT), are elsewhere, and were not fetched yet."""
+        """Return the secrets that could have been sent to `host` (HOST:PORT), are kept elsewhere, and were not fetched yet."""
         names = {one.secret: None for one in self.bindings if one.secret in self._elsewhere and could_reach(one, host)}
         return tuple(name for name in names if self._fetched.of(self._elsewhere[name]) is None)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret, at_s: float, now_ms: int) -> None:
-        """Keep what was fetched for this entry at `at_s` (of the clock that counts sleep; `now_ms` since the epoch), if it is
-        still that. AileronError(binding_failed) where it is not the value that was approved. Nothing is written.
+        """Keep the value that was fetched for this entry, if the entry is still the same. Nothing is written.
+
+        `at_s` is when it was fetched, by a clock that counts suspend time; `now_ms` is since the epoch.
+        AileronError(binding_failed) if it is not the approved value.
         """
         now = self._secrets.get(entry.name)
         if now is None or now != entry or entry.elsewhere is None:
@@ -219,8 +233,9 @@ class Opened:
             raise ContentsError(f"secret {entry.name} does not open") from None
 
     def bound_with(self, own: Iterable[Binding]) -> tuple[Bound, ...]:
-        """What is bound, those of `own` whose secret is stored, and the tokens with which others are fetched. What was fetched is
-        there with its value.
+        """Return all bindings, those of `own` whose secret is stored, and the tokens with which other secrets are fetched.
+
+        Fetched secrets come with their value.
         """
         stored = (binding for binding in (*own, *self._tokens) if binding.secret in self._secrets)
         return tuple(Bound(binding, self._with_fetched(binding.secret)) for binding in (*self.bindings, *stored))
@@ -230,10 +245,11 @@ class Opened:
         return entry if entry.elsewhere is None else self._fetched.of(entry) or entry
 
     def sendables(self, host: str, own: Iterable[Binding], before: Iterable[Replaced]) -> Sendables:
-        """What could have been sent to `host`: by these bindings, by `own`, and by those of `before` that this key opens.
+        """Return the secrets that could have been sent to `host`: by the bindings, by `own`, and by those of `before` that
+        this key opens.
 
-        The same value each time: whoever changes `own` or `before` calls `forget_sendables`. ContentsError; AileronError
-        (vault_locked) while one of them is elsewhere, and was not fetched since the vault was opened.
+        Returns the same object each time: a caller that changes `own` or `before` must call `forget_sendables`. ContentsError;
+        AileronError (vault_locked) while one of them is kept elsewhere, and was not fetched since the vault was opened.
         """
         known = self._sendables.get(host)
         if known is None:
@@ -249,26 +265,28 @@ class Opened:
         return known
 
     def forget_sendables(self) -> None:
-        """They are made anew."""
+        """Forget the results of `sendables`, which are then made anew."""
         self._sendables.clear()
 
     def _sent(self, binding: Binding, entry: SecretEntry, host: str) -> Iterator[Sendable]:
         if entry.elsewhere is not None or not could_reach(binding, host):
-            return  # of one that was replaced before it was ever fetched, nothing was sent that is known here
+            return  # of a secret that was replaced before it was ever fetched, no sent value is known
         value = Secret(self._revealed(entry))
         if binding.grant is None:
             yield Sendable(binding.kind, value, binding.username)
             return
         try:
             tokens = tokens_of(binding, value)
-        except AileronError:  # overwritten by hand: lent to nobody
+        except AileronError:  # overwritten by hand: never lent
             return
         yield Sendable(binding.kind, tokens.access)
         if tokens.refresh is not None and is_provider(binding, host):
             yield Sendable(binding.kind, tokens.refresh)
 
     def got_with(self, name: BindingName, token: Secret, at_s: float) -> Replaced:
-        """A token that was got with a binding's secret, sealed in memory. AileronError(binding_required)."""
+        """Return the record of a token that was issued with a binding's secret, sealed in memory.
+        AileronError(binding_required).
+        """
         binding = self.binding(name)
         if binding is None:
             raise _unbound(name)
@@ -278,8 +296,10 @@ class Opened:
         return Replaced(msgspec.structs.replace(binding, username=None), entry, at_s, is_token=True)
 
     def handed_to(self, other: Opened, known: Iterable[_Known]) -> list[_Known]:
-        """These under the key of another: this vault under a new one, or what takes its place. What does not open here stays as
-        it is: that something was bound is known all the same, and a vault that opens it may come back.
+        """Return these secrets sealed under the key of another vault: this vault under a new key, or its replacement.
+
+        A secret that does not open here stays as it is: it remains known that something was bound, and a vault that opens it
+        may come back.
         """
         return [msgspec.structs.replace(one, entry=self._resealed(one.entry, other)) for one in known]
 
@@ -292,11 +312,13 @@ class Opened:
         return msgspec.structs.replace(entry, sealed=sealed)
 
     def binding(self, name: BindingName) -> Binding | None:
-        """The binding of that name."""
+        """Return the binding of that name, or None."""
         return next((binding for binding in self.bindings if binding.name == name), None)
 
     def tokens(self, name: BindingName) -> TokenSet:
-        """The tokens of a sign-in. AileronError(binding_required) when nothing is bound so, (binding_failed) when it is none."""
+        """Return the tokens of a sign-in. AileronError(binding_required) if there is no such binding, (binding_failed) if it
+        has no sign-in.
+        """
         binding, value = self.reveal(name)
         if binding.grant is None:
             message = f"{name} is bound to a secret as it is, which nobody signed in for"
@@ -304,27 +326,28 @@ class Opened:
         return tokens_of(binding, value)
 
     def maybe_tokens(self, name: BindingName) -> TokenSet | None:
-        """The same, or None where nobody signed in for it, or what is stored are no tokens."""
+        """Return the tokens of a sign-in, or None if there is none, or if the stored value is no token set."""
         try:
             return self.tokens(name)
         except AileronError:
             return None
 
     def with_secret(self, name: str, value: Secret, now_ms: int) -> Opened:
-        """Store a value, new or in place of the one there is. AileronError(bad_input) says why not."""
+        """Store a value, as a new secret or in place of the old value. AileronError(bad_input) says why not."""
         return self._changed(secrets=self._with_value(name, value, now_ms))
 
     def with_reference(self, name: str, elsewhere: Elsewhere, value: Secret, now_ms: int) -> Opened:
-        """Store where a secret is, and which value was approved: `value`, just fetched from there, which is not kept by this.
-        AileronError(bad_input), (invalid_request) for a token that is none.
+        """Store the place of a secret, and a pin of the approved `value`, which was just fetched from there and is not kept.
+
+        AileronError(bad_input), (invalid_request) for an unknown token.
         """
         self._check_reference(name, elsewhere)
         return self._changed(secrets=self._with_value(name, value, now_ms, elsewhere))
 
     def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
-        """Whether to fetch `name` from there gives its token to somebody who did not get it for a secret that is stored.
+        """Return whether fetching `name` from there gives its token to a program or server that gets it for no stored secret.
 
-        AileronError as `with_reference`.
+        AileronError as for `with_reference`.
         """
         self._check_reference(name, elsewhere)
         known = (one.elsewhere for one in self._elsewhere.values() if one.elsewhere is not None)
@@ -345,7 +368,7 @@ class Opened:
             raise _refused(f"secret {name!r} has the tokens of a sign-in: use another name")
 
     def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
-        """Whether this secret is stored as being there, and this value was approved."""
+        """Return whether this secret is stored with this place, and this value was approved."""
         entry = self._elsewhere.get(name)
         return entry is not None and entry.elsewhere == elsewhere and is_pinned(self._revealed(entry), value)
 
@@ -356,7 +379,7 @@ class Opened:
         if elsewhere is not None and users:
             raise _refused(f"secret {name!r} is the token of {', '.join(users)}, and has to be a value")
         old = self._secrets.get(name)
-        stored = old.stored if old is not None and old.elsewhere == elsewhere else Stored(name)  # else it is new there
+        stored = old.stored if old is not None and old.elsewhere == elsewhere else Stored(name)  # else its place is new
         with _as_bad_input():
             check_secret_name(name)
             _check_value(name, value)
@@ -370,7 +393,7 @@ class Opened:
             id=old.id if old else os.urandom(16).hex(),
             version=old.version + 1 if old else 1,
             created_ms=old.created_ms if old else now_ms,
-            updated_ms=max(now_ms, old.created_ms) if old else now_ms,  # a clock may be set back
+            updated_ms=max(now_ms, old.created_ms) if old else now_ms,  # the clock may have been set back
             sealed=UNSEALED,
             elsewhere=elsewhere,
         )
@@ -380,7 +403,7 @@ class Opened:
         return {**self._secrets, name: entry}.values()
 
     def without_secret(self, name: str) -> Opened:
-        """Forget a secret. AileronError(not_found), or (invalid_request) while a binding uses it."""
+        """Remove a secret. AileronError(not_found), or (invalid_request) while a binding uses it."""
         if name not in self._secrets:
             raise _unknown_secret(name)
         users = [entry.name for entry in self.contents.bindings if entry.secret == name]
@@ -394,8 +417,10 @@ class Opened:
         return self._changed(secrets=(entry for entry in self.contents.secrets if entry.name != name))
 
     def with_sign_in(self, binding: Binding, tokens: Secret, now_ms: int, *, replace: bool) -> Opened:
-        """Bind what a provider gave, which is stored as the binding's secret: a name that nothing has, or the one that tokens
-        under this name were stored as. AileronError as `with_binding`, and (invalid_request) for a secret of another use.
+        """Bind the tokens that a provider issued, and store them as the binding's secret.
+
+        The secret's name must be new, or the one of the earlier tokens of this binding. AileronError as for `with_binding`,
+        and (invalid_request) if the secret has another use.
         """
         was = self.binding(binding.name)
         is_theirs = was is not None and was.grant is not None and was.secret == binding.secret
@@ -405,7 +430,7 @@ class Opened:
         return self._bound(binding, secrets, now_ms, replace=replace)
 
     def with_binding(self, binding: Binding, now_ms: int, *, replace: bool) -> Opened:
-        """Let a secret serve a connector. AileronError (bad_input), (not_found) or (invalid_request) says why not."""
+        """Let a secret serve a connector. AileronError(bad_input), (not_found) or (invalid_request) says why not."""
         return self._bound(binding, self._secrets, now_ms, replace=replace)
 
     def _bound(self, binding: Binding, secrets: Mapping[str, SecretEntry], now_ms: int, *, replace: bool) -> Opened:
@@ -433,14 +458,18 @@ class Opened:
         return self._changed(bindings=[*others, BindingEntry.of(binding)], secrets=kept)
 
     def _check_fits(self, binding: Binding, now_s: float) -> None:
-        """ValueError as `check_fits`. What is elsewhere and not fetched is checked when it is."""
+        """Check that the secret fits the binding; ValueError as for `check_fits`. A secret that is kept elsewhere is checked
+        once fetched.
+        """
         entry = self._with_fetched(binding.secret)
         if entry.elsewhere is None:
             stored = self._secrets[binding.secret].stored
             check_fits(binding, Secret(self._revealed(entry)), stored, now_s)
 
     def without_binding(self, name: BindingName) -> Opened:
-        """End a binding. Its secret stays, but the tokens of a sign-in go: nothing else can use them. AileronError(not_found)."""
+        """Remove a binding. Its secret stays, but a sign-in's tokens are removed: nothing else can use them.
+        AileronError(not_found).
+        """
         binding = self.binding(name)
         if binding is None:
             message = f"no binding {name}; see `aileron binding list`"
@@ -450,8 +479,9 @@ class Opened:
         return self._changed(bindings=self._bindings_but(name), secrets=kept)
 
     def with_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant, now_ms: int) -> Opened:
-        """Renewed tokens of the same sign-in, and what is said of them. AileronError(binding_required), (bad_input), and
-        (binding_failed) when it is another sign-in by now.
+        """Store renewed tokens of the same sign-in, and their grant.
+
+        AileronError(binding_required), (bad_input), and (binding_failed) if it is another sign-in by now.
         """
         binding = self._signed_in(name)
         assert binding.grant is not None
@@ -462,11 +492,11 @@ class Opened:
         return self._changed(secrets=self._with_value(binding.secret, tokens.sealed(), now_ms), bindings=bindings)
 
     def with_renewal(self, name: BindingName, at_ms: int) -> Opened:
-        """That the provider is about to be asked. AileronError as `with_tokens`."""
+        """Record that the provider is about to be asked. AileronError as for `with_tokens`."""
         return self._with_edited_grant(name, lambda grant: msgspec.structs.replace(grant, renewing_ms=at_ms))
 
     def with_refusal(self, name: BindingName, code: str) -> Opened:
-        """That the provider renews it no more. AileronError as `with_tokens`."""
+        """Record that the provider no longer renews the sign-in. AileronError as for `with_tokens`."""
         return self._with_edited_grant(
             name, lambda grant: msgspec.structs.replace(grant, failed=code, renewing_ms=None)
         )
@@ -492,13 +522,13 @@ class Opened:
         return binding
 
     def with_approver(self, consents: Consents) -> Opened:
-        """Say who decides, and what they agreed to, in place of what was said. AileronError(bad_input) for what no file holds."""
+        """Set the approver and their consents. AileronError(bad_input) if a file cannot hold them."""
         with _as_bad_input():
             check_kept(consents)
         return self._changed(consents=consents)
 
     def with_consents(self, edit: Callable[[Consents], Consents]) -> Opened:
-        """What the approver agreed to, changed. AileronError(not_found) where there is none, and as `with_approver`."""
+        """Change the approver's consents. AileronError(not_found) if there is no approver, and as for `with_approver`."""
         known = self.contents.consents
         if known is None:
             message = "decisions are not signed in this home: aileron approver init"
@@ -522,28 +552,30 @@ class Opened:
         bindings: Iterable[BindingEntry] | None = None,
         consents: Consents | None = None,
     ) -> Opened:
-        """The next generation, sealed. AileronError(invalid_request) if a file cannot hold it."""
+        """Return the next generation, sealed. AileronError(invalid_request) if a file cannot hold it."""
         contents = self.contents
         after = msgspec.structs.replace(
             contents,
             generation=contents.generation + 1,
             secrets=contents.secrets if secrets is None else tuple(sorted(secrets, key=lambda entry: entry.name)),
             bindings=contents.bindings if bindings is None else tuple(sorted(bindings, key=lambda entry: entry.name)),
-            consents=contents.consents if consents is None else consents,  # once there is an approver, there stays one
+            consents=contents.consents if consents is None else consents,  # an approver is never removed
         )
         return Opened(_bounded(_sealed(after, self._key)), self._key, self._fetched)
 
 
 def create(ways: Unlockers) -> Opened:
-    """A new, empty vault. Takes as long as one unlock."""
+    """Return a new, empty vault. Takes as long as one unlock."""
     vault, key = os.urandom(16).hex(), DataKey.generate()
     slots = seal_slots(key, ways, vault)
     return Opened(_sealed(Contents(FORMAT, vault, 1, slots, (), (), b""), key), key)
 
 
 def unlock(unverified: Contents, typed: Secret) -> tuple[Opened, Way]:
-    """Open with a passphrase or a recovery code, whichever it is. EnvelopeError if it is neither (or what is in the slot is not
-    as it was), ContentsError if the rest is not, MistypedError for a recovery code with a mistake.
+    """Open a vault with a passphrase or a recovery code, and return which it was.
+
+    EnvelopeError if `typed` is neither (or the slot was changed), ContentsError if the rest was changed, MistypedError for a
+    recovery code with a mistake.
     """
     way: Way = "recovery"
     mistyped: MistypedError | None = None
@@ -562,12 +594,12 @@ def unlock(unverified: Contents, typed: Secret) -> tuple[Opened, Way]:
 
 
 def unlock_with_passphrase(unverified: Contents, passphrase: Secret) -> Opened:
-    """Open with the passphrase and nothing else. As `unlock`."""
+    """Open a vault with its passphrase only. Errors as for `unlock`."""
     return _verified(unverified, open_with_passphrase(unverified.slots, passphrase, unverified.vault))
 
 
 def unlock_with_keyring(unverified: Contents, key: Secret) -> Opened:
-    """Open with the key that a keyring had. As `unlock`."""
+    """Open a vault with the key from a keyring. Errors as for `unlock`."""
     return _verified(unverified, open_with_keyring(unverified.slots, key, unverified.vault))
 
 
@@ -580,7 +612,7 @@ def _verified(unverified: Contents, key: DataKey) -> Opened:
 
 
 def tokens_of(binding: Binding, value: Secret) -> TokenSet:
-    """A sign-in's tokens from its secret's value. AileronError(binding_failed) for what was put there by hand."""
+    """Return a sign-in's tokens from its secret's value. AileronError(binding_failed) if it was overwritten by hand."""
     try:
         return TokenSet.unsealed(value)
     except ValueError:
@@ -602,20 +634,22 @@ def _bounded(contents: Contents) -> Contents:
 
 
 def _check_value(name: str, value: Secret) -> None:
-    """ValueError, which never quotes the value, nor holds it in a frame: a traceback may show those."""
+    """Raise ValueError for a value that cannot be stored. It neither quotes the value, nor keeps it in a frame, which a
+    traceback may show.
+    """
     if not MIN_SECRET_BYTES <= len(value) <= MAX_SECRET_BYTES:
         reason = "a shorter one could not be distinguished from ordinary text in answers"
         bounds = f"expected {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
         raise ValueError(f"secret {name!r} has {len(value)} bytes; {bounds} ({reason})")
     if is_document(value):
-        return  # its line ends go on no wire: secret_form.py
+        return  # its line ends are never sent: secret_form.py
     for byte, called in ((b"\n", "a line end"), (b"\r", "a carriage return"), (b"\0", "a NUL byte")):
         if byte in value.reveal():
             if value.reveal().startswith(b"-----BEGIN "):
                 raise ValueError(
                     f"secret {name!r} is a PEM file with {called} out of place: store the file as it was made"
                 )
-            # Most often it is the one that echo adds.
+            # Most often echo has added it.
             cure = "; pass it without one, as with printf %s" if value.reveal().endswith(byte) else ""
             raise ValueError(f"secret {name!r} contains {called}, which would end a header early{cure}")
 
@@ -653,7 +687,7 @@ def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> Ailer
 
 
 def _as_sent(entry: SecretEntry) -> Binding:
-    """The token with which this one is fetched, as if it were bound to the server that is asked; to none, for a program."""
+    """Return a binding for the token with which a secret is fetched, as if it were bound to the server. A program has no host."""
     elsewhere = entry.elsewhere
     assert elsewhere is not None
     host = elsewhere.parsed.host

@@ -1,15 +1,15 @@
-"""Recovery codes: a key to the vault in a form that a person can keep on paper and type again.
+"""Recovery codes: keys to the vault in a form that a person can keep on paper and type again.
 
-Pure, but for the random source. Runs in the daemon. A code is itself a key, 28 random symbols of 31 being 138 bits: only what
-people choose needs guesses to be dear.
+Pure, except for the random source. Runs in the daemon. A code is itself a key: 28 random symbols out of 31 are 138 bits. Only
+secrets that people choose need an expensive derivation.
 
     5JQ2R-8WZ9K-…        seven groups of four random symbols and one check symbol each
 
 Rules
-- Capital or small letters, with hyphens, spaces or neither: `read` takes what a person types, and makes one spelling of it.
-- The symbols are 1-9 and the letters without I, L, O and U; what is typed as I or L is 1. There is no zero.
-- The check symbol of a group finds every single mistyped symbol, every two that changed places, and a group in another's place,
-  so that a person is told where to look. It keeps nothing secret and proves nothing.
+- `read` accepts capital or small letters, with hyphens, spaces or neither, and turns them into one spelling.
+- The symbols are 1-9 and the letters without I, L, O and U; a typed I or L counts as 1. There is no zero.
+- The check symbol of a group detects every single mistyped symbol, every swap of two symbols, and a group in a wrong place, so
+  that the message can say where to look. It keeps nothing secret and proves nothing.
 
 Source: docs/reference/vault-format.md (recovery codes). Not here: what a code opens (slots.py).
 
@@ -29,7 +29,7 @@ from aileron.model.secret import Secret
 __all__ = ["GROUPS", "MistypedError", "generate", "read"]
 
 _SYMBOLS: Final = (
-    "123456789ABCDEFGHJKMNPQRSTVWXYZ"  # 31, a prime: a sum with different weights then finds what changed places
+    "123456789ABCDEFGHJKMNPQRSTVWXYZ"  # 31, a prime: so a sum with different weights detects swapped symbols
 )
 _VALUES: Final = {symbol: value for value, symbol in enumerate(_SYMBOLS)} | {"I": 0, "L": 0}
 GROUPS: Final = 7
@@ -38,17 +38,19 @@ _FORM: Final = re.compile(r"[0-9A-Za-z]{5}(?:[ -]?[0-9A-Za-z]{5}){6}")
 
 
 class MistypedError(ValueError):
-    """It has the form of a code, and is none; the message says which groups, by number, and never what was typed."""
+    """Raised for text with the form of a code but a mistake. The message names the groups by number, and never quotes the
+    text.
+    """
 
 
 def generate() -> Secret:
-    """A new code, as it is printed: 41 ASCII characters."""
+    """Return a new code, as it is printed: 41 ASCII characters."""
     groups = [[secrets.randbelow(len(_SYMBOLS)) for _ in range(_RANDOM)] for _ in range(GROUPS)]
     return Secret(_spelled([[*group, _check(number, group)] for number, group in enumerate(groups, 1)]))
 
 
 def read(text: str) -> Secret | None:
-    """The code that was typed, in its one spelling; None for what has not the form of one. MistypedError."""
+    """Return the typed code in its one spelling, or None if the text does not have the form of a code. MistypedError."""
     if not _FORM.fullmatch(text.strip()):
         return None
     typed = re.sub(r"[ -]", "", text.strip().upper())
@@ -60,7 +62,7 @@ def read(text: str) -> Secret | None:
 
 
 def _check(number: int, group: list[int]) -> int:
-    """The symbol that makes the weighted sum of a group, and its number, a multiple of 31."""
+    """Return the symbol that makes the weighted sum of a group, and its number, a multiple of 31."""
     return (number + sum(weight * value for weight, value in enumerate(group, 2))) * -1 % len(_SYMBOLS)
 
 

@@ -1,17 +1,19 @@
-r"""Whether a stored value can be what a binding uses it for: a text of one line, a private key, a certificate, a document.
+r"""Checks that a stored value has the form that its binding needs: one line of text, a private key, a certificate, a document.
 
-Pure: the time of day is given. Looks at values and quotes none.
+Pure: the caller passes the time. Inspects values and quotes none.
 
 Rules
-- A value has line ends only if it is a document: PEM, or a JSON object. A document serves only what never sends it as it is: an
-  `ssh` login, a client certificate, a signature, an assertion. Anywhere else its line ends would end a header or a command early.
-- The key of an HMAC can be decoded as the manifest says that it is written.
-- A private key has no passphrase: nobody is there to type it.
-- A client certificate comes with the private key that it belongs to, and is valid now.
-- A password for a login has no control character: `\0` and `\1` separate the parts of SASL's messages, and a line is a command.
+- A value has line ends only if it is a document: PEM, or a JSON object. A document can only be used where it is not sent
+  itself: for an `ssh` login, a client certificate, a signature, an assertion. Anywhere else its line ends would end a header
+  or a command early.
+- The key of an HMAC must decode from the encoding that the manifest states.
+- A private key must have no passphrase: nobody is there to type it.
+- A client certificate must come with its private key, and must be valid now.
+- A password for a login must have no control character: `\0` and `\1` separate the parts of SASL's messages, and a line end
+  ends a command.
 
-Source: RFC 4616. Not here: what is a document (model/pem.py), what is in it (egress/signing, oauth, model/client_certificate.py),
-whether a server takes it (aileron/logins).
+Source: RFC 4616. Not here: recognizing a document (model/pem.py), reading it (egress/signing, oauth,
+model/client_certificate.py), a server's verdict (aileron/logins).
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 def check_fits(binding: Binding, value: Secret, stored: Stored, now_s: float) -> None:
-    """Return if `binding` can use it at `now_s` (since the epoch). ValueError says what to do, and quotes nothing of it.
+    """Check that `binding` can use the value at `now_s` (since the epoch). Raise ValueError, which says what to do and quotes
+    nothing of it.
 
-    `stored`: where the value is, for whoever has to replace it.
+    `stored` is the place of the value, for the person who has to replace it.
     """
     check = _FITS.get(binding.kind, _check_text)
     check(binding, value, stored, now_s)
@@ -93,7 +96,7 @@ def _check_aws(binding: Binding, value: Secret, stored: Stored, now_s: float) ->
 
 
 def _check_nothing(_binding: Binding, _value: Secret, _stored: Stored, _now_s: float) -> None:
-    """Whoever signs with it says what is wrong with it."""
+    """Accept every value: the code that signs with it reports what is wrong."""
 
 
 _FITS: Final[dict[str, Callable[[Binding, Secret, Stored, float], None]]] = {
@@ -102,4 +105,4 @@ _FITS: Final[dict[str, Callable[[Binding, Secret, Stored, float], None]]] = {
     "mtls": _check_certificate,
     "oauth2_client": _check_nothing,
 }
-"""What takes a document or a key; all else takes text, but for an `ssh` login."""
+"""The checks of kinds that need a document or a key; all other kinds need text, except an `ssh` login."""

@@ -1,20 +1,21 @@
-"""Which secrets could have been sent to a host: those bound for it, and those that were until lately.
+"""Finds the secrets that could have been sent to a host: those bound for it, and those that were bound until recently.
 
-What a service was sent it may keep, and show to whoever asks next, with a credential or without, in this run or another. So
-egress takes out of an answer what *could* have been sent there, whoever asks (egress/scrub.py), and this says what that is. Pure;
-runs in the daemon. Values stay sealed until they are asked for.
+A service may keep a secret that it was sent, and show it in a response to any later request, with a credential or without, in
+this run or another. So egress removes from a response every secret that *could* have been sent there, whoever made the request
+(egress/scrub.py), and this module finds them. Pure; runs in the daemon. Values stay sealed until they are needed.
 
 Rules
-- A binding reaches the hosts that a person agreed to, and the host whose token endpoint is asked with it, for a sign-in or
-  without a person: that one sees the refresh token, or the client's secret, too. (Where tokens are revoked sees them last of
-  all, and they are worth nothing then.)
-- One made before it was kept what it reaches could have been sent anywhere.
-- What the supervisor itself sends, as its settings say (`Own`), is a binding that nobody made.
-- What a change of the vault replaces or ends is remembered for `KEPT_S`, the newest `MOST_OF_ONE` of a binding and `MOST` in all:
-  an access token lives that long after it was renewed, a key until whoever rotates it has revoked it. It is remembered sealed
-  under the vault's key, and in memory alone: it can be used while the vault is open, by this process. So is what another vault in
-  its place ends; where that one's key does not open it, it is known by its host alone.
-- A token that was got with a binding's secret, and is in no file, is remembered in the same way from when it was got.
+- A binding reaches the hosts that a person approved, and the host whose token endpoint is asked with it, with or without a
+  sign-in: that host also sees the refresh token, or the client's secret. (The host where tokens are revoked sees them last,
+  when they are worthless.)
+- The secret of a binding from before the reach was stored could have been sent anywhere.
+- A secret that the supervisor itself sends, according to its settings (`Own`), counts as a binding that nobody made.
+- A secret that a change of the vault replaces or ends is remembered for `KEPT_S`, the newest `MOST_OF_ONE` of a binding and
+  `MOST` in all: an access token may live that long after it was renewed, a key until the person who rotates it has revoked it.
+  It is remembered sealed under the vault's key, and in memory only: this process can use it while the vault is open. The same
+  goes for secrets that end when another vault takes this one's place; if the new key does not open one, only its host is
+  known.
+- A token that was issued with a binding's secret, and is in no file, is remembered in the same way from when it was issued.
 
 Source: docs/adr/0032-scrubbed-of-what-could-have-been-sent.md. Not here: the forms of a secret (egress/scrub.py).
 """
@@ -37,17 +38,19 @@ from aileron.vault.contents import SecretEntry
 __all__ = ["KEPT_S", "Bound", "Own", "Replaced", "Sendable", "Sendables", "could_reach", "newest", "replaced"]
 
 KEPT_S: Final = 24 * 3600.0
-"""A day: the longest that providers let an access token live, but for those that never end."""
+"""A day: the longest lifetime that providers give an access token, except those that never end."""
 MOST_OF_ONE: Final = 8
-"""Of one binding: a token that is renewed each minute does not drive out those of others. Of tokens whose end was not said, each
-used for ten minutes (oauth/minting.py), these are those of more than an hour, which is what servers mostly let them live.
+"""Most remembered secrets of one binding, so that a token that is renewed each minute does not displace others.
+
+Tokens without a stated lifetime are each used for ten minutes (oauth/minting.py); so these cover more than an hour, which is
+the usual lifetime.
 """
 MOST: Final = 64
-"""In all: 64 KiB each at most, and each is searched for."""
+"""Most remembered secrets in all: they have 64 KiB each at most, and each is searched for."""
 
 
 class Sendable(msgspec.Struct, frozen=True):
-    """One secret as it would be sent: the kind of credential, and for `basic` the user name."""
+    """A secret as it would be sent: the kind of credential, and for `basic` the user name."""
 
     kind: str
     secret: Secret
@@ -56,8 +59,9 @@ class Sendable(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Sendables:
-    """All that could have been sent to one host. The same object for as long as that is the same and the vault is open: what is
-    made of it can be kept by it, weakly.
+    """All secrets that could have been sent to one host.
+
+    The object stays the same while they do and the vault is open: derived data can be kept by it, with weak references.
     """
 
     known: tuple[Sendable, ...]
@@ -71,21 +75,24 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class Own(msgspec.Struct, frozen=True):
-    """The supervisor sends the stored secret `secret` to `host` (HOST:PORT) as it is; `of` is whose it is, one word for each."""
+    """The supervisor sends the stored secret `secret` to `host` (HOST:PORT) as it is. `of` is one word that identifies its
+    user.
+    """
 
     of: str
     secret: str
     host: str
 
     def binding(self) -> Binding:
-        """As if it were bound, under a kind that no binding can have."""
+        """Return it as if it were a binding, under a kind that no binding can have."""
         reach = Reach(hosts=(self.host,), wire="own")
         return Binding(BindingName("own", "settings", self.of), "", "api_key", None, self.secret, 0.0, reach)
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """The same as it was, and when that ended (s, of the clock that counts sleep). `is_token`: it never was bound itself, it was
-    got with what is.
+    """A former binding and its secret, and when it ended (s, of a clock that counts suspend time).
+
+    `is_token` is true for a token that was issued with the binding's secret, and was never bound itself.
     """
 
     binding: Binding
@@ -95,24 +102,24 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 def could_reach(binding: Binding, host: str) -> bool:
-    """Whether this binding's secret could have been sent to `host` (HOST:PORT)."""
+    """Return whether this binding's secret could have been sent to `host` (HOST:PORT)."""
     return binding.reach is None or host in binding.reach.hosts or is_provider(binding, host)
 
 
 def is_provider(binding: Binding, host: str) -> bool:
-    """Whether the tokens come from this host: a sign-in's, or those that are got without a person."""
+    """Return whether the tokens come from this host: those of a sign-in, or those that are issued without one."""
     token_url = None if binding.reach is None else binding.reach.token_url
     if (binding.grant is None and binding.kind != "oauth2_client") or token_url is None:
         return False
     try:
         url = urlsplit(token_url)
         return f"{url.hostname}:{url.port or 443}" == host
-    except ValueError:  # not of our spelling: nobody knows where they come from
+    except ValueError:  # not in our spelling: nobody knows where they come from
         return True
 
 
 def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> list[Replaced]:
-    """What bindings had `before` and do not have `after`: another value, another user name or login, or a host fewer."""
+    """Return what bindings had `before` and no longer have `after`: a value, a user name or login, or a host."""
     now = {bound.binding.name: bound for bound in after}
     found = []
     for was in before:
@@ -129,7 +136,7 @@ def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> li
 
 
 def _is_same(still: SecretEntry, before: SecretEntry) -> bool:
-    # The time too: from a copy that is put back, versions are counted a second time.
+    # The time too: after a copy was put back, version numbers are used a second time.
     return (still.id, still.version, still.updated_ms) == (before.id, before.version, before.updated_ms)
 
 
@@ -140,7 +147,7 @@ def _reaches_all_of(still: Binding, before: Binding) -> bool:
 
 
 def newest(known: Iterable[Replaced], now_s: float) -> tuple[Replaced, ...]:
-    """Of these, oldest first, those that are remembered at `now_s`."""
+    """Return those, oldest first, that are still remembered at `now_s`."""
     in_order, kept = sorted(known, key=lambda one: one.at_s), list[Replaced]()
     counted: dict[tuple[str, bool], int] = {}
     for one in reversed(in_order):

@@ -1,16 +1,17 @@
-"""The ways to a vault's data key, each a slot of its file: the passphrase, recovery codes, a key in the desktop's keyring.
+"""The ways to open a vault's data key, each a slot of its file: the passphrase, recovery codes, a key in the desktop's
+keyring.
 
 Values and the cryptography of each kind, no I/O. Runs in the daemon; a slot that was read is as hostile as the rest of the file,
 and checked before it costs anything.
 
 Rules
-- Exactly one slot is the passphrase's, and the first; at most 16 others follow, at most one of them the keyring's.
-- What people choose is stretched (Argon2id); a code and a keyring's key are random and long, so HKDF is enough.
-- What each sealed key is bound to says the vault, the kind and every other thing in the slot: a slot does not open as another's.
-- Opening one proves nothing about the file: that is the seal's work (opened.py), which covers all slots.
+- The first slot, and no other, is the passphrase's; at most 16 others follow, at most one of them the keyring's.
+- A passphrase that people choose is stretched (Argon2id); a code and a keyring's key are random and long, so HKDF is enough.
+- Each sealed key is bound to the vault, the kind and everything else in the slot: a slot does not open as another's.
+- Opening a slot proves nothing about the file: that is the seal's work (opened.py), which covers all slots.
 
-Source: docs/reference/vault-format.md, docs/adr/0022-vault-slots.md. Not here: the form of a code (recovery.py), where a
-keyring is (cli/keyring.py: the daemon never speaks to one).
+Source: docs/reference/vault-format.md, docs/adr/0022-vault-slots.md. Not here: the form of a code (recovery.py), access to a
+keyring (cli/keyring.py: the daemon never talks to one).
 """
 
 from __future__ import annotations
@@ -58,49 +59,51 @@ __all__ = [
     "seal_slots",
 ]
 
-MAX_OTHERS: Final = 16  # papers that nobody would find again; each costs a wrong passphrase some microseconds
+MAX_OTHERS: Final = 16  # more papers would not be found again; each slot costs a wrong passphrase some microseconds
 UNSEALED: Final = Sealed(bytes(NONCE_BYTES), b"")
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _RECOVERY: Final = b"aileron vault 1: recovery"
 _KEYRING: Final = b"aileron vault 1: keyring"
 
 Way = Literal["passphrase", "recovery", "keyring"]
-"""What a vault was opened with."""
+"""The way in which a vault was opened."""
 
 
 class PassphraseSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="passphrase"):
-    """`key`, sealed under what Argon2id makes of a passphrase and `salt`."""
+    """The passphrase's slot: `key`, sealed under a key that Argon2id derives from the passphrase and `salt`."""
 
     argon2id: Cost
     salt: bytes
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """What the sealed key is bound to: this vault, and every number that leads to it."""
+        """Return the context that the sealed key is bound to: this vault, and every number that leads to the key."""
         cost = msgspec.to_builtins(self.argon2id)
         return _context({"vault": vault, "kind": "passphrase", "argon2id": cost, "salt": self.salt.hex()})
 
 
 class RecoverySlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="recovery"):
-    """`key`, sealed under what HKDF makes of one recovery code and `salt`."""
+    """The slot of a recovery code: `key`, sealed under a key that HKDF derives from the code and `salt`."""
 
     salt: bytes
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """What the sealed key is bound to."""
+        """Return the context that the sealed key is bound to."""
         return _context({"vault": vault, "kind": "recovery", "salt": self.salt.hex()})
 
 
 class KeyringSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="keyring"):
-    """`key`, sealed under what HKDF makes of a key of 32 bytes in a keyring, which has it by the name `id`."""
+    """The keyring's slot: `key`, sealed under a key that HKDF derives from the 32 bytes that the keyring has under the name
+    `id`.
+    """
 
     id: str
     salt: bytes
     key: Sealed
 
     def context(self, vault: str) -> bytes:
-        """What the sealed key is bound to."""
+        """Return the context that the sealed key is bound to."""
         return _context({"vault": vault, "kind": "keyring", "id": self.id, "salt": self.salt.hex()})
 
 
@@ -109,14 +112,14 @@ _SlotT = TypeVar("_SlotT", PassphraseSlot, RecoverySlot, KeyringSlot)
 
 
 class KeyringKey(msgspec.Struct, frozen=True):
-    """A key of 32 bytes that lies in a keyring under the name `id`: 32 hex digits."""
+    """A key of 32 bytes in a keyring under the name `id`: 32 hex digits."""
 
     id: str
     key: Secret
 
 
 class Unlockers(msgspec.Struct, frozen=True):
-    """What a vault is to be opened with from now on."""
+    """The ways in which a vault can be opened from now on."""
 
     passphrase: Secret
     recovery: tuple[Secret, ...] = ()
@@ -124,7 +127,7 @@ class Unlockers(msgspec.Struct, frozen=True):
 
 
 def check_slots(slots: tuple[Slot, ...]) -> None:
-    """ValueError for what this program would not have written."""
+    """Check the slots. Raise ValueError for slots that this program would not have written."""
     kinds = [type(slot) for slot in slots]
     _expect(kinds.count(PassphraseSlot) == 1 and kinds[0] is PassphraseSlot, "not one passphrase slot, and it first")
     _expect(len(slots) - 1 <= MAX_OTHERS, f"{len(slots) - 1} slots beside the passphrase's, more than {MAX_OTHERS}")
@@ -141,7 +144,10 @@ def check_slots(slots: tuple[Slot, ...]) -> None:
 
 
 def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
-    """A slot for each way. Takes as long as one unlock; MemoryError if the machine cannot. ValueError for a way that is none."""
+    """Return a slot for each way. Takes as long as one unlock.
+
+    MemoryError if the machine has too little memory, ValueError for an invalid keyring key.
+    """
     first = PassphraseSlot(COST, aileron.passphrase.new_salt(), UNSEALED)
     slots: list[Slot] = [
         _with_key(first, wrap_key(key, ways.passphrase, first.salt, COST, context=first.context(vault)))
@@ -159,14 +165,14 @@ def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
 
 
 def open_with_passphrase(slots: tuple[Slot, ...], passphrase: Secret, vault: str) -> DataKey:
-    """The data key, unverified. EnvelopeError for another passphrase."""
+    """Return the data key, unverified. EnvelopeError for another passphrase."""
     slot = slots[0]
     assert isinstance(slot, PassphraseSlot)
     return unwrap_key(slot.key, passphrase, slot.salt, slot.argon2id, context=slot.context(vault))
 
 
 def open_with_recovery_code(slots: tuple[Slot, ...], typed: Secret, vault: str) -> DataKey:
-    """The data key, unverified. EnvelopeError for what is no code of this vault; MistypedError."""
+    """Return the data key, unverified. EnvelopeError if the text is no code of this vault; MistypedError."""
     try:
         code = recovery.read(typed.reveal().decode())
     except UnicodeDecodeError:
@@ -182,7 +188,7 @@ def open_with_recovery_code(slots: tuple[Slot, ...], typed: Secret, vault: str) 
 
 
 def open_with_keyring(slots: tuple[Slot, ...], key: Secret, vault: str) -> DataKey:
-    """The data key, unverified. EnvelopeError for another key, and where the vault has no such slot."""
+    """Return the data key, unverified. EnvelopeError for another key, and if the vault has no keyring slot."""
     for slot in slots:
         if isinstance(slot, KeyringSlot):
             return unwrap_with_key(slot.key, key, slot.salt, _KEYRING, context=slot.context(vault))

@@ -1,16 +1,17 @@
-"""Whether a binding is still the one that a plan was made with: what a person was shown is what is lent.
+"""Checks that a binding is still the one that a plan was made with, so that a person's decision applies to what is lent.
 
-Pure; runs in the daemon. Trusts neither the plan, which comes out of a file, nor the time since it was made: whoever binds anew
-in the meantime would change which account a decision acts on.
+Pure; runs in the daemon. Trusts neither the plan, which comes out of a file, nor the time since it was made: a new binding in
+the meantime would change which account a decision acts on.
 
 Rules
-- A login is what its binding says of it: user name, database, host key, role. Those are in the plan, and another one is
-  refused. A new password for the same account is not, since the service tells whose it is.
-- A secret goes only where its binding lets it. A plan of an older version may log in somewhere else than the binding is for by
-  now, as the same user: that is refused, so that no service gets another one's password.
-- Of everything else the secret says whose it is: of a token, a key in a header, a private key for ssh. So a binding made anew is
-  another one. So it is in a plan that does not say of its login what it was made with, as older ones.
-- A binding that came back with a copy of the vault is older than the plan. Where its account is known, another one is refused.
+- A login is identified by its binding: user name, database, host key, role. Those are in the plan, and a different one is
+  refused. A new password for the same account is accepted, since the service checks that it belongs to the account.
+- A secret goes only where its binding allows. A plan of an older version may log in, as the same user, at a place that the
+  binding no longer allows: that is refused, so that no service gets another one's password.
+- For everything else the secret determines the account: a token, a key in a header, a private key for ssh. So a binding made
+  anew counts as another one. The same goes for a plan without the details of its login, as in older versions.
+- A binding that came back with a copy of the vault is older than the plan. If its account is known, another account is
+  refused.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/reference/logins.md. Not here: the loan (lend.py).
 """
@@ -28,11 +29,14 @@ from aileron.vault.bindings import Binding
 __all__ = ["check_login", "check_still_bound"]
 
 _KEPT_S: Final = 0.001
-"""Times of bindings are kept to the millisecond, so one made in the very millisecond of the question is not later than it."""
+"""Seconds of tolerance. Times of bindings are kept to the millisecond, so a binding made in the very millisecond of the
+question does not count as later.
+"""
 
 
 def check_still_bound(found: Binding | None, use: CredentialUse, since: float) -> None:
-    """Return if `found`, which has the name that a plan resolved at `since` (s since the epoch) uses, is what was there then.
+    """Check that `found` is the binding that existed when a plan was resolved at `since` (s since the epoch). It has the name
+    that the plan uses.
 
     AileronError(binding_required) if it is gone, (binding_failed) if it is another one.
     """
@@ -47,9 +51,9 @@ def check_still_bound(found: Binding | None, use: CredentialUse, since: float) -
 
 
 def check_login(binding: Binding, use: CredentialUse) -> None:
-    """Return if account and login are what the plan was made with; AileronError(binding_failed) says what is not.
+    """Check that account and login are those that the plan was made with. AileronError(binding_failed) says what differs.
 
-    Quick: for the moment of the loan.
+    Quick: it is called at the moment of the loan.
     """
     _check_role(binding, use)
     if use.bound is UNSET or use.bound == binding.bound:
@@ -64,7 +68,7 @@ def check_login(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_role(binding: Binding, use: CredentialUse) -> None:
-    """What only reads must not run as one that writes, nor the other way round; also of a plan that says no login."""
+    """Check that a read-only binding does not run as one that writes, or the reverse; also for a plan without a login."""
     is_read_only = binding.details is not None and binding.details.read_only
     if is_read_only == (use.login == "read_only"):
         return
@@ -75,7 +79,7 @@ def _check_role(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_places(binding: Binding, use: CredentialUse) -> None:
-    """Also of a plan that says no login."""
+    """Check that the binding still allows every login of the plan; also for a plan without login details."""
     agreed = binding.logins
     gone = " and ".join(str(target.destination) for target in use.need.logins if target not in agreed)
     if gone:
@@ -86,13 +90,15 @@ def _check_places(binding: Binding, use: CredentialUse) -> None:
 
 
 def _check_account(binding: Binding, use: CredentialUse) -> None:
-    """As the provider or the user said it; also of what logs in nowhere."""
+    """Check the account, as the provider or the user named it; also for a binding that logs in nowhere."""
     if use.account is not None and use.account != binding.account:
         raise _changed(use, f"{binding.name} has another account than when the run was planned: request it again")
 
 
 def _is_told_by_its_login(binding: Binding, use: CredentialUse) -> bool:
-    """Whether who logs in is known without the secret. By ssh everybody may be `git`, and the key says who."""
+    """Return whether the account is known without the secret. With ssh anybody can be `git`, and the key determines the
+    account.
+    """
     return use.bound is not UNSET and binding.kind == "login" and all(one.protocol != "ssh" for one in binding.logins)
 
 

@@ -1,25 +1,25 @@
 """The vault as the daemon holds it: one object over one file, locked or open.
 
 Runs in the daemon, one for each home; the daemon alone writes the file. Everything that may be seen without a passphrase
-(names, dates, bindings) is answered while it is locked too, from a file that nobody can verify then; while it is open all
-answers come from verified memory, whatever happens to the file.
+(names, dates, bindings) is available while it is locked too, from a file that nobody can verify then; while it is open all of
+it comes from verified memory, whatever happens to the file.
 
 Rules
-- Whoever would use a key while there is none gets `vault_locked` with the command that gives it one.
-- A file that does not verify is `hash_mismatch`, as for any other bytes that are not those that were written (exit 9, and
-  not 6: a wrong passphrase can be typed again, a damaged vault needs its backup). A wrong passphrase is `unauthorized`;
-  what was changed in the slot itself cannot be told from one.
+- A call that needs the key while there is none raises `vault_locked` with the command that opens the vault.
+- A file that does not verify is `hash_mismatch`, like any other bytes that differ from those that were written (exit 9, and
+  not 6: a wrong passphrase can be typed again, a damaged vault needs its backup). A wrong passphrase is `unauthorized`; a
+  change in the slot itself cannot be distinguished from that.
 - An older file than this process has seen is refused, open or locked. Across a restart the vault cannot know: `seen` is for
-  whoever keeps a record (daemon/secrets/vault.py).
+  the caller that keeps a record (daemon/secrets/vault.py).
 - A change is on disk, flushed, before it is in memory and before the call returns.
-- What replaces a whole vault (`put_back`) was verified whole before, comes after everything that was, and leaves what was there
-  beside it.
+- A copy that replaces the whole vault (`put_back`) was completely verified before, gets a later generation than all before,
+  and the replaced file is kept beside it.
 
-Threads: every method may be called from any thread. What takes a passphrase takes at least a tenth of a second, and every
-change waits for the disk: call those in a worker thread. All else is quick and never waits for them, so it may be called
-in the event loop. Two locks, always taken in this order: `_changing` is held over derivations and I/O, so that these come
-one at a time (memory for one Argon2, not for forty); `_using` is held over the cryptography alone, so that no key is wiped
-while it is in use: microseconds, or a tenth of a second for a change to a vault of the greatest size.
+Threads: every method may be called from any thread. Methods that take a passphrase take at least a tenth of a second, and
+every change waits for the disk: call those in a worker thread. All others are quick and never wait for them, so they can be
+called in the event loop. Two locks, always taken in this order: `_changing` is held over derivations and I/O, so that these
+come one at a time (memory for one Argon2, not for forty); `_using` is held over the cryptography alone, so that no key is
+wiped while it is in use: microseconds, or a tenth of a second for a change to a vault of the greatest size.
 
 Source: docs/reference/vault-format.md, docs/adr/0005-vault-format.md. Not here: lending for a request (lend.py).
 
@@ -73,11 +73,11 @@ from aileron.vault.unchanged import check_still_bound
 
 __all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy", "VaultFacts"]
 
-RECOVERY_CODES: Final = 4  # for two or three places, and one to lose; more are papers that nobody finds again
+RECOVERY_CODES: Final = 4  # for two or three places, and one to lose; more papers would not be found again
 assert RECOVERY_CODES < MAX_OTHERS
 
-_MOST_UNSEEN: Final = 1_000_000  # changes that nobody put on record: what a file says of itself is believed that far
-_MOST_HOSTS: Final = 256  # of which it is known whether something is bound for them: as many as opened.py has
+_MOST_UNSEEN: Final = 1_000_000  # changes without a record: a file's own claim is believed that far
+_MOST_HOSTS: Final = 256  # hosts for which it is cached whether something is bound for them; the same as in opened.py
 _NOTHING_SENT: Final = Sendables(())
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 MIN_PASSPHRASE_BYTES: Final = 8  # NIST SP 800-63B asks for this much; against offline guessing only length helps
@@ -85,37 +85,37 @@ MAX_PASSPHRASE_BYTES: Final = 1024  # a line, not a file given by mistake
 
 
 class VaultCopy:
-    """A copy of a vault, verified whole, with the key that verified it. Whoever holds one wipes it."""
+    """A copy of a vault, completely verified, with the key that verified it. Its holder must wipe it."""
 
     def __init__(self, opened: Opened) -> None:
         self._opened: Final = opened
 
     @property
     def mark(self) -> Mark:
-        """Whose it is and how far it had come."""
+        """The vault that it is a copy of, and the state of that vault."""
         return self._opened.mark
 
     @property
     def consents(self) -> Consents | None:
-        """Who decided and what they had agreed to."""
+        """The approver and their consents in the copy."""
         return self._opened.contents.consents
 
     def at_generation(self, generation: int) -> Opened:
-        """What it is put back as. AileronError(invalid_request) for a generation that no file can have."""
+        """Return the contents with which it is put back. AileronError(invalid_request) for a generation that no file can have."""
         if generation > MAX_GENERATION:
             message = "the record knows of more changes than a vault can have: move ledger.db away, and it begins anew"
             raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
         return self._opened.at_generation(generation)
 
     def wipe(self) -> None:
-        """Overwrite its key."""
+        """Overwrite the key."""
         self._opened.wipe()
 
 
 class VaultFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said of a vault without opening it. `format` and `generation` are None without a file.
+    """The facts about a vault that are known without opening it. `format` and `generation` are None without a file.
 
-    `keyring` is the name that its key has in the system's keyring; None: it has none there.
+    `keyring` is the name of its key in the system's keyring, or None if it has none there.
     """
 
     exists: bool
@@ -129,21 +129,21 @@ class VaultFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealedCopy(msgspec.Struct, frozen=True):
-    """The bytes of a vault, still sealed, and how far it had come."""
+    """The bytes of a vault, still sealed, and its state."""
 
     data: bytes
     mark: Mark
 
 
 class Rotated(msgspec.Struct, frozen=True):
-    """What was given for it, and the recovery codes of now."""
+    """The result of a rotation: the way that authorized it, and the new recovery codes."""
 
     way: Way
     codes: tuple[Secret, ...]
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What is there now: a vault by its id, its generation, and where the file lies that was there before."""
+    """The result of a restore: the vault's id, its generation, and the path of the file that was replaced."""
 
     vault: str
     generation: int
@@ -151,7 +151,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class _Reached(NamedTuple):
-    """For which hosts something is bound, as found in these bindings."""
+    """A cache that tells for which hosts something is bound, valid for these bindings."""
 
     now: tuple[Binding, ...]
     last: tuple[Bound, ...]
@@ -159,7 +159,7 @@ class _Reached(NamedTuple):
 
 
 class Vault:
-    """The vault at `path`. Making one reads nothing; it starts locked, and there may be no file yet."""
+    """The vault at `path`. Creating one reads nothing; it starts locked, and the file need not exist yet."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._file: Final = VaultFile(path)
@@ -174,58 +174,60 @@ class Vault:
         self._used_at = since_boot()
         self._times_locked = 0
         self._before: tuple[Replaced, ...] = ()
-        """What was bound until lately; with `_using` held."""
+        """Bindings that ended recently. Guarded by `_using`."""
         self._bound_last: tuple[Bound, ...] = ()
-        """As it was when the vault was last open, and what was put away since: what a file says that nobody can verify takes
-        nothing from it, nor does another vault in its place.
+        """The bindings when the vault was last open, and those in files that were replaced since.
+
+        A file that nobody can verify removes nothing from it, nor does another vault in its place.
         """
         self._reached = _Reached((), (), {})
         self._own: tuple[Binding, ...] = ()
         self._said_last: tuple[tuple[int, int, int], tuple[Binding, ...], tuple[Binding, ...]] | None = None
-        """The file's mark, what was own, and what both say."""
+        """The mark of the file, the supervisor's own bindings, and the bindings that both give."""
 
     def tell_changes(self, changed: Callable[[], None]) -> None:
-        """Call this after each change, in the thread that made it, from now on."""
+        """Call `changed` after each change, in the thread that made it, from now on."""
         self._changed = changed
 
     def tell_ends(self, forget: Callable[[], None]) -> None:
-        """Call this whenever it was locked or changed, in the thread that did it: for who keeps what was made of a secret. It is
-        quick, and raises nothing.
+        """Call `forget` whenever the vault was locked or changed, in the thread that did it.
+
+        It is for callers that keep data derived from a secret. It must be quick, and raise nothing.
         """
         self._forget = forget
 
     @property
     def path(self) -> Path:
-        """Where the file is, or would be."""
+        """Path of the file, even if it does not exist."""
         return self._file.path
 
     @property
     def idle_s(self) -> float:
-        """Seconds since something was last lent or changed, or the vault was opened; also those that the machine slept."""
+        """Seconds since something was last lent or changed, or the vault was opened; suspend time counts."""
         return since_boot() - self._used_at
 
     @property
     def seen(self) -> Mark | None:
-        """Which vault this process has seen last, verified, and how far it had come; None before it was opened."""
+        """The vault that this process has last seen verified, with its state; None before it was opened."""
         return self._seen
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file."""
+        """True if there is a file."""
         return self._file.exists
 
     @property
     def is_locked(self) -> bool:
-        """Whether there is no key in memory."""
+        """True while there is no key in memory."""
         return self._opened is None
 
     @property
     def times_locked(self) -> int:
-        """How often the key was forgotten: for who keeps something that must not outlast that."""
+        """Number of times that the key was forgotten: for callers that keep something that must not outlast it."""
         return self._times_locked
 
     def status(self) -> VaultFacts:
-        """How it is now, without opening it."""
+        """Return the vault's current facts, without opening it."""
         contents = self._contents()
         slots = contents.slots if contents else ()
         return VaultFacts(
@@ -242,10 +244,10 @@ class Vault:
     def create(
         self, passphrase: Secret, *, recovery_codes: bool = False, keyring: KeyringKey | None = None
     ) -> tuple[Secret, ...]:
-        """Make an empty vault and leave it open; the recovery codes, if they were asked for. AileronError(bad_input) for the
+        """Create an empty vault and leave it open. Return the recovery codes, if requested. AileronError(bad_input) for the
         passphrase or the keyring's key, (invalid_request) if there is a vault.
 
-        The directory is made if need be, 0700. Takes as long as `unlock`.
+        The directory is created if it is missing, with mode 0700. Takes as long as `unlock`.
         """
         ways = _ways(passphrase, recovery_codes=recovery_codes, keyring=keyring)
         with self._changing:
@@ -260,11 +262,11 @@ class Vault:
         return ways.recovery
 
     def unlock(self, typed: Secret) -> Way:
-        """Open it until `lock()` with its passphrase or a recovery code, whichever it is, and say which.
+        """Open the vault until `lock()` with its passphrase or a recovery code, and return which it was.
 
-        AileronError(unauthorized) for neither, which leaves it as it was.
+        AileronError(unauthorized) if it is neither; the vault then stays as it was.
 
-        Open already, what was typed is checked all the same, and the file read anew.
+        If the vault is open already, the text is checked nevertheless, and the file is read again.
         """
         with self._changing:
             new, way = self._unlocked(self._required_file(), typed)
@@ -272,19 +274,20 @@ class Vault:
             return way
 
     def unlock_with_keyring(self, key: Secret) -> None:
-        """The same with the key that a keyring had."""
+        """Open the vault with the key from a keyring. Errors as for `unlock`."""
         with self._changing:
             self._opened_anew(self._unlocked_with_keyring(self._required_file(), key))
 
     def rotate(
         self, typed: Secret, passphrase: Secret, *, recovery_codes: bool = False, keyring: KeyringKey | None = None
     ) -> Rotated:
-        """Give the vault, which is open, another passphrase and another key, under which every secret is encrypted anew; the
-        recovery codes, if they were asked for. `typed` is the passphrase until now, or a recovery code: a keyring's key is not
-        enough. Every other way in ends.
+        """Give the open vault another passphrase and another key, under which every secret is encrypted anew.
 
-        AileronError(unauthorized), (vault_locked), (bad_input) for the new passphrase, (hash_mismatch) as `check_passphrase`. All
-        of it or nothing; takes as long as two unlocks.
+        Returns the recovery codes, if requested. `typed` is the present passphrase, or a recovery code: a keyring's key is not
+        enough. All former ways to open the vault end.
+
+        AileronError(unauthorized), (vault_locked), (bad_input) for the new passphrase, (hash_mismatch) as for
+        `check_passphrase`. Does all of it or nothing; takes as long as two unlocks.
         """
         ways = _ways(passphrase, recovery_codes=recovery_codes, keyring=keyring)
         with self._changing:
@@ -308,8 +311,8 @@ class Vault:
         return Rotated(way, ways.recovery)
 
     def backup(self, typed: Secret | None = None) -> SealedCopy:
-        """The file as it is, verified whole. While the vault is locked that takes its passphrase, or a
-        recovery code; it stays locked. AileronError(vault_locked), (unauthorized), (hash_mismatch).
+        """Return the file's bytes, completely verified. While the vault is locked that needs its passphrase or a recovery
+        code; it stays locked. AileronError(vault_locked), (unauthorized), (hash_mismatch).
         """
         with self._changing:
             data = self._file.maybe_read()
@@ -328,9 +331,9 @@ class Vault:
             return SealedCopy(data, current.mark)
 
     def copy(self, data: bytes, typed: Secret, name: str) -> VaultCopy:
-        """A copy of a vault, this one or another, opened with its own passphrase or recovery code, and verified whole.
+        """Open a copy of this vault or another with its own passphrase or recovery code, and verify it completely.
 
-        `name` is what messages call it. AileronError as `unlock`. Nothing changes.
+        `name` is the copy's name in messages. AileronError as for `unlock`. The vault does not change.
         """
         with self._changing, self._translated(name):
             found, _ = self._unlocked(decode(data), typed, name)
@@ -339,10 +342,12 @@ class Vault:
             return VaultCopy(found)
 
     def put_back(self, copy: VaultCopy, above: int) -> Restored:
-        """Make a verified copy the vault, locked; what is there now stays beside it. Its generation comes after `above`, its own,
-        and any that is known, so that nothing that was there before is ever taken for newer.
+        """Put a verified copy in the vault's place, locked; the present file is kept beside it.
 
-        All of it or nothing. AileronError where the disk will not.
+        Its generation comes after `above`, its own, and any that is known, so that nothing that existed before is ever taken
+        for newer.
+
+        Does all of it or nothing. AileronError if the disk fails.
         """
         with self._changing:
             self._file.make_directory()
@@ -354,12 +359,12 @@ class Vault:
                 aside = change.keep_aside(time.gmtime(self._clock()))
                 data, bound = encode(after.contents), _bound_by(said, self._own)
                 with self._using:
-                    if self._opened is None:  # in memory before it is gone from the disk
+                    if self._opened is None:  # keep it in memory before it is gone from the disk
                         self._bound_last = tuple(dict.fromkeys((*self._bound_last, *bound)))
                 try:
                     change.replace(data)
                 except AileronError:
-                    if change.maybe_read() == data:  # it is there, and a power cut may bring the old one back
+                    if change.maybe_read() == data:  # the new file is there, and a power cut may bring the old one back
                         self._make_way_for(after)
                     raise
             self._make_way_for(after)
@@ -367,7 +372,7 @@ class Vault:
         return Restored(after.mark.vault, after.mark.generation, aside)
 
     def lock(self) -> None:
-        """Forget the key, at once, whatever else is going on. What was lent stays lent until its response is over."""
+        """Forget the key at once, whatever else is going on. A loan lasts until its response is over."""
         with self._using:
             was, self._opened = self._opened, None
             self._times_locked += 1
@@ -377,7 +382,9 @@ class Vault:
         self._forget()
 
     def _make_way_for(self, after: Opened) -> None:
-        """Lock. What was known goes on being known, as far as can be: whatever was sent was sent, and `after` may open it too."""
+        """Lock the vault for its replacement. Known secrets stay known if possible: they were sent, and `after` may be able to
+        open them.
+        """
         with self._using:
             was, self._opened = self._opened, None
             self._times_locked += 1
@@ -388,35 +395,35 @@ class Vault:
         self._forget()
 
     def check_unlocked(self) -> None:
-        """AileronError(vault_locked) with the command that opens it, or makes it."""
+        """Raise AileronError(vault_locked) if there is no key, with the command that opens or creates the vault."""
         if self.is_locked:
             raise self._locked()
 
     def secrets(self) -> tuple[SecretInfo, ...]:
-        """What is stored, by name and without values; also while it is locked."""
+        """Return the stored secrets by name, without values; also while the vault is locked."""
         contents = self._contents()
         return tuple(entry.info() for entry in contents.secrets) if contents else ()
 
     def kept_elsewhere(self) -> dict[str, Elsewhere]:
-        """The secrets of which the vault has only where they are, by name; also while it is locked."""
+        """Return the secrets of which the vault has only the place, by name; also while it is locked."""
         return {info.name: info.elsewhere for info in self.secrets() if info.elsewhere is not None}
 
     def kept_at(self, secret: str) -> Elsewhere | None:
-        """Where this secret's value is, if the vault has only that; also while it is locked."""
+        """Return the place of this secret's value, if the vault has only that, or None; also while it is locked."""
         return self.kept_elsewhere().get(secret)
 
     def set_secret(self, name: str, value: Secret) -> None:
-        """Store a value under a name, new or in place of the one there is. AileronError(bad_input) says why not."""
+        """Store a value under a name, as a new secret or in place of the old value. AileronError(bad_input) says why not."""
         self._change(lambda current: current.with_secret(name, value, self._now_ms()))
 
     def check_storable(self, name: str, value: Secret) -> None:
-        """Return if `set_secret` would take it now; nothing is written. AileronError as it says, and (vault_locked)."""
+        """Check that `set_secret` would succeed now, without writing. AileronError as for `set_secret`, and (vault_locked)."""
         self.check_unlocked()
         with self._using, self._translated():
             self._required().with_secret(name, value, self._now_ms())
 
     def set_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
-        """Store where a secret is, in place of a value, and that `value`, just fetched from there, was approved.
+        """Store the place of a secret instead of a value, and that `value`, just fetched from there, was approved.
 
         AileronError(bad_input) says why not, (invalid_request) for a token that is not stored here.
         """
@@ -425,35 +432,38 @@ class Vault:
             self.keep_fetched(self.secret_entry(name), value)
 
     def check_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
-        """Return if `set_reference` would take it now; nothing is written. AileronError as it says, and (vault_locked)."""
+        """Check that `set_reference` would succeed now, without writing. AileronError as for `set_reference`, and
+        (vault_locked).
+        """
         self.check_unlocked()
         with self._using, self._translated():
             self._required().with_reference(name, elsewhere, value, self._now_ms())
 
     def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
-        """Whether to fetch `name` from there gives its token to a program or a server that does not get it already.
+        """Return whether fetching `name` from there gives its token to a program or a server that does not get it already.
 
-        AileronError as `set_reference`, and (vault_locked). Nothing is written.
+        AileronError as for `set_reference`, and (vault_locked). Nothing is written.
         """
         self.check_unlocked()
         with self._using, self._translated():
             return self._required().gives_token_anew(name, elsewhere)
 
     def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
-        """Whether this secret is stored as being there, and this value was approved. AileronError(vault_locked)."""
+        """Return whether this secret is stored with this place, and this value was approved. AileronError(vault_locked)."""
         with self._using, self._translated():
             return self._required().is_approved(name, elsewhere, value)
 
     def secret_entry(self, name: str) -> SecretEntry:
-        """What is said of a secret, verified. AileronError(vault_locked), (not_found)."""
+        """Return the entry of a secret, verified. AileronError(vault_locked), (not_found)."""
         with self._using:
             return self._required().secret_entry(name)
 
     def to_fetch(self, binding: BindingName | None, host: str, max_age_s: float) -> tuple[str, ...]:
-        """The secrets that are elsewhere and have to be fetched before a request to `host` (HOST:PORT) with this binding.
+        """Return the secrets that are kept elsewhere and must be fetched before a request to `host` (HOST:PORT) with this
+        binding.
 
-        That is its own, if it was not fetched within `max_age_s`, and those that could have been sent there and are not known
-        yet. None while the vault is locked. Quick: it is asked before each request.
+        These are the binding's own, if it was not fetched within `max_age_s`, and those that could have been sent there and
+        are not known yet. Empty while the vault is locked. Quick: it is called before each request.
         """
         with self._using:
             known = self._opened
@@ -466,26 +476,30 @@ class Vault:
             return (bound.secret, *names)
 
     def is_fresh(self, entry: SecretEntry, max_age_s: float) -> bool:
-        """Whether the value of this entry, which is elsewhere, was fetched within `max_age_s`. AileronError(vault_locked)."""
+        """Return whether the value of this entry, which is kept elsewhere, was fetched within `max_age_s`.
+        AileronError(vault_locked).
+        """
         with self._using:
             return not self._required().is_stale(entry.name, since_boot() - max_age_s)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret) -> None:
-        """Keep the value that was just fetched for this entry, in memory and sealed, until the vault is locked or the entry is
-        another. AileronError(binding_failed) where it is not the one that was approved, (vault_locked).
+        """Keep the value that was just fetched for this entry, in memory and sealed, until the vault is locked or the entry
+        changes.
+
+        AileronError(binding_failed) if it is not the approved value, (vault_locked).
         """
         with self._using, self._translated():
             self._required().keep_fetched(entry, value, since_boot(), self._now_ms())
 
     def remove_secret(self, name: str) -> None:
-        """Forget a secret. AileronError(not_found), or (invalid_request) while a binding uses it.
+        """Remove a secret. AileronError(not_found), or (invalid_request) while a binding uses it.
 
-        Gone from the file, not from its backups, which the passphrase still opens: revoke it where it was issued.
+        It is gone from the file, but not from its backups, which the passphrase still opens: revoke it where it was issued.
         """
         self._change(lambda current: current.without_secret(name))
 
     def bindings(self) -> tuple[Binding, ...]:
-        """Every binding, sorted by name; also while it is locked."""
+        """Return every binding, sorted by name; also while the vault is locked."""
         known = self._opened
         if known is not None:
             return known.bindings
@@ -493,17 +507,19 @@ class Vault:
         return tuple(entry.binding() for entry in unverified.bindings) if unverified else ()
 
     def binding(self, name: BindingName) -> Binding | None:
-        """The binding of that name; also while it is locked."""
+        """Return the binding of that name, or None; also while the vault is locked."""
         return next((binding for binding in self.bindings() if binding.name == name), None)
 
     def may_be_bound(self, host: str) -> bool:
-        """Whether some secret could have been sent to `host` (HOST:PORT), as far as is known, also one that nobody here can open
-        any more. While it is locked that is what the file says, and what was known when it was open.
-        AileronError(hash_mismatch) for a file that says nothing.
+        """Return whether some secret could have been sent to `host` (HOST:PORT), as far as is known; also one that cannot be
+        opened here any longer.
 
-        Quick, as it is asked for each piece of a stream: the bindings are gone through once for each host and change of them.
+        While the vault is locked, this uses the file, and what was known when it was open. AileronError(hash_mismatch) for an
+        unreadable file.
+
+        Quick, as it is called for each piece of a stream: the bindings are searched once for each host and change of them.
         """
-        now = () if self._opened is not None else self._said()  # open, it is what is known in any case
+        now = () if self._opened is not None else self._said()  # while it is open, `_bound_last` has the bindings
         last, reached = self._bound_last, self._reached
         if reached.now is not now or reached.last is not last:
             reached = self._reached = _Reached(now, last, {})
@@ -517,20 +533,21 @@ class Vault:
         return is_reached or any(one.at_s > since and could_reach(one.binding, host) for one in self._before)
 
     def send_also(self, own: Iterable[Own]) -> None:
-        """These are what the supervisor itself sends from now on, and to where: it could have been sent there as what is bound.
+        """Set the secrets that the supervisor itself sends from now on, with their hosts. They count like bound secrets.
 
-        What they were counts as replaced. Quick, as is all that is asked of an open vault.
+        The former ones count as replaced. Quick, like every read of an open vault.
         """
         with self._using:
             known, was, self._own = self._opened, self._own, tuple(one.binding() for one in own)
-            if known is not None:  # else that is done when it is opened
+            if known is not None:  # otherwise that is done when it is opened
                 now = known.bound_with(self._own)
                 self._remember([*self._before, *replaced(known.bound_with(was), now, since_boot())])
                 self._bound_last = now
 
     def _said(self) -> tuple[Binding, ...]:
-        """What a locked vault's file says is bound, unverified; read anew when it was changed: it is asked for each piece of an
-        answer.
+        """Return the bindings in a locked vault's file, unverified.
+
+        The file is read again when it was changed: this is called for each piece of a response.
         """
         try:
             found = os.stat(self.path)
@@ -543,10 +560,12 @@ class Vault:
         return last[2]
 
     def sendables(self, host: str) -> Sendables:
-        """Every secret that could have been sent to `host` (HOST:PORT), whichever connector it is for, and those that were
-        replaced lately (sendable.py). AileronError(vault_locked) while it is locked and there may be some.
+        """Return every secret that could have been sent to `host` (HOST:PORT), for any connector, and those replaced recently
+        (sendable.py).
 
-        Quick: they are decrypted once for each change of the vault, and the value is the same until the next.
+        AileronError(vault_locked) while the vault is locked and there may be some.
+
+        Quick: they are decrypted once for each change of the vault, and the same object is returned until the next.
         """
         with self._using, self._translated():
             known = self._opened
@@ -561,7 +580,8 @@ class Vault:
         return _NOTHING_SENT
 
     def remember_token(self, name: BindingName, token: Secret) -> None:
-        """A token that was got with this binding's secret: for a day it is among `sendables`, sealed in memory, and in no file.
+        """Remember a token that was issued with this binding's secret: for a day it is among `sendables`, sealed in memory, in
+        no file.
 
         AileronError(vault_locked), (binding_required). Quick.
         """
@@ -570,39 +590,45 @@ class Vault:
             self._remember([*self._before, self._required().got_with(name, token, now_s)])
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
-        """The bindings of `kind` made for exactly this connector, by name; also while it is locked."""
+        """Return the bindings of `kind` made for exactly this connector, by name; also while the vault is locked."""
         return candidates(self.bindings(), connector, kind)
 
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
-        """For a plan resolved at `since` (s since the epoch): the binding it names is still what was shown. As
-        unchanged.check_still_bound, also while it is locked.
+        """Check that the binding in a plan resolved at `since` (s since the epoch) is still the one that was shown.
+
+        As for unchanged.check_still_bound; also while the vault is locked.
         """
         check_still_bound(next((one for one in self.bindings() if one.name == use.binding), None), use, since)
 
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
-        """Let a stored secret serve a connector. AileronError(bad_input) for what is not a binding, (not_found) for its
-        secret, (invalid_request) if the name is taken and `replace` is not set, or if a sign-in's tokens would serve two.
+        """Let a stored secret serve a connector.
 
-        The tokens of an earlier sign-in under that name go, unless they are in this very secret.
+        AileronError(bad_input) for an invalid binding, (not_found) for its secret, (invalid_request) if the name is taken and
+        `replace` is not set, or if a sign-in's tokens would serve two bindings.
+
+        The tokens of an earlier sign-in under that name are removed, unless they are in this very secret.
         """
         self._change(lambda current: current.with_binding(binding, self._now_ms(), replace=replace))
 
     def bind_sign_in(self, binding: Binding, tokens: Secret, *, replace: bool = False) -> None:
-        """Store what a provider gave as the binding's secret, and bind it, in one write: what is said of tokens is never said of
-        others. AileronError as `bind`, and (invalid_request) for a secret that is something else.
+        """Store the tokens that a provider issued as the binding's secret, and bind it, in one write, so that a grant never
+        describes other tokens.
+
+        AileronError as for `bind`, and (invalid_request) for a secret that has another use.
         """
         now_ms = self._now_ms()
         self._change(lambda current: current.with_sign_in(binding, tokens, now_ms, replace=replace))
 
     def check_bindable(self, binding: Binding, *, replace: bool = False) -> None:
-        """Return if `bind` would take it now; nothing is written. AileronError as `bind` says."""
+        """Check that `bind` would succeed now, without writing. AileronError as for `bind`."""
         self.check_unlocked()
         with self._using, self._translated():
             self._required().with_binding(binding, self._now_ms(), replace=replace)
 
     def revoke(self, name: BindingName) -> TokenSet | None:
-        """End a binding. Its secret stays, but the tokens of a sign-in go with it: these, renewed up to this very write, for
-        whoever takes them back where they were issued. AileronError(not_found).
+        """Remove a binding. Its secret stays, but the tokens of a sign-in are removed.
+
+        Return these tokens, as last renewed, for the caller that revokes them at their provider. AileronError(not_found).
         """
         ended: list[TokenSet | None] = []
 
@@ -615,16 +641,19 @@ class Vault:
         return ended[-1]
 
     def tokens(self, name: BindingName) -> TokenSet:
-        """The tokens of a sign-in. AileronError(vault_locked), (binding_required) when nothing is bound so, (binding_failed) when
-        what is bound is no sign-in, or its secret was overwritten.
+        """Return the tokens of a sign-in.
+
+        AileronError(vault_locked), (binding_required) if there is no such binding, (binding_failed) if it has no sign-in, or
+        its secret was overwritten.
         """
         with self._using, self._translated():
             return self._required().tokens(name)
 
     def certificate(self, name: BindingName) -> ClientCertificate | None:
-        """The client certificate that is bound under this name; None where none is, it cannot be used, or the vault is locked.
+        """Return the client certificate bound under this name; None if there is none, it cannot be used, or the vault is
+        locked.
 
-        To look at: it does not count as a use, which would keep the vault open.
+        It is for display: the call does not count as a use, which would keep the vault open.
         """
         with self._using, contextlib.suppress(AileronError, CertificateError), self._translated():
             known = self._required()
@@ -633,96 +662,101 @@ class Vault:
         return None
 
     def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
-        """Renewed tokens and what may be said of them, in one write; `created_at` and `reach` stay.
+        """Store renewed tokens and their grant, in one write; `created_at` and `reach` stay.
 
-        `grant` is of the same sign-in: AileronError(binding_failed) when its `obtained_ms` is not that of the binding, which
-        was signed in anew then. Otherwise as `tokens`, and (bad_input).
+        `grant` must be of the same sign-in: AileronError(binding_failed) if its `obtained_ms` is not that of the binding,
+        because of a new sign-in. Otherwise errors as for `tokens`, and (bad_input).
         """
         self._change(lambda current: current.with_tokens(name, tokens, grant, self._now_ms()))
 
     def note_renewal(self, name: BindingName, at_ms: int) -> None:
-        """Put down that the provider is about to be asked, before it is. AileronError as `tokens`."""
+        """Record that the provider is about to be asked, before it is. AileronError as for `tokens`."""
         self._change(lambda current: current.with_renewal(name, at_ms))
 
     def note_refused(self, name: BindingName, code: str) -> None:
-        """Put down that the provider renews it no more, and why, as its error code. AileronError as `tokens`, and (bad_input)."""
+        """Record that the provider no longer renews the sign-in, with its error code. AileronError as for `tokens`, and
+        (bad_input).
+        """
         self._change(lambda current: current.with_refusal(name, code))
 
     @property
     def says_consents(self) -> bool:
-        """Whether there is an approver: verified from memory while it is open, else what the file says, unverified.
+        """True if there is an approver: verified from memory while the vault is open, otherwise from the file, unverified.
 
-        False without a file. AileronError(hash_mismatch) and the like for a file that is not a vault's.
+        False without a file. AileronError(hash_mismatch) and the like for a file that is not a vault.
         """
         contents = self._contents()
         return contents is not None and contents.consents is not None
 
     def consents(self) -> Consents | None:
-        """Who decides and what they agreed to, verified; None: nobody signs. AileronError(vault_locked)."""
-        known = self._opened  # once: it may be locked meanwhile
+        """Return the approver and their consents, verified; None if decisions are not signed. AileronError(vault_locked)."""
+        known = self._opened  # read once: the vault may be locked meanwhile
         if known is None:
             raise self._locked()
         return known.contents.consents
 
     def set_approver(self, consents: Consents) -> None:
-        """Say who decides from now on, and what they agreed to. AileronError(bad_input) for what is not that.
+        """Set the approver and their consents. AileronError(bad_input) for invalid ones.
 
-        The caller has checked the vault's passphrase, and that the approver there was agrees.
+        The caller must have checked the vault's passphrase, and that the former approver agrees.
         """
         self._change(lambda current: current.with_approver(consents))
 
     def change_consents(self, edit: Callable[[Consents], Consents]) -> None:
-        """Change what the approver agreed to; who they are stays. AileronError(not_found) without one, (bad_input).
+        """Change the approver's consents; the approver stays the same. AileronError(not_found) without an approver,
+        (bad_input).
 
-        `edit` is given what the file says now, verified. It is called while the key is held: it has to be quick, and must not
-        ask the vault anything. What it raises passes, and nothing is changed.
+        `edit` gets the file's present consents, verified. It is called while the key is held: it must be quick, and must not
+        call the vault. Its exceptions pass to the caller, and nothing changes.
         """
         self._change(lambda current: current.with_consents(edit))
 
     def check_opens(self, typed: Secret) -> Way:
-        """Which way into this vault, which is open and stays so, was typed. AileronError as `check_passphrase`."""
+        """Return which way into this vault was typed. The vault is open and stays so. AileronError as for `check_passphrase`."""
         with self._changing:
             return self._check_opens(lambda unverified: self._unlocked(unverified, typed))
 
     def check_opens_with_keyring(self, key: Secret) -> None:
-        """Return if the key that a keyring had opens this vault. AileronError as `check_passphrase`."""
+        """Check that the key from a keyring opens this vault. AileronError as for `check_passphrase`."""
         with self._changing:
             self._check_opens(lambda unverified: (self._unlocked_with_keyring(unverified, key), "keyring"))
 
     def check_passphrase(self, passphrase: Secret) -> None:
-        """Return if this passphrase opens this vault, which is open and stays so; no other way in is one.
+        """Check that this passphrase opens this vault, which is open and stays so. No other way in is accepted.
 
         AileronError(unauthorized), (vault_locked).
 
-        Another vault, put in the file's place with a passphrase of its maker's, opens with that one, and is not this: what the
-        file holds must verify under the key in memory too (hash_mismatch). That is why a locked vault cannot be asked. Takes as
-        long as `unlock`.
+        Another vault, put in the file's place with its maker's passphrase, would open with that one: so the file must also
+        verify under the key in memory (hash_mismatch). That is why the vault must be open. Takes as long as `unlock`.
         """
         with self._changing:
             self._check_opens(lambda unverified: (self._unlocked_with_passphrase(unverified, passphrase), "passphrase"))
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
-        """A binding as it is now and its secret's value. AileronError(binding_required) or (vault_locked).
+        """Return the present binding and its secret's value. AileronError(binding_required) or (vault_locked).
 
-        For lend.py; nobody else has a use for a value.
+        For lend.py and daemon/secrets; no other code needs a value.
         """
         with self._using, self._translated():
             self._used_at = since_boot()
             return self._required().reveal(name)
 
     def reveal_secret(self, name: str) -> Secret:
-        """A secret that the daemon itself uses, by its name. AileronError(not_found) or (vault_locked). For lend.py."""
+        """Return a secret that the daemon itself uses, by its name. AileronError(not_found) or (vault_locked).
+
+        For lend.py and daemon/secrets.
+        """
         with self._using, self._translated():
             self._used_at = since_boot()
             return self._required().reveal_secret(name)
 
-    # how it is done
+    # implementation
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
     def _change(self, edit: Callable[[Opened], Opened]) -> None:
-        """Apply `edit` to what the file says now, which must verify, and write. Nothing happens if anything raises."""
+        """Apply `edit` to the file's present contents, which must verify, and write. Nothing changes if anything raises."""
         with self._changing:
             self.check_unlocked()
             with self._changed_file() as change:
@@ -739,13 +773,13 @@ class Vault:
                 was, now = current.bound_with(self._own), after.bound_with(self._own)
                 self._remember([*self._before, *replaced(was, now, self._used_at)])
                 self._bound_last = now
-                if self._opened is known:  # else it was locked meanwhile; the change is on disk and stays there
+                if self._opened is known:  # otherwise it was locked meanwhile; the change stays on disk
                     self._opened = after
         self._forget()
         self._changed()
 
     def _remember(self, before: Iterable[Replaced]) -> None:
-        """What was bound until now; with `_using` held."""
+        """Replace the memory of former bindings. `_using` must be held."""
         self._before = newest(before, since_boot())
         if self._opened is not None:
             self._opened.forget_sendables()
@@ -758,8 +792,9 @@ class Vault:
             return decode(data)
 
     def _replace_key(self, change: LockedFile, known: Opened, after: Opened) -> AileronError | None:
-        """Write it, and go on with its key. What the disk said, if it failed once the file was there: then the old passphrase
-        opens nothing more.
+        """Write the vault under its new key, and use that key from now on.
+
+        Return the disk's error if it failed after the file was in place: the old passphrase then opens nothing any longer.
         """
         data, failed = encode(after.contents), None
         with _wiped_on_failure(after):
@@ -829,7 +864,7 @@ class Vault:
         what: str = "wrong passphrase for",
         forgotten: str = "",
     ) -> Iterator[None]:
-        """Turn what can go wrong between a passphrase and verified contents into an AileronError."""
+        """Turn the errors between a passphrase and verified contents into an AileronError."""
         file = name or self._file.path
         wrong = f"{what} {file} (or its slot was changed)"
         if len(typed) > MAX_PASSPHRASE_BYTES:
@@ -861,13 +896,13 @@ class Vault:
             before = newest([*self._before, *replaced(until_now, now, self._used_at)], self._used_at)
             self._before = tuple((was or new).handed_to(new, before))
             self._bound_last = now
-            self._opened, self._seen = new, new.mark  # last: whoever asks without the lock finds what is known with it
+            self._opened, self._seen = new, new.mark  # last: a reader without the lock then finds the rest complete
             if was is not None:
                 was.wipe()
         self._forget()
 
     def _contents(self) -> Contents | None:
-        """Verified from memory while it is open, unverified from the file while it is not."""
+        """Return the contents: verified from memory while the vault is open, unverified from the file while it is not."""
         known = self._opened
         return self._read() if known is None else known.contents
 
@@ -902,7 +937,7 @@ class Vault:
 
     @contextlib.contextmanager
     def _translated(self, name: str | None = None) -> Iterator[None]:
-        """Turn what the file's bytes can be wrong with into an AileronError that names the file, or the copy `name`."""
+        """Turn the errors of the file's bytes into an AileronError that names the file, or the copy `name`."""
         try:
             yield
         except ContentsError as error:
@@ -931,7 +966,7 @@ class Vault:
 
 @contextlib.contextmanager
 def _wiped_on_failure(new: Opened) -> Iterator[Opened]:
-    """A key that nobody came to hold must not stay in memory."""
+    """Wipe the key if the block fails: a key without a holder must not stay in memory."""
     try:
         yield new
     except BaseException:
@@ -948,7 +983,7 @@ def _wiped(new: Opened) -> Iterator[Opened]:
 
 
 def _maybe_said(change: LockedFile) -> Contents | None:
-    """What the file in place says, unverified; None if it says nothing."""
+    """Return the contents of the present file, unverified; None if it is unreadable."""
     try:
         data = change.maybe_read()
         return None if data is None else decode(data)
@@ -957,7 +992,7 @@ def _maybe_said(change: LockedFile) -> Contents | None:
 
 
 def _bound_by(unverified: Contents | None, own: Iterable[Binding]) -> list[Bound]:
-    """As `Opened.bound_with`, by what nobody verified."""
+    """Return the bindings of unverified contents, as `Opened.bound_with` does for verified ones."""
     if unverified is None:
         return []
     secrets = {entry.name: entry for entry in unverified.secrets}
@@ -970,11 +1005,11 @@ def _bindings_by(unverified: Contents | None, own: Iterable[Binding]) -> tuple[B
 
 
 def _nobody() -> None:
-    """Who is told of changes at first."""
+    """Do nothing: the listener until one is set."""
 
 
 def _ways(passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None) -> Unlockers:
-    """What a new key is sealed under. AileronError(bad_input)."""
+    """Return the ways in which a new key is sealed. AileronError(bad_input)."""
     _check_passphrase(passphrase)
     if keyring is not None and (len(keyring.key) != KEY_BYTES or not _ID.fullmatch(keyring.id)):
         _refuse(f"a keyring's key has {KEY_BYTES} bytes, and a name of 32 hex digits")
