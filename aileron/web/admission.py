@@ -1,17 +1,17 @@
 """The door of the page: who unlocks it, who is let in with each request, and how it is locked again.
 
-Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser reaches. What is
-not unlocked shows nothing of any question, and the same for every address of this form.
+Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser can reach. A
+locked page shows nothing of any question, and the same for every address of this form.
 
     POST /approvals/unlock    the passphrase of the approver's key, for this browser alone
-    POST /approvals/lock      the end of that
+    POST /approvals/lock      lock the page again
 
 Rules
-- A browser that an agent's session started unlocks nothing: whoever started it may drive it.
-- Every request of a session comes from the process that unlocked (sessions.py). Who that is, is looked up each time.
+- A browser that an agent's session started cannot unlock the page: the agent may control it.
+- Every request of a session comes from the process that unlocked the page (sessions.py). The process is looked up each time.
 - A form that changes something comes from the page's own origin, with the token of this session for exactly what it does.
-- Passphrases are tried one at a time, and wrong ones have a rate: of each process, and of all together a higher one, so that one
-  program that guesses does not keep the person out.
+- Passphrases are tried one at a time, and wrong ones have a rate: one for each process, and a higher one for all together, so
+  that one program that guesses does not keep the person out.
 
 Source: docs/reference/page.md. Not here: how long a session lasts (sessions.py), unlocking with a passkey (passkey_pages.py),
 which Host and Origin the port answers (daemon/http/listeners.py).
@@ -46,14 +46,16 @@ from aileron.web.workers import CLEARED
 __all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Admission", "Handler", "is_approval_id", "on_to"]
 
 MAX_WRONG: Final = 5
-"""Wrong passphrases of one process within WRONG_S: a person mistypes two or three times; each costs a guesser what it costs on
-the file."""
+"""Wrong passphrases of one process within WRONG_S: a person mistypes two or three times; for a guesser, each try costs as much
+as one on the key's file.
+"""
 MAX_WRONG_ALL: Final = 20
-"""Of all processes together: three that guess leave the person's browser its tries."""
+"""Wrong passphrases of all processes together: three that guess still leave tries for the person's browser."""
 WRONG_S: Final = 60.0
 MAX_STRANGERS: Final = 32
-"""Requests that wait to be told whose they are, each of them 64 KiB at most and some 20 ms of a processor: a person's browser has
-six connections, and what is turned away is tried again by hand."""
+"""Requests that wait until their process is known, each of them 64 KiB at most and some 20 ms of a processor: a person's
+browser has six connections, and can try again after a refusal.
+"""
 _log = logging.getLogger(__name__)
 _NEWS: Final = "/approvals/news"
 _ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
@@ -67,13 +69,13 @@ _ENDED: Final[dict[Ended, str]] = {
     "many": "This page was locked, because too many others were unlocked after it.",
     "stopping": "This page was locked: the daemon was stopped.",
 }
-"""Why a page is locked that was not, to the browser that had it."""
+"""Words for a browser whose page is locked now, by reason."""
 Handler = Callable[[Request, Session], Awaitable[Response]]
-"""What answers a request of a session."""
+"""Function that answers a request of a session."""
 
 
 class _AgentsError(Exception):
-    """An agent's session started the browser that asks."""
+    """An agent's session started the browser that sent the request."""
 
     def __init__(self, session: str) -> None:
         super().__init__(session)
@@ -81,21 +83,21 @@ class _AgentsError(Exception):
 
 
 class Admission:
-    """One for each page. `port` is the loopback port's; `has_passkeys` says whether one can be asked now."""
+    """The door of one page. `port` is the loopback port; `has_passkeys` says whether a passkey can be asked now."""
 
     def __init__(self, daemon: DaemonPort, sessions: Sessions, port: int, has_passkeys: Callable[[], bool]) -> None:
         self._daemon = daemon
         self._sessions = sessions
         self._has_passkeys = has_passkeys
-        self._cookie = f"aileron-page-{port}"  # cookies know no ports: two homes are two names
+        self._cookie = f"aileron-page-{port}"  # cookies are not separate by port: two homes need two names
         self._wrong: deque[tuple[float, Process]] = deque(maxlen=MAX_WRONG_ALL)
         self._unlocking = anyio.Lock()
         self._strangers = anyio.Lock()
         self.base: Final = f"http://localhost:{port}"
-        """Where the page has its name, and passkeys."""
+        """Address of the page by its name, which passkeys need."""
 
     def routes(self) -> list[Route]:
-        """Of the application that serves it."""
+        """Return the routes for the application that serves the page."""
         return [
             Route("/approvals/unlock", self.at_the_door(self._unlock), methods=["POST"]),
             Route("/approvals/lock", self.let_in(self._lock, is_end=True), methods=["POST"]),
@@ -104,9 +106,9 @@ class Admission:
     # Who may see
 
     def let_in(self, handler: Handler, *, is_end: bool = False) -> Callable[[Request], Awaitable[Response]]:
-        """The handler for who unlocked; for everybody else the page that says how.
+        """Wrap a handler so that it answers unlocked browsers; all others get the page that says how to unlock.
 
-        What the handler answers is shown where the session goes on, or where it was this very request that ended it (`is_end`).
+        The handler's response is shown if the session is still open, or if this very request ended it (`is_end`).
         """
 
         async def answer(request: Request) -> Response:
@@ -142,7 +144,7 @@ class Admission:
     def at_the_door(
         self, handler: Callable[[Request, Process], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """The handler for a form of this page from who has no session, and whose process can be seen."""
+        """Wrap a handler of this page's forms for a browser that has no session and whose process is known."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -163,10 +165,10 @@ class Admission:
         return answer
 
     async def _stranger(self, request: Request) -> Process:
-        """The process of who has no session yet. Unseen, _AgentsError, AileronError(busy)."""
+        """Return the process of a browser that has no session yet. Unseen, _AgentsError, AileronError(busy)."""
         if self._strangers.statistics().tasks_waiting >= MAX_STRANGERS:
             raise AileronError(FailureClass.BUSY, "Too many programs want to unlock this page. Try again in a moment.")
-        async with self._strangers:  # who unlocked does not wait behind them
+        async with self._strangers:  # requests with a session do not wait behind these
             process = await self._process(request)
             session = await self._daemon.session_of(process)
         if session is not None:
@@ -180,7 +182,7 @@ class Admission:
         return refusals.unseen(error, "")
 
     def not_opened(self, approval_id: str, error: AileronError) -> Response:
-        """The page to unlock, with why it was not; `approval_id` as it was sent."""
+        """Return the page to unlock, and why it was not unlocked; `approval_id` as the browser sent it."""
         to = approval_id if is_approval_id(approval_id) else ""
         return self._unlock_page(to, error.failure.message, error.failure.failure_class.http_status)
 
@@ -191,7 +193,7 @@ class Admission:
         try:
             process = await self._process(request)
         except Unseen as error:
-            if not error.is_gone:  # its cookie is known to somebody who hides
+            if not error.is_gone:  # a process that hides itself knows the cookie
                 await self._sessions.lock(session, "process")
                 await self._daemon.refused("page", "process", session.key_id)
             raise
@@ -206,7 +208,7 @@ class Admission:
         return await self._daemon.process((client[0], client[1]), (server[0], server[1]))
 
     async def _locked_out(self, request: Request, approval_id: str) -> Response:
-        """For who has no session: before anything was done."""
+        """Answer a browser without a session. Nothing of its request was done."""
         if request.url.path == _NEWS:
             return _locked_news()
         if request.method == "POST":
@@ -222,7 +224,7 @@ class Admission:
         return self._unlock_page(approval_id, words)
 
     async def _ended_meanwhile(self, request: Request, approval_id: str) -> Response:
-        """For who had a session when they asked, and has none now: what was found is not shown, what was done is said."""
+        """Answer a browser whose session ended during the request: show nothing that was found, but say what was done."""
         if request.url.path == _NEWS:
             return _locked_news()
         past = self._sessions.past_of(cookies_of(request, self._cookie))
@@ -234,7 +236,7 @@ class Admission:
         return self._unlock_page(approval_id, words, HTTPStatus.FORBIDDEN)
 
     async def _on_record(self, approval_id: str) -> str:
-        """Whether a question was decided, for who decided it in a session that is over."""
+        """Return words that say whether a question was decided, for a browser whose session ended after the decision."""
         try:
             question = await self._daemon.question(approval_id)
         except AileronError:
@@ -287,7 +289,7 @@ class Admission:
         return await self.open(request, key.key_id, process, approval_id, key)
 
     def _wrong_of(self, process: Process, now: float) -> int | None:
-        """How many wrong passphrases there were, where they are too many for one more try of this process."""
+        """Return the number of wrong passphrases if they are too many for one more try of this process; otherwise None."""
         late = [who for at, who in self._wrong if now - at < WRONG_S]
         own = sum(who.is_same(process) for who in late)
         if own >= MAX_WRONG:
@@ -297,7 +299,7 @@ class Admission:
     async def open(
         self, request: Request, key_id: str, process: Process, approval_id: str, key: Key | None = None
     ) -> Response:
-        """A session, in place of the one that this browser had."""
+        """Open a session, in place of the one that this browser had."""
         if approval_id and not is_approval_id(approval_id):
             raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")
         old = self._sessions.of_cookies(cookies_of(request, self._cookie))
@@ -305,7 +307,7 @@ class Admission:
         if old is not None and old.process.is_same(session.process):
             await self._sessions.lock(old, "asked")
         response = on_to(approval_id)
-        # No Expires: a browser that ends forgets it. Not Secure, and so no __Host- name: localhost has no certificate, and not
+        # No Expires: the cookie ends with the browser. Not Secure, and so no __Host- name: localhost has no certificate, and not
         # every browser takes http://localhost for a secure place. The path keeps it from whatever else is served on this port.
         response.set_cookie(self._cookie, cookie, path="/approvals", httponly=True, samesite="strict")
         return response
@@ -319,12 +321,12 @@ class Admission:
         return response
 
     def check_token(self, session: Session, fields: dict[str, str], *does: str) -> None:
-        """Return if the form is this session's, and does that. FormError."""
+        """Return if the form is this session's and does exactly that. FormError."""
         if not session.is_token(needed(fields, "token"), *does):
             raise FormError(HTTPStatus.FORBIDDEN, "this form is not of this session, or was changed: nothing was done")
 
     async def frame(self, session: Session) -> dict[str, Any]:
-        """What every page of a session shows at its top, and in its tab. AileronError."""
+        """Return the values that every page of a session shows at its top and in its tab. AileronError."""
         left_s = max(0.0, session.ends_at - self._sessions.now())
         return {
             "left_s": math.ceil(left_s),
@@ -345,11 +347,11 @@ def _locked_news() -> Response:
 
 
 def is_approval_id(text: str) -> bool:
-    """Whether it is spelled as the id of a question is."""
+    """Return whether `text` is spelled like the id of a question."""
     return _ID.fullmatch(text) is not None
 
 
 def on_to(approval_id: str, edit: str | None = None) -> Response:
-    """303: look at what is so now, with a request that changes nothing when it is repeated. Without an id: at the queue."""
+    """Redirect (303) to a question's page, so that a reload repeats no change. Without an id, redirect to the queue."""
     path = "/approvals" + (f"/{quote(approval_id)}" if approval_id else "") + (f"?edit={quote(edit)}" if edit else "")
     return with_fields(RedirectResponse(path, HTTPStatus.SEE_OTHER))

@@ -1,16 +1,16 @@
-"""The page of a home: which of its rooms answers what.
+"""The page of a home: its parts, joined into one set of routes.
 
-Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser reaches.
+Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser can reach.
 
     admission.py       who unlocks it, who is let in, who is not
-    questions.py       what is shown: the queue, one question, what came of it
-    decision_forms.py  what is decided: the second step, yes and no, a question back
-    passkey_pages.py   those that may decide, one more, one less
-    refusals.py        the pages that say no
+    questions.py       what is shown: the queue, one question, its outcome
+    decision_forms.py  decisions: the second step, approvals and denials, questions to the agent
+    passkey_pages.py   passkeys: list, add, revoke
+    refusals.py        the pages that refuse
 
 Rules
-- What is not unlocked shows nothing of any question, and the same for every address of this form.
-- Nothing here needs a script, but passkeys.
+- A locked page shows nothing of any question, and the same for every address of this form.
+- Only passkeys need a script.
 
 Source: docs/reference/page.md. Not here: which Host and Origin the port answers (daemon/http/listeners.py), the record
 (daemon/http/page.py).
@@ -34,7 +34,7 @@ __all__ = ["Page"]
 
 
 class Page:
-    """One for each daemon. `port` is the loopback port's."""
+    """The page, one for each daemon. `port` is the loopback port."""
 
     def __init__(self, daemon: DaemonPort, sessions: Sessions, port: int, passkeys: PasskeyPort) -> None:
         admission = Admission(daemon, sessions, port, lambda: bool(with_passkeys.offered()))
@@ -53,5 +53,5 @@ class Page:
         self._rooms: Final = (admission, several, questions, DecisionForms(daemon, admission, questions, passkeys))
 
     def routes(self) -> list[Route]:
-        """Of the application that serves it."""
+        """Return the routes for the application that serves the page."""
         return [route for room in self._rooms for route in room.routes()]

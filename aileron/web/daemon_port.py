@@ -1,6 +1,7 @@
-"""What the page may ask of the daemon, and what it is told: the other side is daemon/http/page.py.
+"""The requests of the page to the daemon, and their answers. The daemon's side is daemon/http/page.py.
 
-Pure. Nothing of a question may be shown before somebody unlocked, and nothing here checks that: sessions.py and admission.py do.
+Pure. Nothing of a question may be shown before a person unlocked the page. This module does not check that: sessions.py and
+admission.py do.
 
 Not here: HTTP (admission.py), what a person reads (review/card.py).
 """
@@ -30,9 +31,9 @@ from aileron.review.decision_flow import UnsignedDecision
 __all__ = ["DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
 
 Refused = Literal["passphrase", "process"]
-"""Why somebody was not let in, as the record has it."""
+"""Reason why a caller was refused, as the record has it."""
 Ended = Literal["asked", "over", "process", "replaced", "passkey", "many", "stopping"]
-"""Why an unlocked page is locked again, as the record has it."""
+"""Reason why an unlocked page was locked again, as the record has it."""
 
 
 class Key(Protocol):
@@ -40,36 +41,37 @@ class Key(Protocol):
 
     @property
     def key_id(self) -> str:
-        """Its name."""
+        """Id of the key."""
         ...
 
     def wipe(self) -> None:
-        """Overwrite it."""
+        """Overwrite the key."""
         ...
 
 
 class Process(Protocol):
-    """Who is at the other end of a connection."""
+    """The process at the other end of a connection."""
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Process id."""
         ...
 
     @property
     def name(self) -> str:
-        """What it calls itself: nothing to rely on."""
+        """Name that the process gives itself: not reliable."""
         ...
 
     def is_same(self, other: Self) -> bool:
-        """Whether it is the same one, and not another with its number."""
+        """Return whether this is the same process, and not another with its number."""
         ...
 
 
 class Unseen(Exception):
-    """Nobody can say which process asks: `why`.
+    """The process that sent the request cannot be determined; `why` says the reason.
 
-    `is_gone`: its connection is closed, so that nobody is suspected; `is_foreign`: it is another user's, who writes no rows here.
+    `is_gone`: its connection is closed, so nobody is suspected. `is_foreign`: another user's process, which must not fill the
+    record.
     """
 
     def __init__(self, why: str, *, is_gone: bool = False, is_foreign: bool = False) -> None:
@@ -80,119 +82,119 @@ class Unseen(Exception):
 
 
 class DaemonPort(Protocol):
-    """One for each daemon. Every method may raise AileronError; what it is told is hostile text."""
+    """The daemon as the page sees it, one for each daemon. Each method may raise AileronError; returned text is hostile."""
 
     def approver(self) -> ApproverFacts:
-        """Who decides. Never raises."""
+        """Return who decides in this home. Never raises."""
         ...
 
     def opens(self, passkey: str) -> bool:
-        """Whether a passkey of this id decides now, as far as can be known: not while the vault is locked. Never raises."""
+        """Return whether the passkey with this id is known to decide now: False while the vault is locked. Never raises."""
         ...
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
-        """Who holds the end `client` of this connection. Unseen, AileronError(busy)."""
+        """Return the process that holds the end `client` of this connection. Unseen, AileronError(busy)."""
         ...
 
     async def session_of(self, process: Process) -> str | None:
-        """The agent's session that started this process, if one did. AileronError(busy)."""
+        """Return the id of the agent's session that started this process, or None. AileronError(busy)."""
         ...
 
     async def open_key(self, passphrase: Secret) -> Key:
-        """The approver's key, opened. AileronError(unauthorized) for a wrong passphrase, vault_locked, hash_mismatch."""
+        """Open the approver's key. AileronError(unauthorized) for a wrong passphrase, vault_locked, hash_mismatch."""
         ...
 
     async def unlocked(self, page: str, key_id: str, process: Process) -> None:
-        """Put on record that a page was unlocked. Where that cannot be, nothing is unlocked."""
+        """Record that a page was unlocked. If this fails, the page stays locked."""
         ...
 
     async def locked(self, page: str, why: Ended) -> None:
-        """Put on record that it is locked again. Never raises: it is locked whatever the disk says."""
+        """Record that a page was locked again. Never raises: the page is locked even if the disk fails."""
         ...
 
     async def refused(self, what: Literal["unlock", "page"], why: Refused, key_id: str | None) -> None:
-        """Put on record that somebody was refused. Never raises."""
+        """Record that a caller was refused. Never raises."""
         ...
 
     async def waiting(self) -> list[ApprovalEntry]:
-        """What waits for a person, the oldest first."""
+        """Return the open questions, the first to expire first."""
         ...
 
     async def recent(self) -> list[ApprovalEntry]:
-        """What was decided, taken back or ran out of time lately, the newest first."""
+        """Return the questions that were lately decided, withdrawn or expired, the newest first."""
         ...
 
     async def question(self, approval_id: str) -> Question:
-        """One question, whole, as it is told. AileronError not_found."""
+        """Return a question, complete. AileronError not_found."""
         ...
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
-        """Read what is there now, for who unlocked."""
+        """Read the current state that the plan would change, for the person who unlocked the page."""
         ...
 
     async def decide(self, key: Key, decided: UnsignedDecision) -> Settled:
-        """Sign that decided with the key, and have it count. AileronError as DecisionService.decide."""
+        """Sign the decision with the key, and submit it. AileronError as DecisionService.decide."""
         ...
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
-        """Have a decision count that a passkey signed. AileronError as DecisionService.decide."""
+        """Submit a decision that a passkey signed. AileronError as DecisionService.decide."""
         ...
 
     async def ask_back(self, approval_id: str, text: str) -> None:
-        """Ask whoever asked."""
+        """Ask the agent a question about its request."""
         ...
 
     async def cancel(self, approval_id: str) -> None:
-        """Take back what is held."""
+        """Withdraw an approval whose run is held."""
         ...
 
     async def result(self, approval_id: str) -> RunState:
-        """What became of a question."""
+        """Return the state of a question and its result."""
         ...
 
     async def record(self, audit_id: str) -> RecordOfRun:
-        """A run: its events, oldest first, and whether there are more."""
+        """Return the record of a run: its events, oldest first, and whether there are more."""
         ...
 
     def news(self) -> anyio.Event:
-        """Set when something is written after this call."""
+        """Return an event that is set when something is written to the ledger after this call."""
         ...
 
     @property
     def stopping(self) -> anyio.Event:
-        """Set once the daemon has been told to stop: what waits is answered."""
+        """Event that is set when the daemon has been told to stop, so that waiting requests are answered."""
         ...
 
 
 class PasskeyPort(Protocol):
-    """The passkeys of this home, daemon/decisions/passkeys.py. Every method may raise AileronError; names are hostile text."""
+    """The passkeys of this home (daemon/decisions/passkeys.py). Every method may raise AileronError; names are hostile text."""
 
     def listed(self) -> list[PasskeyEntry]:
-        """Those that decide."""
+        """Return the passkeys that can decide."""
         ...
 
     def unlocking(self) -> UnlockChallenge:
-        """What each of them has to sign so that a page is unlocked."""
+        """Return what each passkey must sign to unlock a page."""
         ...
 
     async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
-        """Whose key signed that, once. What does not count is on record."""
+        """Check a signed unlock, which is valid once. Return the id of the key that signed it. A refusal is on record."""
         ...
 
     async def challenge(
         self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None = None
     ) -> Challenge:
-        """What each of them has to sign for a decision."""
+        """Return what each passkey must sign for a decision."""
         ...
 
     def registration(self, name: str) -> PasskeyOptions:
-        """What one of this name is made with."""
+        """Return the options with which a browser makes a passkey of this name."""
         ...
 
     async def register(self, made: PasskeyMade) -> ConsentAnswer:
-        """Ask whether one that was made may decide."""
+        """Ask a person whether a new passkey may decide."""
         ...
 
     async def revoke(self, key_id: str) -> None:
-        """End one."""
+        """Revoke a passkey."""
         ...

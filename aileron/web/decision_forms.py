@@ -1,19 +1,20 @@
-"""What is decided on the page: the second step of a yes, a no, a question back, what is taken back.
+"""Decisions on the page: the second step of an approval, denials, questions to the agent, withdrawals.
 
-Runs in the daemon, for who was let in (admission.py).
+Runs in the daemon, for a browser that was let in (admission.py).
 
-    GET  /approvals/ID/approve      the second step of a yes
+    GET  /approvals/ID/approve      the second step of an approval
     POST /approvals/ID/decide       the decision, signed with the key of this session, or with a passkey
-    POST /approvals/ID/challenge    what a passkey has to sign for that decision (the script asks)
+    POST /approvals/ID/challenge    what a passkey must sign for that decision (requested by the script)
     POST /approvals/ID/ask, cancel
 
 Rules
-- The second step is come to from the first: with the token that stands there, and not from elsewhere. Nothing is read for others.
-- A decision is about the digest of what the form's page showed. The question is computed anew when the form arrives, and where
-  it is another one by then, nothing is signed.
-- A yes takes two steps; where it cannot be undone, the second is a word typed. A long question is decided by who says whether
-  they read all of it.
-- A passkey signs in place of the key of the session: what is checked before is the same, before it is asked and after.
+- The second step can only be reached from the first: with the token in the first page, and not from another site. Without that,
+  the daemon reads nothing from a service.
+- A decision is about the digest of what the form's page showed. The question is computed anew when the form arrives. If it has
+  changed by then, nothing is signed.
+- An approval takes two steps. If it cannot be undone, the second is to type a word. To decide a long question, a person says
+  whether they read all of it.
+- A passkey signs in place of the key of the session. The checks are the same, before it is asked and after.
 
 Source: docs/reference/page.md. Not here: what a question looks like (questions.py), the record (daemon/http/page.py).
 """
@@ -44,13 +45,13 @@ from aileron.web.views import is_long
 __all__ = ["MAX_REASON", "DecisionForms"]
 
 MAX_REASON: Final = 4000
-"""Characters."""
+"""Characters of a reason."""
 _DECISION: Final = ("token", "decision", "digest", "reason", "word", "read", "edit", "at", "key_id", "signature")
 """The fields of a form that decides; the last three are a passkey's."""
 
 
 class DecisionForms:
-    """One for each page."""
+    """The forms of the page that decide. There is one instance for each page."""
 
     def __init__(
         self, daemon: DaemonPort, admission: Admission, questions: QuestionPages, passkeys: PasskeyPort
@@ -61,7 +62,7 @@ class DecisionForms:
         self._passkeys = passkeys
 
     def routes(self) -> list[Route]:
-        """Of the application that serves it."""
+        """Return the routes for the application that serves the page."""
         one, let_in = "/approvals/{id}", self._admission.let_in
         return [
             Route(f"{one}/approve", let_in(self._confirm), methods=["GET"]),
@@ -72,7 +73,7 @@ class DecisionForms:
         ]
 
     async def _confirm(self, request: Request, session: Session) -> Response:
-        """The second step of a yes: what it is about once more, and the word or the button."""
+        """Show the second step of an approval: what it is about once more, and the word to type or the button."""
         approval_id = request.path_params["id"]
         fields = query_of(request, "token", "digest", "read", "edit")
         digest, edit = needed(fields, "digest"), edit_of(fields)
@@ -140,14 +141,14 @@ class DecisionForms:
         except AileronError as error:
             if error.failure.failure_class in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
                 return await self._too_late(session, approval_id)
-            if error.failure.failure_class is FailureClass.INVALID_REQUEST:  # as where it was read elsewhere since
+            if error.failure.failure_class is FailureClass.INVALID_REQUEST:  # such as a preview read elsewhere since
                 session.forget_previews_of(approval_id)
             raise
         session.decided = approval_id
         return on_to(approval_id)
 
     async def _challenge(self, request: Request, session: Session) -> Response:
-        """What a passkey has to sign for the very decision of this form, made now."""
+        """Return what a passkey must sign for exactly the decision of this form, made now."""
         approval_id = request.path_params["id"]
         decided = await self._choice(session, approval_id, await read_form(request, *_DECISION))
         if isinstance(decided, Response):
@@ -155,7 +156,7 @@ class DecisionForms:
         return as_json(await self._passkeys.challenge(approval_id, decided.digest, decided.decision, decided.reason))
 
     async def _choice(self, session: Session, approval_id: str, fields: dict[str, str]) -> UnsignedDecision | Response:
-        """What the form decides, where that may be signed now; else the page that says why not. FormError."""
+        """Return the form's decision if it can be signed now; otherwise the page that says why not. FormError."""
         decision, digest, edit = needed(fields, "decision"), needed(fields, "digest"), edit_of(fields)
         read, reason = fields.get("read", ""), fields.get("reason", "").strip() or None
         if decision == "approve":
@@ -183,7 +184,7 @@ class DecisionForms:
     async def _check_shown(
         self, session: Session, shown: QuestionView, digest: str, edit: str | None
     ) -> Response | None:
-        """None where this is what the form's page showed and it waits; else the page that says what is so now."""
+        """Return None if the question waits and is what the form's page showed; otherwise the page with its present state."""
         if not shown.review.waits:
             return await self._too_late(session, shown.review.id)
         if digest == shown.review.digest:
@@ -194,7 +195,7 @@ class DecisionForms:
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 
     async def _no_yes(self, session: Session, shown: QuestionView, edit: str | None) -> Response:
-        """A yes that could not work is not signed; the page says why."""
+        """Return the page that says why the question cannot be approved. Nothing is signed."""
         problem = "This cannot be approved as it is. Nothing was signed."
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 

@@ -1,10 +1,10 @@
-"""What a browser sends, read strictly: a form of ours, whole, from the page itself, or nothing.
+"""Input from a browser, read strictly: a complete form of ours, from the page itself, or an error.
 
-Pure but for reading the body. Whoever sends it may be any program of this machine, and any page in the person's browser.
+Pure but for reading the body. The sender may be any program of this machine, and any page in the person's browser.
 
 Rules
-- A form comes from the page's own origin and says so: a POST without an Origin, or with any other, is refused. Where a browser
-  says how the request came about (Sec-Fetch-Site), it is from the same origin.
+- A form comes from the page's own origin and says so: a POST without an Origin, or with any other, is refused. If a browser
+  says how the request came about (Sec-Fetch-Site), it must be from the same origin.
 - MAX_FORM_BYTES, within BODY_S; urlencoded UTF-8; known fields only, each once.
 
 Source: RFC 6454; WHATWG URL (application/x-www-form-urlencoded); W3C Fetch Metadata. Not here: which Host is ours
@@ -25,18 +25,18 @@ from starlette.requests import ClientDisconnect, Request
 __all__ = ["FormError", "check_from_here", "cookies_of", "is_from_here", "is_opened", "needed", "query_of", "read_form"]
 
 MAX_FORM_BYTES: Final = 64 << 10
-"""A reason or a question of 4,000 characters of four bytes each, three signs a byte: 48 KiB."""
+"""64 KiB: a reason of 4,000 characters, four bytes each, takes 48 KiB, as an encoded byte takes three characters."""
 MAX_FIELDS: Final = 12
 BODY_S: Final = 10.0
-"""For a form to arrive, as for any body."""
+"""Seconds for a form to arrive, as for any body."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _MAX_COOKIES: Final = 8
-"""Of one name: another server on localhost can add some."""
+"""Cookies of one name that are read: another server on localhost can add some."""
 
 
 class FormError(Exception):
-    """What came is no form of ours; in words for a person."""
+    """The request is not a valid form of ours. The text is for a person."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -45,7 +45,7 @@ class FormError(Exception):
 
 
 def check_from_here(request: Request) -> None:
-    """Return if a form of this very page was sent. FormError."""
+    """Return if the request is a form that this very page sent. FormError."""
     headers = request.headers
     origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
     own = f"http://{headers.get('host', '')}".lower()
@@ -56,17 +56,17 @@ def check_from_here(request: Request) -> None:
 
 
 def is_from_here(request: Request) -> bool:
-    """Whether no page of elsewhere led here, as far as the browser says it: an address that was typed is from here."""
+    """Return whether no page from elsewhere led here, as far as the browser says. A typed address counts as from here."""
     return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
 def is_opened(request: Request) -> bool:
-    """Whether a person opens the page, and no script of it looks what is new."""
+    """Return whether a person opens the page, rather than its script that asks for news."""
     return request.headers.get("sec-fetch-dest", "document") == "document"
 
 
 async def read_form(request: Request, *known: str) -> dict[str, str]:
-    """The fields that are there. FormError."""
+    """Return the fields of the form. FormError."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _FORM:
         raise FormError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "this is not the form of a page")
@@ -91,7 +91,7 @@ async def read_form(request: Request, *known: str) -> dict[str, str]:
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """The fields of a form that only asks. FormError."""
+    """Return the fields of the query string, which a form that changes nothing sends. FormError."""
     try:
         return _fields(request.scope["query_string"].decode("ascii"), known)
     except UnicodeDecodeError:
@@ -99,7 +99,7 @@ def query_of(request: Request, *known: str) -> dict[str, str]:
 
 
 def cookies_of(request: Request, name: str) -> list[str]:
-    """What came as this cookie; several where another server on localhost has set one of that name too."""
+    """Return the values of this cookie. There are several if another server on localhost has set one of that name, too."""
     found: list[str] = []
     for field in request.headers.getlist("cookie"):
         for pair in field.split(";"):
@@ -120,12 +120,12 @@ def _fields(text: str, known: tuple[str, ...]) -> dict[str, str]:
     for name, value in pairs:
         if name not in known or name in fields:
             raise FormError(HTTPStatus.BAD_REQUEST, "this form has a field that it should not have, or one twice")
-        fields[name] = value.replace("\r\n", "\n")  # as a browser spells the ends of lines in a form
+        fields[name] = value.replace("\r\n", "\n")  # a browser writes line ends in a form as CRLF
     return fields
 
 
 def needed(fields: Mapping[str, str], name: str) -> str:
-    """A field that must be there. FormError."""
+    """Return a field that must be present. FormError."""
     if name not in fields:
         raise FormError(HTTPStatus.BAD_REQUEST, f"this form has no {name}")
     return fields[name]

@@ -1,20 +1,21 @@
-"""Passkeys on the page: one that unlocks it, those that may decide, one that is made, one that ends.
+"""Passkeys on the page: unlock it with one, list those that can decide, add one, revoke one.
 
-Runs in the daemon, on the loopback port. A script of the page asks the browser; what the browser answers is put into a form of
-the page, and goes the way of every form. So what is refused is told by the same pages, and nothing here is read in two ways.
+Runs in the daemon, on the loopback port. A script of the page asks the browser, puts the browser's answer into a form of the
+page, and submits it like every form. So refusals use the same pages, and each input is parsed in one way only.
 
-    GET  /approvals/passkeys              those that may decide, with a form for each that ends it
-    POST /approvals/passkeys/unlocking    what a passkey has to sign so that the page is unlocked: JSON, for the script
+    GET  /approvals/passkeys              the passkeys that can decide, each with a form that revokes it
+    POST /approvals/passkeys/unlocking    what a passkey must sign to unlock the page: JSON, for the script
     POST /approvals/passkeys/unlock       that, signed
-    POST /approvals/passkeys/options      what a passkey is made with: JSON, for the script
-    POST /approvals/passkeys/register     one that was made: it becomes a question
-    POST /approvals/passkeys/revoke       the end of one
+    POST /approvals/passkeys/options      the options for a new passkey: JSON, for the script
+    POST /approvals/passkeys/register     a new passkey, which becomes a question
+    POST /approvals/passkeys/revoke       revoke one
 
 Rules
-- What is unlocked by a passkey shows, and holds no key: each decision there takes its own touch (decision_forms.py).
-- A passkey is made where the approver's key is open, and agreed to by that key. The id that the browser counted for itself has
-  to be the one that is asked about.
-- Ending one takes a session and nothing else, as on every surface: it only narrows.
+- A session that a passkey unlocked shows questions, and holds no key: each decision there takes its own touch
+  (decision_forms.py).
+- A passkey can be added only while the approver's key is open, and that key must sign the consent. The id that the browser
+  computed itself must be the one in the question.
+- Revoking one takes a session and nothing else, as on every surface: it only narrows.
 
 Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decision (decision_forms.py), what a browser signed
 (model/passkey.py), challenges (daemon/decisions/passkeys.py).
@@ -44,37 +45,37 @@ from aileron.web.templating import html, with_fields
 __all__ = ["SURFACE", "PageAccess", "PasskeyPages"]
 
 SURFACE: Final = "page"
-"""What a refused try is on record with."""
+"""The surface in the record of a refused unlock."""
 _MAX_ID: Final = 64
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
 class PageAccess(msgspec.Struct, frozen=True):
-    """What the page lends: who may come in, and how."""
+    """The functions of the page that its passkey part uses: wrappers for handlers, sessions, tokens and values."""
 
     let_in: Callable[[Callable[[Request, Session], Awaitable[Response]]], _Answer]
-    """Of a session."""
+    """Wrapper for handlers of a session's requests."""
     at_the_door: Callable[[Callable[[Request, Process], Awaitable[Response]]], _Answer]
-    """Of a form of the page's own, from a process that can be seen, which has no session."""
+    """Wrapper for handlers of this page's forms from a client that has no session and whose process is known."""
     open: Callable[[Request, str, Process, str], Awaitable[Response]]
-    """A session without a key."""
+    """Function that opens a session without a key."""
     not_opened: Callable[[str, AileronError], Response]
-    """The page that says why there is none."""
+    """Function that returns the unlock page, with the reason why it is still locked."""
     check_token: Callable[..., None]
     frame: Callable[[Session], Awaitable[dict[str, Any]]]
     base: str
-    """Where browsers use passkeys: the page by its name, and not by an address."""
+    """Address of the page by its name: browsers use passkeys with names, not with IP addresses."""
 
 
 class PasskeyPages:
-    """One for each page."""
+    """The passkey pages. There is one instance for each page."""
 
     def __init__(self, passkeys: PasskeyPort, ways: PageAccess) -> None:
         self._passkeys = passkeys
         self._ways = ways
 
     def routes(self) -> list[Route]:
-        """Of the application that serves it."""
+        """Return the routes for the application that serves the page."""
         base, let_in, at_the_door = "/approvals/passkeys", self._ways.let_in, self._ways.at_the_door
         return [
             Route(base, let_in(self._list), methods=["GET"]),
@@ -86,14 +87,14 @@ class PasskeyPages:
         ]
 
     def offered(self) -> list[PasskeyEntry]:
-        """Those that can be asked on this page: none while the vault is locked."""
+        """Return the passkeys that can be asked on this page: none while the vault is locked."""
         try:
             return [one for one in self._passkeys.listed() if one.usable]
         except AileronError:
             return []
 
     def says_yes_to(self, kind: str) -> bool:
-        """Whether a passkey may approve what is of this kind, and there is one."""
+        """Return whether passkeys may approve questions of this kind, and there is one."""
         return kind in PASSKEY_DECIDES and bool(self.offered())
 
     # Unlocking
@@ -171,7 +172,7 @@ class PasskeyPages:
 
 
 def as_json(found: Any) -> Response:
-    """For the page's own script."""
+    """Return a JSON response for the page's own script."""
     return with_fields(Response(msgspec.json.encode(found), media_type="application/json"))
 
 

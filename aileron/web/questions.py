@@ -1,15 +1,15 @@
-"""What a page shows of questions: the queue, one that waits, whole, one that is over and what came of it.
+"""Pages that show questions: the queue, an open question in full, a decided one and its outcome.
 
-Runs in the daemon, for who was let in (admission.py).
+Runs in the daemon, for a browser that was let in (admission.py).
 
-    GET  /approvals               what waits, and what was decided lately
-    GET  /approvals/news          when something is another than what is shown (the script asks)
-    GET  /approvals/ID            one question, whole, or what came of it
-    POST /approvals/ID/preview    read again what is there now
+    GET  /approvals               open questions, and those that were decided lately
+    GET  /approvals/news          responds when something differs from what is shown (requested by the script)
+    GET  /approvals/ID            a question in full, or its outcome
+    POST /approvals/ID/preview    read the current state again
 
 Rules
-- What a decision would be about is the digest of what is shown: with the preview that this session read, where there is one.
-- A page of elsewhere that leads here has nothing read from a service by that.
+- A decision is about the digest of what is shown: with the preview that this session read, if there is one.
+- A link from another site never causes a read from a service.
 
 Source: docs/reference/page.md. Not here: the decision (decision_forms.py), what a question says (review/card.py).
 """
@@ -57,22 +57,22 @@ from aileron.web.views import (
 __all__ = ["NEWS_S", "QuestionPages", "QuestionView", "edit_of"]
 
 NEWS_S: Final = 25.0
-"""As long as a call of the API waits."""
+"""Seconds that a request for news waits, as long as a call of the API."""
 _PAUSE_S: Final = 0.25
-"""Between two looks: a run writes a dozen rows in that time."""
+"""Seconds between two checks: a run writes a dozen rows in that time."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 class QuestionView(NamedTuple):
-    """One question, as it stands now for one session."""
+    """A question as it is now, for one session."""
 
     review: Review
     card: Card
     mark: str
-    """Another one once something about the question is."""
+    """Mark that changes when anything about the question changes."""
 
     def values(self, edit: str | None) -> dict[str, Any]:
-        """For a template."""
+        """Return the values for a template."""
         question = self.review.question
         return {
             "id": question.approval_id,
@@ -90,7 +90,7 @@ class QuestionView(NamedTuple):
 
 
 class QuestionPages:
-    """One for each page."""
+    """The pages that show questions. There is one instance for each page."""
 
     def __init__(self, daemon: DaemonPort, admission: Admission, passkeys: PasskeyPages) -> None:
         self._daemon = daemon
@@ -98,7 +98,7 @@ class QuestionPages:
         self._passkeys = passkeys
 
     def routes(self) -> list[Route]:
-        """Of the application that serves it; those of passkeys stand between the first and the last."""
+        """Return the routes for the application that serves the page. Those of passkeys must come before `/approvals/{id}`."""
         let_in = self._admission.let_in
         return [
             Route("/approvals", let_in(self._queue), methods=["GET"]),
@@ -141,7 +141,7 @@ class QuestionPages:
         reason: str = "",
         note: str | None = None,
     ) -> Response:
-        """A question that can be decided, with its forms. `problem`: why the last one was not taken; `reason`: what was typed."""
+        """Return the page of an open question, with its forms. `problem`: why the last was refused; `reason`: as typed there."""
         review, passkeys, can_sign = shown.review, self.passkeys_for(shown), session.key is not None
         may_approve = can_sign or bool(passkeys["passkeys"] and passkeys["passkey_approves"])
         return html(
@@ -173,13 +173,13 @@ class QuestionPages:
         http_status: int = HTTPStatus.OK,
         note: str | None = None,
     ) -> Response:
-        """A question that nobody can decide any more: what was decided, and what came of it."""
+        """Return the page of a question that can no longer be decided: the decision, and its outcome."""
         approval_id = shown.review.id
         result = await self._daemon.result(approval_id)
         status = result.status
         if (
             status != shown.review.question.status
-        ):  # it went on meanwhile: else the page would be news to itself at once
+        ):  # the run went on meanwhile; otherwise the script would reload this page at once
             shown = await self.shown(session, approval_id, None, read=False)
         question = shown.review.question
         audit_id = question.audit_id or None
@@ -212,10 +212,10 @@ class QuestionPages:
         )
 
     async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> QuestionView:
-        """The question as it is now, with the preview this session read; with `read` it is read where it was not.
+        """Return the question as it is now, with the preview that this session read; with `read`, read it if there is none.
 
-        AileronError not_found, hash_mismatch: the ledger's file can be written by others while no daemon runs, so that also here
-        a question that waits is shown as its digest was computed from it.
+        AileronError not_found, hash_mismatch: other programs can write the ledger's file while no daemon runs. So an open
+        question is shown here, too, only as its digest was computed from it.
         """
         question = await self._daemon.question(approval_id)
         review = review_of(question, is_signed=True, edit=edit)
@@ -226,16 +226,16 @@ class QuestionPages:
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
     ) -> Preview | None:
-        """What this session read before; else, with `read`, what is read now. `again`: now in any case. OverError.
+        """Return the preview that this session read. Without one, with `read`, read it; with `again`, in any case. OverError.
 
-        What could not be begun to be read is told as what failed: a person may say no to it, and knows why they see nothing. It
-        is not kept, and nor is what was read before it.
+        If the read cannot be started, return a preview with the failure: a person can still deny the question, and knows why no
+        state is shown. This preview is not kept, and neither is the one before it.
         """
         async with session.reading:
-            session.check_open()  # it was waited for
+            session.check_open()  # the session may have ended while this waited for the lock
             found = session.preview_of(approval_id, digest)
             if (found is None and read) or again:
-                session.forget_preview(approval_id, digest)  # however this ends, it is not what is there now
+                session.forget_preview(approval_id, digest)  # however this ends, it is no longer the current state
                 try:
                     found = await self._daemon.preview(approval_id, digest)
                 except AileronError as error:
@@ -249,7 +249,7 @@ class QuestionPages:
         names, known = [name for name in fields.get("of", "").split(",") if name], fields.get("known", "")
         if len(names) > MOST_TOGETHER or not all(map(is_approval_id, names)):
             raise FormError(HTTPStatus.BAD_REQUEST, "no such question")
-        changed = self._daemon.news()  # taken before it is read: nothing in between is missed
+        changed = self._daemon.news()  # before the state is read, so that no change in between is missed
         told = await self._told(names)
         count = fields.get("waiting", str(told["waiting"]))
         with anyio.move_on_after(0.0 if "now" in fields else NEWS_S):
@@ -264,7 +264,7 @@ class QuestionPages:
         return with_fields(JSONResponse(told))
 
     async def _told(self, names: list[str]) -> dict[str, Any]:
-        """The mark of what is shown, and how many wait."""
+        """Return the mark of what is shown, and the number of open questions."""
         waiting = await self._daemon.waiting()
         rows: list[ApprovalEntry] = [await self._daemon.question(name) for name in names]
         shown = rows or [*waiting, *await self._daemon.recent()]
@@ -283,7 +283,7 @@ class QuestionPages:
         return on_to(approval_id, edit)
 
     def passkeys_for(self, shown: QuestionView) -> dict[str, Any]:
-        """Those that can be asked about a question, for a template."""
+        """Return the passkeys that can be asked about a question, for a template."""
         return {
             "passkeys": [{"key_id": one.id, "name": one.name} for one in self._passkeys.offered()],
             "passkey_approves": self._passkeys.says_yes_to(shown.review.question.kind),
@@ -302,7 +302,7 @@ async def _first_of(*events: anyio.Event) -> None:
 
 
 def edit_of(fields: dict[str, str]) -> str | None:
-    """The digest of the edited version that a form or an address means. FormError for what is no digest."""
+    """Return the digest of the edited version in a form or an address, or None. FormError for a malformed digest."""
     edit = fields.get("edit", "")
     if edit and not _DIGEST.fullmatch(edit):
         raise FormError(HTTPStatus.BAD_REQUEST, "no such version")

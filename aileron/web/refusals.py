@@ -1,6 +1,6 @@
-"""Pages that say no, and why: to a form of elsewhere, to a program that cannot be seen, to what is not there.
+"""Pages that refuse, and say why: a form from elsewhere, a program that cannot be identified, a question that does not exist.
 
-Pure. They are shown to whoever asks, unlocked or not, so nothing of a question is on them but the id that was asked for.
+Pure. They are shown to any client, unlocked or not, so they contain nothing of a question but the requested id.
 
 Not here: who is refused (admission.py, decision_forms.py); the page that asks for the passphrase (admission.py).
 """
@@ -20,12 +20,12 @@ __all__ = ["agents", "broken", "failed", "not_ours", "problem", "stolen", "unsee
 
 
 def problem(status: int, title: str, why: str, approval_id: str) -> Response:
-    """`title` is the sentence on top, `why` one or more; `approval_id` is empty where no question is meant."""
+    """Return a page with `title` on top and the reason `why`; `approval_id` is empty if the page is about no question."""
     return html("problem.html", status, title=title, why=why, id=approval_id)
 
 
 def failed(error: AileronError, approval_id: str) -> Response:
-    """What the daemon could not do, in its words."""
+    """Return the page for a failure of the daemon, in the daemon's words."""
     failure = error.failure
     is_missing = failure.failure_class is FailureClass.NOT_FOUND
     title = "No such request." if is_missing else "That did not work."
@@ -33,21 +33,21 @@ def failed(error: AileronError, approval_id: str) -> Response:
 
 
 def broken(approval_id: str) -> Response:
-    """What the daemon said makes no sense; its log says where."""
+    """Return the page for stored data that makes no sense; the daemon's log says where."""
     where = f"aileron approval show {approval_id}" if approval_id else "aileron approval list"
     why = f"This page cannot read what is stored about it. For details, run aileron daemon logs, or look with: {where}"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "This request cannot be shown.", why, approval_id)
 
 
 def not_ours(error: FormError, approval_id: str) -> Response:
-    """What came is no form of this page."""
+    """Return the page for a form that is not this page's, or is malformed."""
     is_foreign = error.status == HTTPStatus.FORBIDDEN
     title = "That form did not come from this page." if is_foreign else "This form cannot be accepted."
     return problem(error.status, title, error.why, approval_id)
 
 
 def unseen(error: Unseen, approval_id: str) -> Response:
-    """Nobody knows which program asks."""
+    """Return the page for a browser whose process cannot be identified."""
     why = (
         f"Aileron cannot find out which program asks ({error.why}), and a page is unlocked for one program only. "
         "Decide in a terminal, or in a browser that runs as you and outside a sandbox."
@@ -56,13 +56,13 @@ def unseen(error: Unseen, approval_id: str) -> Response:
 
 
 def agents(session: str, approval_id: str) -> Response:
-    """An agent's session started the program that asks."""
+    """Return the page for a browser that an agent's session started."""
     why = f"An agent started this browser ({session}) and may control it. Open this address in a browser of your own."
     return problem(HTTPStatus.FORBIDDEN, "This browser belongs to an agent.", why, approval_id)
 
 
 def stolen(approval_id: str) -> Response:
-    """Another process than the one that unlocked has the cookie."""
+    """Return the page for a cookie that came from another process than the one that unlocked."""
     why = (
         "The cookie of an unlocked page came from another program than the browser that unlocked it. The page is now "
         "locked, and this is on record (aileron audit list --type approval.refused)."

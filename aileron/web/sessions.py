@@ -1,17 +1,19 @@
-"""Who unlocked the page: a key that is open for one browser, from the passphrase to the lock, and for nobody else.
+"""Sessions of the page: a key that is open for one browser only, from the passphrase until the page is locked.
 
-Runs in the daemon, which nobody can look into. The cookie of a session lies in a file of the browser's profile, and goes to
-whatever else serves on localhost: any process of the same user may have it. So a session is one process as well
-(daemon/http/peer.py): whoever else shows its cookie is refused, and the session is locked, because its cookie is known.
+Runs in the daemon, which no other process can inspect. The cookie of a session lies in a file of the browser's profile, and
+goes to every other server on localhost: any process of the same user may have it. So a session also belongs to one process
+(daemon/http/peer.py). If any other process shows its cookie, the request is refused and the session is locked, because its
+cookie is known.
 
 Rules
-- At most LASTS_S, however busy, counted while the machine sleeps too. The key is wiped then, and on lock, when the approver is
-  another, and when the daemon ends; a session without a key shows, and decides nothing (what unlocks otherwise signs otherwise).
-- What a passkey unlocked ends when that passkey does, and while nobody can say whether it has.
+- A session lasts at most LASTS_S, however busy, counted while the machine sleeps too. Its key is wiped then, on lock, when the
+  approver changes, and when the daemon ends. A session without a key shows questions and signs no decision: a passkey does.
+- A session that a passkey unlocked ends when that passkey can no longer decide, and while that is not known.
 - At most MAX_SESSIONS; one more ends the oldest.
-- Of a cookie only the digest is kept. A form's token is a MAC, by a key of the session, of what the form does.
-- What is asked in a session is answered in it: what ended meanwhile shows nothing more (`OverError`, `Sessions.is_open`).
-- What a preview showed is kept here only, MAX_PREVIEWS of them and MAX_PREVIEW_BYTES together, and goes with the session.
+- Only the digest of a cookie is kept. A form's token is a MAC, by a key of the session, of what the form does.
+- A request is answered only while its session is open: if the session ended meanwhile, nothing is shown (`OverError`,
+  `Sessions.is_open`).
+- The contents of previews are kept here only, MAX_PREVIEWS of them and MAX_PREVIEW_BYTES together, and go with the session.
 
 Not here: HTTP (admission.py), whose key it must be (daemon/http/page.py).
 """
@@ -41,71 +43,71 @@ LASTS_S: Final = 900.0
 MAX_SESSIONS: Final = 8
 """Browsers of one person, and their private windows."""
 MAX_PREVIEWS: Final = 10
-"""As many as are decided on one page (review/together.py)."""
+"""The most requests that are decided on one page (review/together.py)."""
 MAX_PREVIEW_BYTES: Final = 8 << 20
-"""Two of the largest there can be (4 MiB)."""
+"""8 MiB: two of the largest previews (4 MiB)."""
 MAX_NOTES: Final = 32
 MAX_ENDED: Final = 32
-"""Sessions whose end is remembered, to be told to their browser."""
+"""Ended sessions whose end is remembered, to tell their browsers."""
 _TOKEN_BYTES: Final = 32
 _LOOK_S: Final = 2.0
-"""Between two looks whether the approver is still the same, while somebody is in."""
+"""Seconds between two checks that the approver is still the same, while a session is open."""
 _FOREVER_S: Final = 3600.0
 
 
 class OverError(Exception):
-    """A session ended while something was done in it: nothing more is shown there."""
+    """A session ended during a request: nothing more is shown in it."""
 
 
 class StolenError(Exception):
-    """A cookie came from another process than the one that unlocked. Its session is locked."""
+    """A cookie came from another process than the one that unlocked its session. The session is locked."""
 
 
 class Session:
-    """One browser that was unlocked. `id` is for the record, and opens nothing."""
+    """A browser that was unlocked. `id` is for the record, and opens nothing."""
 
     def __init__(self, key: Key | None, key_id: str, approver: str, process: Process, cookie: str, now: float) -> None:
         self.id: Final = secrets.token_hex(6)
         self.key_id: Final = key_id
-        """What it was unlocked with."""
+        """Id of the key or passkey that unlocked the session."""
         self.approver: Final = approver
-        """The key that decided for the home then: this one, or the one that what unlocked it was enrolled with."""
+        """Id of the home's approver key at that time: `key_id` itself, or the key that enrolled the passkey `key_id`."""
         self.process: Final = process
         self.ends_at: Final = now + LASTS_S
-        """Seconds of the clock that runs while the machine sleeps (`Sessions.now`)."""
+        """End of the session, in seconds of the clock that runs while the machine sleeps (`Sessions.now`)."""
         self.reading: Final = anyio.Lock()
-        """Held while a preview is read: one at a time."""
+        """Lock held while a preview is read: one at a time."""
         self.over: Final = anyio.Event()
-        """Set once it has ended."""
+        """Event that is set when the session has ended."""
         self.decided: str | None = None
-        """The question that was decided in it last, until somebody sees what came of that."""
+        """Id of the question that was decided last in this session, until a page has shown the outcome."""
         self.key = key
         self.cookie: Final = _digest(cookie)
-        """The digest of its cookie."""
+        """Digest of the session's cookie."""
         self._forms: Final = secrets.token_bytes(_TOKEN_BYTES)
         self._previews: OrderedDict[tuple[str, str], tuple[Preview, int]] = OrderedDict()
         self._notes: OrderedDict[str, str] = OrderedDict()
 
     def is_opened_by(self, cookie: str) -> bool:
-        """Whether this is its cookie."""
+        """Return whether `cookie` is the cookie of this session."""
         return hmac.compare_digest(self.cookie, _digest(cookie))
 
     def token(self, *does: str) -> str:
-        """The token of a form that does this."""
+        """Return the token of a form that does this."""
         said = b"".join(len(part.encode()).to_bytes(8, "big") + part.encode() for part in does)
         return hmac.new(self._forms, said, hashlib.sha256).hexdigest()
 
     def is_token(self, shown: str, *does: str) -> bool:
-        """Whether `shown` is that one."""
+        """Return whether `shown` is the token of a form that does this."""
         return hmac.compare_digest(self.token(*does).encode(), shown.encode())
 
     def preview_of(self, approval_id: str, digest: str) -> Preview | None:
-        """What was read before."""
+        """Return the preview that was read before, or None."""
         found = self._previews.get((approval_id, digest))
         return None if found is None else found[0]
 
     def keep_preview(self, approval_id: str, digest: str, preview: Preview) -> None:
-        """In place of what was read before."""
+        """Keep a preview, in place of the one that was read before."""
         size = len(msgspec.json.encode(preview.fields))
         self._previews.pop((approval_id, digest), None)
         self._previews[approval_id, digest] = (preview, size)
@@ -115,35 +117,35 @@ class Session:
             self._previews.popitem(last=False)
 
     def forget_preview(self, approval_id: str, digest: str) -> None:
-        """It is not to be shown as what is there now any more."""
+        """Drop a preview: it no longer shows the current state."""
         self._previews.pop((approval_id, digest), None)
 
     def forget_previews_of(self, approval_id: str) -> None:
-        """Nor what was read for any version of a question."""
+        """Drop the previews of every version of a question."""
         for key in [key for key in self._previews if key[0] == approval_id]:
             del self._previews[key]
 
     def leave_note(self, approval_id: str, text: str) -> None:
-        """For the next page about this question."""
+        """Leave a note for the next page about this question."""
         self._notes[approval_id] = text
         while len(self._notes) > MAX_NOTES:
             self._notes.popitem(last=False)
 
     def note_of(self, approval_id: str) -> str | None:
-        """What was left for it, which stays: its page is loaded again while what was decided goes on."""
+        """Return the note for a question, and keep it: its page is loaded again while the decided runs go on."""
         return self._notes.get(approval_id)
 
     def take_note(self, approval_id: str) -> str | None:
-        """What was left for it, once."""
+        """Return the note for a question, and remove it."""
         return self._notes.pop(approval_id, None)
 
     def check_open(self) -> None:
-        """Return if it goes on. OverError."""
+        """Return if the session is open. OverError."""
         if self.over.is_set():
             raise OverError
 
     def wipe(self) -> None:
-        """Forget the key, and what was shown: it is over."""
+        """End the session: wipe the key, and drop previews and notes."""
         self.over.set()
         if self.key is not None:
             self.key.wipe()
@@ -156,7 +158,7 @@ class Session:
 
 
 class Past(NamedTuple):
-    """A session that is over: why, whose it was, and the question that was decided in it and not looked at since."""
+    """A session that has ended: the reason, its process, and the question decided in it of which nobody has seen the outcome."""
 
     why: Ended
     process: Process
@@ -164,7 +166,7 @@ class Past(NamedTuple):
 
 
 class Sessions:
-    """One for each daemon."""
+    """The sessions of the page. There is one instance for each daemon."""
 
     def __init__(self, daemon: DaemonPort, known: KnownCallers, now: Callable[[], float] = since_boot) -> None:
         self._daemon = daemon
@@ -175,15 +177,15 @@ class Sessions:
         self.now: Final = now
 
     def of_cookies(self, cookies: Iterable[str]) -> Session | None:
-        """The session that one of these opens, not yet compared with its process."""
+        """Return the session that one of these cookies opens, not yet compared with its process."""
         return next((one for cookie in cookies for one in self._open if one.is_opened_by(cookie)), None)
 
     def past_of(self, cookies: Iterable[str]) -> Past | None:
-        """What is known of the session that one of these opened and that is over; None where there was none lately."""
+        """Return what is known of the ended session that one of these cookies opened; None if none of them did lately."""
         return next((self._ended[digest] for digest in map(_digest, cookies) if digest in self._ended), None)
 
     async def open(self, key: Key | None, key_id: str, process: Process) -> tuple[Session, str]:
-        """A new one and its cookie. The key is its own from here on: it is wiped where this fails."""
+        """Open a session, and return it and its cookie. It owns the key from here on: the key is wiped if this fails."""
         cookie = secrets.token_urlsafe(_TOKEN_BYTES)
         approver = self._daemon.approver().key_id or key_id
         session = Session(key, key_id, approver, process, cookie, self.now())
@@ -200,19 +202,19 @@ class Sessions:
         return session, cookie
 
     async def check(self, session: Session, process: Process) -> None:
-        """Return if this process may use it. StolenError otherwise: it is locked then, and on record."""
+        """Return if this process can use the session. Otherwise, lock it and record the refusal. StolenError."""
         if not session.process.is_same(process):
             await self.lock(session, "process")
             await self._daemon.refused("page", "process", session.key_id)
             raise StolenError
 
     async def is_open(self, session: Session) -> bool:
-        """Whether it goes on at this moment; one whose time is over ends now."""
+        """Return whether the session is open at this moment. End it first if its time is over."""
         await self.end_due()
         return session in self._open
 
     async def lock(self, session: Session, why: Ended) -> None:
-        """End it, and put it on record. Nothing happens to one that is locked."""
+        """End the session, and record that. Do nothing if it has already ended."""
         if self._forget(session):
             self._ended[session.cookie] = Past(why, session.process, session.decided)
             while len(self._ended) > MAX_ENDED:
@@ -220,7 +222,7 @@ class Sessions:
             await self._daemon.locked(session.id, why)
 
     async def end_due(self) -> None:
-        """End what is over, what is of another approver than there is now, and what a passkey unlocked that decides no more."""
+        """End the sessions that are due: time over, approver replaced, or unlocked by a passkey that can no longer decide."""
         now, approver = self.now(), self._daemon.approver()
         for session in list(self._open):
             if now >= session.ends_at:
@@ -231,7 +233,7 @@ class Sessions:
                 await self.lock(session, "passkey")
 
     async def serve(self) -> None:
-        """End them when they are over, until cancelled; then all."""
+        """End sessions when they are due, until cancelled; then wipe all."""
         try:
             while True:
                 self._changed = anyio.Event()
@@ -244,13 +246,13 @@ class Sessions:
             self.wipe()
 
     def wipe(self) -> None:
-        """Wipe every key: the daemon ends."""
+        """Wipe every key, because the daemon ends."""
         for session in list(self._open):
             self._forget(session)
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of open sessions."""
         return len(self._open)
 
     def _forget(self, session: Session) -> bool:

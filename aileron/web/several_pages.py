@@ -1,17 +1,17 @@
-"""Several requests that are alike, decided on one page: their card, the second step of a yes, a no to all, what became of each.
+"""Requests that are alike, decided on one page: their card, the second step of an approval, a denial of all, the outcomes.
 
-Runs in the daemon, for who was let in (admission.py).
+Runs in the daemon, for a browser that was let in (admission.py).
 
-    GET  /approvals/together?of=ID,ID     their card; where they are not alike, or over, a list of them that says so
-    GET  /approvals/together/approve      the second step of a yes
+    GET  /approvals/together?of=ID,ID     their card; if they are not alike, or over, a list of them that says so
+    GET  /approvals/together/approve      the second step of an approval
     POST /approvals/together/approve, deny
 
 Rules
-- What holds of one (decision_forms.py) holds of each: the second step is come to from the first, a decision is about the digests
-  of what the form's page showed, and all of it is computed anew when the form arrives.
-- Each is signed by itself with the key of the session, as on every surface. A passkey is touched for each signature: a session
-  without the key decides them one by one.
-- The first approval that is not taken ends it. A denial that comes too late does not.
+- The rules for one request (decision_forms.py) hold for each: the second step can only be reached from the first, a decision is
+  about the digests of what the form's page showed, and all of it is computed anew when the form arrives.
+- Each decision is signed by itself with the key of the session, as on every surface. A passkey is touched for each signature:
+  in a session without the key, a person decides them one by one.
+- The first approval that fails stops the rest. A denial that fails does not.
 
 Source: docs/reference/page.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which are alike (review/together.py).
 """
@@ -53,7 +53,7 @@ _READ: Final = re.compile(r"all|part")
 
 
 class SeveralPages:
-    """One for each page."""
+    """The pages for several requests. There is one instance for each page."""
 
     def __init__(self, daemon: DaemonPort, admission: Admission, questions: QuestionPages) -> None:
         self._daemon = daemon
@@ -61,7 +61,7 @@ class SeveralPages:
         self._questions = questions
 
     def routes(self) -> list[Route]:
-        """Of the application that serves it; before those of a question, whose id `together` would be."""
+        """Return the routes for the application that serves the page. They come before `/approvals/{id}`, which matches them."""
         base, let_in = "/approvals/together", self._admission.let_in
         return [
             Route(base, let_in(self._together), methods=["GET"]),
@@ -81,7 +81,7 @@ class SeveralPages:
         return await self._card_page(session, views, card)
 
     async def _shown(self, session: Session, names: list[str], *, read: bool) -> list[QuestionView]:
-        """Each as it is now; with `read`, what is there now is read for it, unless something else keeps them apart."""
+        """Return each request as it is now. With `read`, also read its current state, unless another reason keeps them apart."""
         views = [await self._questions.shown(session, name, None, read=False) for name in names]
         if not read or why_apart_unread([view.review for view in views], local_time) is not None:
             return views
@@ -101,7 +101,7 @@ class SeveralPages:
         read: str | None = None,
         reason: str = "",
     ) -> Response:
-        """Their card with its buttons; with `read`, what was said about that, as the second step of a yes."""
+        """Return the page of their card with its buttons. With `read`, how much the person read, it is the second step."""
         of, digest = _of(views), _digest(views)
         second = session.token("approve together", of, digest, read or "")
         return html(
@@ -125,7 +125,7 @@ class SeveralPages:
     async def _listed(
         self, session: Session, views: list[QuestionView], problem: str | None, status: int = HTTPStatus.OK
     ) -> Response:
-        """Each with its own page, and what became of it."""
+        """Return the list of the requests, each with its own page and its state."""
         return html(
             "several_listed.html",
             status,
@@ -145,7 +145,7 @@ class SeveralPages:
         )
 
     async def _confirm(self, request: Request, session: Session) -> Response:
-        """The second step of a yes: all of their card once more, and the word or the button."""
+        """Show the second step of an approval: the whole card once more, and the word to type or the button."""
         fields = query_of(request, "token", "of", "digest", "read")
         names, digest = _names(fields), needed(fields, "digest")
         is_token = session.is_token(fields.get("token", ""), "confirm together", ",".join(names), digest)
@@ -163,7 +163,7 @@ class SeveralPages:
         return await self._card_page(session, views, card, read=fields.get("read", "all"))
 
     async def _checked(self, session: Session, views: list[QuestionView], digest: str) -> Card | Response:
-        """The card of these, where they are what the form's page showed; else the page that says what is so now."""
+        """Return their card if it is what the form's page showed; otherwise the page with the present state."""
         card = _card_of(session, views)
         if isinstance(card, Apart):
             return await self._listed(session, views, card.why, HTTPStatus.CONFLICT)
@@ -213,14 +213,14 @@ class SeveralPages:
     async def _why_untaken(
         self, session: Session, view: QuestionView, decision: Literal["approve", "deny"], reason: str | None
     ) -> str | None:
-        """Have it decided; None where it was taken. OverError: the session ended meanwhile, and its key with it."""
+        """Send the decision. Return None if it was taken, or why not. OverError if the session ended, and so its key."""
         session.check_open()
         if (key := session.key) is None:
             return _NO_KEY
         try:
             await self._daemon.decide(key, view.review.decided(decision, reason))
         except AileronError as error:
-            if error.failure.failure_class is FailureClass.INVALID_REQUEST:  # as where it was read elsewhere since
+            if error.failure.failure_class is FailureClass.INVALID_REQUEST:  # such as a preview read elsewhere since
                 session.forget_previews_of(view.review.id)
             return error.failure.message
         return None
@@ -232,7 +232,7 @@ class SeveralPages:
 
 
 def _card_of(session: Session, views: list[QuestionView]) -> Card | Apart:
-    """The card of these; or why they are not decided together here."""
+    """Return the card of these requests, or the reason why they cannot be decided together here."""
     return Apart(_NO_KEY) if session.key is None else card_of_several([view.review for view in views], local_time)
 
 
@@ -241,7 +241,7 @@ def _note(count: str, why: str | None) -> str:
 
 
 def _names(fields: dict[str, str]) -> list[str]:
-    """The ids that a form or an address means. FormError for what is none, one of them twice, or too many."""
+    """Return the approval ids in a form or an address. FormError for a malformed id, a duplicate, or too many or few."""
     names = fields.get("of", "").split(",")
     if not 2 <= len(names) <= MOST_TOGETHER or len(set(names)) < len(names) or not all(map(is_approval_id, names)):
         raise FormError(HTTPStatus.BAD_REQUEST, "no such requests")
@@ -253,12 +253,12 @@ def _of(views: list[QuestionView]) -> str:
 
 
 def _digest(views: list[QuestionView]) -> str:
-    """Of all that is shown, one for each."""
+    """Return the digests of all that is shown, one for each request."""
     return ",".join(view.review.digest for view in views)
 
 
 def _times(views: list[QuestionView]) -> dict[str, Any]:
-    """When the first of them expires, and what the script asks about."""
+    """Return when the first of them expires, and what the script needs to ask for news."""
     questions = [view.review.question for view in views]
     first = min((one.expires_at for one in questions), key=milliseconds)
     return {

@@ -1,14 +1,14 @@
-"""How every page looks and what it may do: templates, one style, one script, and the fields of each answer.
+"""Look and permissions of every page: templates, one style, one script, and the headers of each response.
 
 Runs in the daemon. jinja2 is imported with the first page, and the files beside this one are read then, once.
 
 Rules
-- What is printed is escaped, whoever wrote it, and hidden characters in it are spelled out (model/visible.py), even where a
-  template forgot to. A name that a template does not know is an error.
+- Every printed value is escaped, whoever wrote it, and hidden characters in it are spelled out (model/visible.py), even if a
+  template does not ask for it. A name that a template does not know is an error.
 - The style and the script stand in the page and are allowed by their hash: no page can bring another, and nothing is loaded.
-- A form leads here and nowhere else, nobody frames a page, and nothing of it is kept.
+- A form leads here and nowhere else, no other page can frame ours, and no browser stores a page.
 - The referrer policy is `same-origin`: under `no-referrer` a browser sends a form with `Origin: null` (Fetch, 3.2), and a form
-  whose origin nobody can see is refused here.
+  whose origin is not known is refused here.
 
 Source: CSP Level 3; docs/reference/page.md. Not here: what is on a page (questions.py).
 """
@@ -33,37 +33,37 @@ __all__ = ["html", "with_fields"]
 
 _FOLDER: Final = Path(__file__).parent / "templates"
 _MOST_ALARM: Final = 200
-"""Characters of one alarm, six lines of a phone, so that three of them leave room for what decides. All of it stands below."""
+"""Characters shown of one alarm: six lines of a phone, so that three leave room for the buttons. The full text is below."""
 _FIELDS: Final = {**PageFrame("").headers, "Referrer-Policy": "same-origin"}
 
 
 class PageTemplates(NamedTuple):
-    """The pages, and the policy that lets their own style and script run, and nothing else."""
+    """The templates of the pages, and the policy that lets only their own style and script run."""
 
     templates: jinja2.Environment
     policy: str
 
 
 def html(template: str, http_status: int = 200, /, **values: Any) -> Response:
-    """A page."""
+    """Return a page."""
     looks = page_templates()
     return with_fields(HTMLResponse(looks.templates.get_template(template).render(values), http_status))
 
 
 def with_fields(response: Response) -> Response:
-    """With what keeps it from doing more than it should."""
+    """Add the headers that restrict what a page can do to the response, and return it."""
     response.headers.update({**_FIELDS, "Content-Security-Policy": page_templates().policy})
     return response
 
 
 @functools.cache
 def page_templates() -> PageTemplates:
-    """Read once."""
+    """Return the templates and the policy, read once."""
     import jinja2
     import markupsafe
 
     def harmless(value: Any) -> Any:
-        """Jinja's finalize: the last that is done to a value before it is escaped."""
+        """Return the value with hidden characters spelled out. Jinja's finalize: the last step before a value is escaped."""
         if isinstance(value, markupsafe.Markup):
             return value
         return visible(value) if isinstance(value, str) else value

@@ -1,6 +1,6 @@
-"""Rows of the page that are not a question's own: the queue, what came of a run, every request that left, moments and spans.
+"""Rows of the page beside a question itself: the queue, the outcome of a run, its requests, moments and spans of time.
 
-Pure. Everything it is given is hostile text, and is spelled out when it is printed (templating.py).
+Pure. All its input is hostile text; hidden characters are spelled out when it is printed (templating.py).
 
 Rules
 - A run's requests are those on record: one that left and never came back says so.
@@ -44,22 +44,22 @@ __all__ = [
 ]
 
 _LONG_ROWS: Final = 40
-"""Rows of a phone, of some 48 characters: more than its screen has."""
+"""Rows of a phone, some 48 characters each: more than its screen has."""
 _ROW: Final = 48
 _MOST_FIELDS: Final = 4
-"""Of a result, in its one line."""
+"""Fields shown of a result, in its one line."""
 _SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
 
 
 class QueueRow(msgspec.Struct, frozen=True):
-    """One line of the queue."""
+    """A line of the queue."""
 
     id: str
     row: Row
     kind: str
-    """Of a consent; empty for a run."""
+    """Kind of a consent; empty for a run."""
     asker: str
-    """Empty where all of the list have the same."""
+    """Name of the asker; empty if all of the list have the same."""
     status: str
     state: str
     asked_at: str
@@ -69,7 +69,7 @@ class QueueRow(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """One request of a run: to where, as whom, and what came of it."""
+    """A request of a run: its target, its credential, and its outcome."""
 
     at: str
     step: str
@@ -85,7 +85,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Came(msgspec.Struct, frozen=True):
-    """What became of a question, in a line; `result` is what came back, in another, and `next` what can still happen."""
+    """The state of a question in a line. `result` is what the operation returned, in a line; `next`, what can still happen."""
 
     words: str
     result: str = ""
@@ -93,7 +93,7 @@ class Came(msgspec.Struct, frozen=True):
 
 
 def came_of(found: RunState) -> Came:
-    """Of one that nobody can decide any more."""
+    """Return the line for a question that can no longer be decided."""
     why = f"{found.error.message} ({found.error.failure_class})" if found.error else ""
     match found.status:
         case "completed":
@@ -122,7 +122,7 @@ def came_of(found: RunState) -> Came:
 
 
 def _in_a_line(result: Any) -> str:
-    """What an operation gave back, so much of it as a line holds: a value, or the first fields with theirs. All stands below."""
+    """Return as much of an operation's result as a line holds: a value, or the first fields. The page shows all of it below."""
     if result is UNSET or result in (None, "", [], {}):
         return ""
     if not isinstance(result, dict):
@@ -141,13 +141,13 @@ def _brief(value: Any) -> str:
 
 
 def milliseconds(text: Any) -> int:
-    """Since the epoch, for a countdown; 0 for what is no time."""
+    """Return milliseconds since the epoch, for a countdown; 0 for text that is no time."""
     at = parse_timestamp(text)
     return 0 if at is None else int(at.timestamp() * 1000)
 
 
 def surface_of(surface: Any) -> str:
-    """Where it was decided or taken back, in words."""
+    """Return in words where a question was decided or withdrawn."""
     return _SURFACES.get(str(surface), str(surface))
 
 
@@ -164,7 +164,7 @@ class AlikeRow(msgspec.Struct, frozen=True):
 
 
 def queue_of(entries: Sequence[ApprovalEntry]) -> tuple[list[QueueRow], str]:
-    """The rows of a list in its order, and who asks in all of them; empty where there are several."""
+    """Return the rows of a list in its order, and who asks in all of them; empty if there are several."""
     rows, by_id = rows_for(entries), {entry.approval_id: entry for entry in entries}
     askers = {asker_of(entry) for entry in entries}
     common = askers.pop() if len(askers) == 1 and len(entries) > 1 else ""
@@ -186,7 +186,7 @@ def alike_of(entries: Sequence[ApprovalEntry]) -> list[AlikeRow]:
 
 
 def recent_of(entries: Sequence[ApprovalEntry]) -> list[QueueRow]:
-    """The rows of what is over, in the order in which they come."""
+    """Return the rows of questions that are over, in the given order."""
     rows = rows_for(entries)
     return [_queue_row(entry, rows[entry.approval_id]) for entry in entries]
 
@@ -207,7 +207,7 @@ def _queue_row(row: ApprovalEntry, listed: Row, *, has_asker: bool = True) -> Qu
 
 
 def mark_of(rows: Iterable[ApprovalEntry]) -> str:
-    """What is another string whenever the queue, or a question, is another one."""
+    """Return a string that changes whenever the queue, or a question, changes."""
     told = [
         (
             row.approval_id,
@@ -221,7 +221,7 @@ def mark_of(rows: Iterable[ApprovalEntry]) -> str:
 
 
 def is_long(card: Card) -> bool:
-    """Whether it is more than a screen holds, so that a person says whether they read all of it."""
+    """Return whether a card is longer than a screen, so that a person must say whether they read all of it."""
     rows = 0
     for section in card.sections:
         for fact in section.facts:
@@ -230,7 +230,7 @@ def is_long(card: Card) -> bool:
 
 
 def sent_of(one: Left) -> Sent:
-    """One request of a run that left, or was not let out."""
+    """Return the row of a request that left, or that egress refused."""
     account = f"as {one.credential}" if one.credential else "without a credential"
     return Sent(
         at=local_time(one.at),
