@@ -1,9 +1,9 @@
-"""The calendars of one CalDAV account: list them, list, read, create and delete events.
+"""Connector for the calendars of one CalDAV account: list them, list, read, create and delete events.
 
-Runs inside the jail, bound to one server when it is built. It asks the host to send requests and to add the password; it
-never has it. Everything a server sends may come from a stranger's invitation and is handed on as data.
+Runs inside the jail, bound to one server when it is built. It asks the host to send requests and to add the password, which it
+never has. Everything that a server sends may come from a stranger's invitation and is passed on as data.
 
-Not handled: attendees, alarms, writing recurring events, free-busy. Times without an offset in a zone nobody knows come back
+Not handled: attendees, alarms, writing recurring events, free-busy. Times without an offset in an unknown zone are returned
 without one.
 """
 
@@ -22,14 +22,14 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 from aileron_connector.moments import MAX_DAYS, read_moment, read_span
 
 MAX_EVENTS: Final = 500
-"""In one answer: about half of what fits into a result at ordinary lengths."""
+"""Maximum number of events in one answer: about half of what fits into a result at ordinary lengths."""
 MAX_TEXT_CHARACTERS: Final = 2000
-"""Of a description or location in a listing; whole newsletters end up in invitations."""
+"""Maximum number of characters of a description or location in a listing, since invitations may contain whole newsletters."""
 
 
 @op
 def list_calendars() -> dict[str, Any]:
-    """Name, description and href of every calendar that holds events."""
+    """List the calendars that hold events, with name, description and href."""
     found = _account().calendars()
     return {"calendars": [calendar._asdict() for calendar in found]}
 
@@ -42,7 +42,7 @@ def list_events(
     end: str | None = None,
     limit: int = 100,
 ) -> dict[str, Any]:
-    """Events from `start` (now, if absent) to `end` (`days` later, if absent), by start, at most `limit`."""
+    """List events from `start` (now, if absent) to `end` (`days` later, if absent), by start, at most `limit`."""
     if not 1 <= limit <= MAX_EVENTS:
         raise BadInput(f"limit {limit} is not from 1 to {MAX_EVENTS}", argument="limit")
     since, until = read_span(start, end, days)
@@ -61,7 +61,7 @@ def list_events(
 
 @op
 def get_event(uid: str, calendar: str | None = None) -> dict[str, Any]:
-    """The one event with this uid, as list_events gives it; of a recurring one its first occurrence."""
+    """Return the event with this uid, as list_events returns it; of a recurring event its first occurrence."""
     account = _account()
     found = [
         event
@@ -113,7 +113,7 @@ def delete_event(
     uid: str | None = None,
     href: str | None = None,
     calendar: str | None = None,
-    title: str | None = None,  # said for the person who decides; uid or href is what counts
+    title: str | None = None,  # for the person who decides; only uid and href have an effect
 ) -> dict[str, Any]:
     """Delete one event by its uid or its href, both as list_events gives them. A recurring event goes as a whole."""
     if (uid is None) == (href is None):
@@ -147,7 +147,7 @@ def _account() -> Account:
 
 
 def _chosen(calendars: list[Calendar], name: str | None) -> list[Calendar]:
-    """The calendars of this name or href; all of them without one. BadInput names those there are."""
+    """Return the calendars of this name or href; all calendars without one. BadInput, which names those that exist."""
     if name is None:
         return calendars
     wanted = name.strip()
@@ -170,7 +170,7 @@ def _named(calendars: Iterable[Calendar]) -> str:
 
 
 def _is_in(href: str, calendar: Calendar) -> bool:
-    """One object directly in this calendar: never the calendar itself, nor anything beside it."""
+    """Return whether href is an object directly in this calendar, never the calendar itself or anything beside it."""
     name = href.removeprefix(calendar.href)
     is_plain = re.fullmatch(r"[A-Za-z0-9._~@%+:=,!$&'()*-]+", name) is not None and name not in {".", ".."}
     return href.startswith(calendar.href) and is_plain
@@ -215,7 +215,7 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _events(items: list[Item], calendar: Calendar) -> list[dict[str, Any]]:
-    """What can be read; an object that cannot is said in the log and left out, so that one does not hide the others."""
+    """Return the events that can be read. An object that cannot is logged and left out, so that it does not hide the others."""
     found = []
     for item in items:
         try:
@@ -248,7 +248,7 @@ def _shortened(text: str | None) -> str | None:
 
 
 def _sort_key(text: str) -> datetime:
-    """Where an event stands among others; a time nobody can place counts as UTC."""
+    """Return the key for sorting an event by time; a time without offset counts as UTC."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 

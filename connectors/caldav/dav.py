@@ -1,8 +1,8 @@
-"""CalDAV as this connector needs it: find the calendars of an account, query one, store and remove an object.
+"""Client for CalDAV as this connector needs it: find an account's calendars, query one, store and remove an object.
 
-One server, the granted one. Hrefs and redirects come from the server; each is resolved against its origin and refused if
-it leaves it, so a server cannot send us, and with us the credential, anywhere else. XML with a DOCTYPE is refused: no
-entity is ever expanded.
+It talks only to the granted server. Hrefs and redirects come from the server; each is resolved against its origin and refused if
+it leaves it, so a server cannot send this connector, and with it the credential, anywhere else. XML with a DOCTYPE is refused:
+no entity is ever expanded.
 
 Runs inside the jail. Source: RFC 4918 (WebDAV), RFC 5397 (current-user-principal), RFC 4791 (CalDAV), RFC 6764 (finding the
 service), RFC 3339. Not here: iCalendar (ical.py), what an operation is (__main__.py).
@@ -20,9 +20,9 @@ from aileron_connector import ExternalApiError, http
 __all__ = ["Account", "Calendar", "Item"]
 
 MAX_REDIRECTS: Final = 3
-"""Of one request: the well-known address, a trailing slash, and one to spare."""
+"""Maximum number of redirects of one request: the well-known address, a trailing slash, and one to spare."""
 MAX_XML_DEPTH: Final = 32
-"""Elements inside each other; a multistatus answer has about eight."""
+"""Maximum depth of elements; a multistatus answer has about eight."""
 
 _DAV: Final = "DAV:"
 _CALDAV: Final = "urn:ietf:params:xml:ns:caldav"
@@ -31,16 +31,16 @@ _XML: Final = ("Content-Type", 'application/xml; charset="utf-8"')
 
 
 class Calendar(NamedTuple):
-    """One calendar collection."""
+    """A calendar collection."""
 
     href: str
-    """Its path, with a slash at the end."""
+    """Path of the calendar, with a slash at the end."""
     name: str
     description: str | None
 
 
 class Item(NamedTuple):
-    """One calendar object on the server."""
+    """A calendar object on the server."""
 
     href: str
     etag: str | None
@@ -48,13 +48,13 @@ class Item(NamedTuple):
 
 
 class Account:
-    """The calendars behind one origin, for whoever the credential belongs to."""
+    """The calendars at one origin, of the account that the credential belongs to."""
 
     def __init__(self, origin: str) -> None:
         self._origin: Final = origin
 
     def calendars(self) -> list[Calendar]:
-        """Every calendar that can hold events. ExternalApiError if this is no CalDAV service."""
+        """Return every calendar that can hold events. ExternalApiError if this is no CalDAV service."""
         found: list[Calendar] = []
         for home in self._calendar_homes(self._principal()):
             found += [
@@ -65,7 +65,7 @@ class Account:
         return sorted(set(found), key=lambda calendar: (calendar.name.lower(), calendar.href))
 
     def query(self, calendar: Calendar, start: datetime, end: datetime) -> list[Item]:
-        """Objects with an event between `start` and `end`, recurrences expanded where the server can."""
+        """Return objects with an event between `start` and `end`, with recurrences expanded if the server can do it."""
         span = f'start="{_stamp(start)}" end="{_stamp(end)}"'
         return self._report(
             calendar,
@@ -74,25 +74,25 @@ class Account:
         )
 
     def find(self, calendar: Calendar, uid: str) -> list[Item]:
-        """Objects whose event has this UID."""
+        """Return the objects whose event has this UID."""
         match = f'<C:text-match collation="i;octet">{_text(uid)}</C:text-match>'
         return self._report(calendar, "<C:calendar-data/>", f'<C:prop-filter name="UID">{match}</C:prop-filter>')
 
     def create(self, href: str, data: bytes) -> None:
-        """Store a new object; ExternalApiError if there is one already."""
+        """Store a new object. ExternalApiError if it exists already."""
         headers = [("Content-Type", "text/calendar; charset=utf-8"), ("If-None-Match", "*")]
         with self._send("PUT", href, headers, data) as answer:
             _check(answer, "store the event", {200, 201, 204})
 
     def delete(self, item: Item) -> bool:
-        """Remove an object, if it is still the one that was found. False if there is none."""
+        """Remove an object, unless it has changed since it was found. False if it does not exist."""
         headers = [("If-Match", item.etag)] if item.etag else []
         with self._send("DELETE", item.href, headers) as answer:
             _check(answer, "delete the event", {200, 202, 204, 404})
             return answer.status != 404
 
     def _principal(self) -> str:
-        """The account's own resource, from the well-known address or, where that is not set up, the root."""
+        """Return the account's own resource, from the well-known address or, if that is not set up, the root."""
         for path in ("/.well-known/caldav", "/"):
             with self._discover(path) as answer:
                 if answer.status in {401, 403}:
@@ -168,7 +168,7 @@ class Account:
         return http.request(method, self._origin + path, headers, body, credential="basic")
 
     def _path(self, href: str) -> str:
-        """An href or Location as a path of our origin; ExternalApiError if it leads elsewhere."""
+        """Return an href or Location as a path of the granted origin. ExternalApiError if it leads elsewhere."""
         href = href.strip()
         path = href.removeprefix(self._origin) if href.startswith(f"{self._origin}/") else href
         if not path.startswith("/") or path.startswith("//"):
@@ -191,18 +191,18 @@ class _Element:
     text: str = ""
 
     def find(self, name: str) -> _Element | None:
-        """The first child of this name."""
+        """Return the first child of this name, or None."""
         return next((child for child in self.children if child.name == name), None)
 
 
 class _Answer(NamedTuple):
-    """One response of a multistatus: the properties that were found."""
+    """A response in a multistatus, with the properties that were found."""
 
     href: str
     properties: dict[str, _Element]
 
     def text(self, name: str) -> str | None:
-        """The text of a property; None if it is absent or empty."""
+        """Return the text of a property; None if it is absent or empty."""
         found = self.properties.get(name)
         return (found.text.strip() or None) if found else None
 
@@ -232,7 +232,7 @@ def _properties(response: _Element) -> dict[str, _Element]:
 
 
 def _parsed(data: bytes) -> _Element:
-    """XML as a tree. ExternalApiError if it is not well formed, too deep, or has a DOCTYPE."""
+    """Parse XML into a tree. ExternalApiError if it is not well formed, too deep, or has a DOCTYPE."""
     top = _Element("")
     stack = [top]
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -266,7 +266,7 @@ def _parsed(data: bytes) -> _Element:
 
 
 def _check(answer: http.Response, what: str, good: set[int]) -> None:
-    """ExternalApiError unless the status is one of `good`; in words for those a person can mend."""
+    """Raise ExternalApiError unless the status is one of `good`; explain those that a person can fix."""
     if answer.status in good:
         return
     why = _WORDS.get(answer.status, f"the server answered {answer.status}")

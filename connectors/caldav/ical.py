@@ -1,10 +1,10 @@
-"""The part of iCalendar that events need: read what any server stores, write one event.
+"""Reader and writer for the part of iCalendar that events need: read what any server stores, write one event.
 
-Read: line folding, escapes, parameters, dates, local, UTC and zoned times (VTIMEZONE first, then the machine's zone data),
-DURATION. Not handled: expanding recurrences (the server does it, RFC 4791 section 9.6.5; a rule that comes back anyway is
-given as text), alarms, attendees, attachments.
+It reads line folding, escapes, parameters, dates, local, UTC and zoned times (VTIMEZONE first, then the machine's zone data),
+DURATION. Not handled: expanding recurrences (the server does it, RFC 4791 section 9.6.5; a rule that it returns nevertheless is
+returned as text), alarms, attendees, attachments.
 
-Runs inside the jail on text that a calendar server sent, which may hold what any stranger put into an invitation.
+Runs inside the jail on text that a calendar server sent, which may contain what any stranger put into an invitation.
 
 Source: RFC 5545; RFC 6868 for ^ escapes in parameters.
 
@@ -23,20 +23,20 @@ from typing import Final, NamedTuple
 __all__ = ["Event", "ICalError", "Times", "read_events", "write_event", "zone_named"]
 
 MAX_DEPTH: Final = 8
-"""Components inside each other; RFC 5545 nests three."""
+"""Maximum depth of components; RFC 5545 nests three."""
 _LINE_OCTETS: Final = 75
 _WEEKDAYS: Final = {"MO": 0, "TU": 1, "WE": 2, "TH": 3, "FR": 4, "SA": 5, "SU": 6}
 
 Moment = date | datetime
-"""A date, a time with its UTC offset, or a time without one where nobody knows it."""
+"""A date, a time with its UTC offset, or a time without one if the offset is not known."""
 
 
 class ICalError(ValueError):
-    """This is not iCalendar, or cannot be written as such."""
+    """The data is not iCalendar, or cannot be written as such."""
 
 
 class Times(NamedTuple):
-    """When an event is. Both are dates (then `end` is the day after the last) or both are times."""
+    """The times of an event. Both are dates (then `end` is the day after the last) or both are times."""
 
     start: Moment
     end: Moment
@@ -44,7 +44,7 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True)
 class Event:
-    """One event, or one instance of a recurring one."""
+    """An event, or one instance of a recurring one."""
 
     uid: str
     title: str
@@ -54,7 +54,7 @@ class Event:
     location: str | None
     description: str | None
     recurrence: str | None
-    """The rule, if the server did not expand it: then `start` is the first instance's."""
+    """Rule of a recurring event, if the server did not expand it; then `start` is that of the first instance."""
 
 
 class _Property(NamedTuple):
@@ -70,11 +70,11 @@ class _Component:
     components: list[_Component] = field(default_factory=list)
 
     def first(self, name: str) -> _Property | None:
-        """The first property of this name."""
+        """Return the first property of this name, or None."""
         return next((found for found in self.properties if found.name == name), None)
 
     def text(self, name: str) -> str | None:
-        """A text value without its escapes; None if absent or empty."""
+        """Return a text value without its escapes; None if it is absent or empty."""
         found = self.first(name)
         return _unescaped(found.value) or None if found else None
 
@@ -83,7 +83,7 @@ class _Component:
 
 
 def read_events(data: bytes) -> list[Event]:
-    """Every VEVENT in a calendar object. ICalError if it is none, or an event has no start that can be read."""
+    """Read every VEVENT in a calendar object. ICalError if it is no such object, or an event has no readable start."""
     calendar = _parsed(data)
     zones = {zone.text("TZID"): _Zone(zone) for zone in calendar.components if zone.name == "VTIMEZONE"}
     try:
@@ -114,7 +114,7 @@ def _parsed(data: bytes) -> _Component:
 
 
 def _unfolded(data: bytes) -> Iterator[str]:
-    # Folding counts octets, so it may cut a character in two: bytes are joined first, and decoded then.
+    # Folding counts octets, so it may split a character: bytes are joined first and then decoded.
     joined = re.sub(rb"\r?\n[ \t]", b"", data.removeprefix(b"\xef\xbb\xbf"))
     for line in re.split(rb"\r?\n", joined):
         if line:
@@ -135,7 +135,7 @@ def _property(line: str) -> _Property:
 
 
 def _cut(text: str, separator: str) -> tuple[str, str | None]:
-    """`text` before and after the first separator outside quotes; None if there is none."""
+    """Split `text` at the first separator outside quotes; the second part is None if there is no separator."""
     in_quotes = False
     for at, character in enumerate(text):
         if character == '"':
@@ -173,7 +173,7 @@ def _event(component: _Component, zones: dict[str | None, _Zone]) -> Event:
 
 
 def _end(component: _Component, start: Moment, start_property: _Property, zones: dict[str | None, _Zone]) -> Moment:
-    """DTEND, or DTSTART and DURATION; without either a date lasts its day and a time no time (RFC 5545 section 3.6.1)."""
+    """Return DTEND, else DTSTART plus DURATION. Without either, a date lasts its day, a time no time (RFC 5545 section 3.6.1)."""
     end = component.first("DTEND")
     if end is not None:
         return _moment(end, zones)[0]
@@ -183,13 +183,13 @@ def _end(component: _Component, start: Moment, start_property: _Property, zones:
     days, exact = _duration(duration.value)
     if not isinstance(start, datetime):
         return start + days
-    # A day is a day on the wall clock, an hour is an hour (section 3.3.6): add the days before the offset is looked up.
+    # A day is one on the wall clock, an hour is exact (section 3.3.6): add the days before the offset is looked up.
     moved = _local(start_property.value) + days
     return _in_zone(moved, start_property, zones)[0] + exact
 
 
 def _duration(text: str) -> tuple[timedelta, timedelta]:
-    """Days and weeks, and the exact rest."""
+    """Return the days and weeks of a duration, and its exact rest."""
     found = re.fullmatch(r"([+-]?)P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", text.strip())
     if found is None or text.strip()[-1] in "PT":
         raise ICalError(f"duration {text[:40]!r} cannot be read")
@@ -200,15 +200,15 @@ def _duration(text: str) -> tuple[timedelta, timedelta]:
 
 
 def _moment(found: _Property, zones: dict[str | None, _Zone]) -> tuple[Moment, str | None]:
-    """The value and the name of its zone."""
+    """Return a property's value and the name of its zone."""
     text = found.value.strip()
-    if re.fullmatch(r"\d{8}", text):  # whatever VALUE says: some servers forget it
+    if re.fullmatch(r"\d{8}", text):  # even without VALUE=DATE, which some servers forget
         return _local(f"{text}T000000").date(), None
     return _in_zone(_local(text), found, zones)
 
 
 def _local(text: str) -> datetime:
-    """The wall clock of a date-time value; a leap second is the second before."""
+    """Return the wall clock time of a date-time value; a leap second becomes the second before."""
     found = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z?", text.strip())
     if found is None:
         raise ICalError(f"time {text[:40]!r} cannot be read")
@@ -220,7 +220,7 @@ def _local(text: str) -> datetime:
 
 
 def _in_zone(local: datetime, found: _Property, zones: dict[str | None, _Zone]) -> tuple[datetime, str | None]:
-    """A wall clock time with the offset of its zone, if anybody knows it."""
+    """Return a wall clock time with the offset of its zone, if that is known, and the zone's name."""
     if found.value.strip().endswith("Z"):
         return local.replace(tzinfo=UTC), None
     name = found.parameters.get("TZID")
@@ -234,8 +234,8 @@ def _in_zone(local: datetime, found: _Property, zones: dict[str | None, _Zone]) 
 
 
 def zone_named(name: str) -> tzinfo | None:
-    """The machine's zone of this IANA name; None if it has no such zone or no zone data (a jail may have none)."""
-    from zoneinfo import ZoneInfo  # only where a file brings no VTIMEZONE
+    """Return the machine's zone of this IANA name; None if it has no such zone or no zone data (a jail may have none)."""
+    from zoneinfo import ZoneInfo  # only needed if a file has no VTIMEZONE
 
     try:
         return ZoneInfo(name.removeprefix("/"))
@@ -254,7 +254,7 @@ class _Rule(NamedTuple):
 
 
 class _Observance(NamedTuple):
-    """STANDARD or DAYLIGHT: from these moments on, this offset."""
+    """STANDARD or DAYLIGHT of a VTIMEZONE: an offset, and the moments from which it applies."""
 
     first: datetime
     others: list[datetime]
@@ -263,7 +263,7 @@ class _Observance(NamedTuple):
     after: timedelta
 
     def last_onset(self, local: datetime) -> datetime | None:
-        """The last onset at or before this wall clock time."""
+        """Return the last onset at or before this wall clock time; None if there is none."""
         onsets = [onset for onset in (self.first, *self.others) if onset <= local]
         if self.rule is not None and onsets:
             latest = min(local, self.rule.until + self.before) if self.rule.until else local
@@ -290,7 +290,7 @@ class _Observance(NamedTuple):
 
 
 class _Zone:
-    """A VTIMEZONE: what its author says the offsets are."""
+    """A VTIMEZONE, with the offsets that its author gave."""
 
     def __init__(self, component: _Component) -> None:
         try:
@@ -298,12 +298,12 @@ class _Zone:
                 _observance(part) for part in component.components if part.name in {"STANDARD", "DAYLIGHT"}
             ]
         except ICalError:
-            self._observances = []  # a rule we cannot read: the zone is unknown, its events are not
+            self._observances = []  # a rule cannot be read: the zone is unknown, but its events are still read
 
     def offset(self, local: datetime) -> timedelta | None:
-        """The UTC offset at a wall clock time; None if the zone cannot be read.
+        """Return the UTC offset at a wall clock time; None if the zone cannot be read.
 
-        A time that is skipped counts in the offset before the change, one that comes twice is the first (section 3.3.5).
+        A skipped time has the offset before the change; a time that occurs twice is the first (section 3.3.5).
         """
         onsets = [(onset, seen) for seen in self._observances if (onset := seen.last_onset(local)) is not None]
         if not onsets:
@@ -371,9 +371,9 @@ def write_event(
     location: str | None = None,
     zone: tuple[str, tzinfo] | None = None,
 ) -> bytes:
-    """A calendar object with one event. Times need an offset; they are written in UTC, or in `zone` if one is given.
+    """Return a calendar object with one event. Times need an offset; they are written in UTC, or in `zone` if given.
 
-    ICalError for text with control characters, which iCalendar cannot say.
+    ICalError for text with control characters, which iCalendar cannot express.
     """
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//Aileron//connector-caldav//EN"]
     if zone is not None and isinstance(times.start, datetime) and isinstance(times.end, datetime):
@@ -415,7 +415,7 @@ def _escaped(text: str) -> str:
 
 
 def _folded(line: str) -> bytes:
-    """A content line, cut so that no piece is over 75 octets and no character is cut in two."""
+    """Fold a content line, so that no piece has more than 75 octets and no character is split."""
     pieces, piece = [], b""
     for character in line:
         octets = character.encode("utf-8", "replace")
@@ -427,7 +427,7 @@ def _folded(line: str) -> bytes:
 
 
 def _zone_lines(name: str, zone: tzinfo, start: datetime, end: datetime) -> list[str]:
-    """A VTIMEZONE that is right for this event: the change before it and those during it."""
+    """Return a VTIMEZONE that is right for this event: the change before it and those during it."""
     lines = ["BEGIN:VTIMEZONE", f"TZID:{name}"]
     for at, before, after, is_daylight in _changes(zone, start, end):
         kind = "DAYLIGHT" if is_daylight else "STANDARD"
@@ -438,7 +438,7 @@ def _zone_lines(name: str, zone: tzinfo, start: datetime, end: datetime) -> list
 
 
 def _changes(zone: tzinfo, start: datetime, end: datetime) -> list[tuple[datetime, timedelta, timedelta, bool]]:
-    """Offset changes (in UTC) from the last one before `start` to `end`; a change that never was, if there is none."""
+    """Return the changes of offset (in UTC) from the last one before `start` to `end`; a made-up change if there is none."""
 
     def offset(at: datetime) -> timedelta:
         return zone.utcoffset(at.astimezone(zone)) or timedelta()
@@ -457,7 +457,7 @@ def _changes(zone: tzinfo, start: datetime, end: datetime) -> list[tuple[datetim
 
 
 def _bisected(offset: Callable[[datetime], timedelta], low: datetime, high: datetime) -> datetime:
-    """The first second with the offset of `high`."""
+    """Return the first second with the offset of `high`."""
     while high - low > timedelta(seconds=1):
         middle = (low + (high - low) / 2).replace(microsecond=0)
         if offset(middle) == offset(low):
