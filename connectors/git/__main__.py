@@ -1,11 +1,11 @@
-"""The repositories of one git server: refs, files, commits and diffs are read; commits are pushed.
+"""Connector for the repositories of one git server: read refs, files, commits and diffs; push commits.
 
 Runs inside the jail, bound to one server when it is built. The supervisor logs in with the key and has `git-upload-pack` or
 `git-receive-pack` executed; the connector gets the stream and never the key. Everything that a repository contains was written by
-others and is handed on as data; all of it is kept in memory, and nothing is checked out.
+others and is passed on as data; all of it is kept in memory, and no file is checked out.
 
 A push and its preview compute the same commit from the same arguments, so the id that was shown is the id that is pushed. A
-branch that is not where the caller saw it is not touched.
+branch that has moved since the caller saw it is not touched.
 
 Not handled: https remotes, submodules, large file storage, signed commits, merges.
 """
@@ -34,21 +34,21 @@ MAX_REFS: Final = 2000
 MAX_ENTRIES: Final = 2000
 MAX_COMMITS: Final = 100
 MAX_SKIPPED: Final = 1000
-"""Commits that can be skipped: they are fetched, as the server sends history from a ref on."""
+"""Maximum number of commits to skip: they are fetched too, as the server sends history from a ref on."""
 MAX_READ_BYTES: Final = 512 << 10
-"""Of a file in one answer, which has less than 1 MiB."""
+"""Maximum number of bytes of a file in one answer, which has less than 1 MiB."""
 MAX_BUNDLE_BYTES: Final = 700_000
-"""In one answer, as base64."""
+"""Maximum number of bytes of a bundle in one answer, as base64."""
 MAX_CHANGES: Final = 200
 MAX_KNOWN: Final = 16
 MAX_PREVIEWED: Final = 50
-"""Commits that a preview names one by one."""
+"""Maximum number of commits that a preview lists."""
 NONE_YET: Final = "nothing"
-"""Where a new branch without history comes from."""
+"""Text in a preview for the origin of a new branch without history."""
 
 
 class FileChange(msgspec.Struct, forbid_unknown_fields=True):
-    """One file of a commit: its new `text` or `base64`, or `delete`."""
+    """A changed file of a commit: its new `text` or `base64`, or `delete`."""
 
     path: str
     text: str | None = None
@@ -59,7 +59,7 @@ class FileChange(msgspec.Struct, forbid_unknown_fields=True):
 
 @op
 def list_refs(repository: str, prefix: str = "", limit: int = 200) -> dict[str, Any]:
-    """Branches, tags and other refs by name, those that begin with `prefix` (`refs/heads/`), and what HEAD stands for."""
+    """List branches, tags and other refs by name, those that begin with `prefix` (`refs/heads/`), and the ref of HEAD."""
     check_range(limit, MAX_REFS, "limit")
     refs, head = Remote(repository).refs()
     names = sorted(name for name in refs if not name.endswith(b"^{}") and name.startswith(prefix.encode()))
@@ -75,7 +75,7 @@ def list_refs(repository: str, prefix: str = "", limit: int = 200) -> dict[str, 
 def list_files(
     repository: str, ref: str = "HEAD", path: str = "", recursive: bool = False, limit: int = 500
 ) -> dict[str, Any]:
-    """What is in a folder at a ref: path, type, id, and the size where the server sent the files too."""
+    """List a folder at a ref: path, type, id, and the size if the server sent the files too."""
     check_range(limit, MAX_ENTRIES, "limit")
     names = split_path(path)
     source = Repository(repository)
@@ -91,7 +91,7 @@ def list_files(
 def read_file(
     repository: str, path: str, ref: str = "HEAD", start: int = 0, max_bytes: int = 100_000
 ) -> dict[str, Any]:
-    """One file at a ref, from byte `start` on: `text`, or `base64` where it is not UTF-8. Of a symbolic link, where it leads."""
+    """Read a file at a ref from byte `start` on: `text`, or `base64` if it is not UTF-8; of a symbolic link its target."""
     check_range(max_bytes, MAX_READ_BYTES, "max_bytes")
     if start < 0:
         raise BadInput("start is below 0", argument="start")
@@ -116,7 +116,7 @@ def read_file(
 
 @op
 def log_commits(repository: str, ref: str = "HEAD", limit: int = 20, skip: int = 0) -> dict[str, Any]:
-    """The commits of a ref, newest first."""
+    """List the commits of a ref, newest first."""
     check_range(limit, MAX_COMMITS, "limit")
     if not 0 <= skip <= MAX_SKIPPED:
         raise BadInput(f"skip {skip} is not from 0 to {MAX_SKIPPED}", argument="skip")
@@ -128,7 +128,7 @@ def log_commits(repository: str, ref: str = "HEAD", limit: int = 20, skip: int =
 
 @op
 def show_commit(repository: str, commit: str = "HEAD", max_characters: int = 50_000) -> dict[str, Any]:
-    """One commit, its files with the numbers of lines, and its diff against its first parent."""
+    """Show a commit, its files with the numbers of lines, and its diff against its first parent."""
     check_range(max_characters, MAX_DIFF_CHARACTERS, "max_characters")
     source = Repository(repository)
     found = source.objects.commit(source.fetch_commit(commit, depth=2, leave_out="blob:none"))
@@ -140,7 +140,7 @@ def show_commit(repository: str, commit: str = "HEAD", max_characters: int = 50_
 
 @op
 def diff(repository: str, old: str, new: str, max_characters: int = 50_000) -> dict[str, Any]:
-    """What changed from one ref or commit to another."""
+    """Show what changed from one ref or commit to another."""
     check_range(max_characters, MAX_DIFF_CHARACTERS, "max_characters")
     source = Repository(repository)
     before = source.fetch_commit(old, depth=1, leave_out="blob:none")
@@ -150,7 +150,7 @@ def diff(repository: str, old: str, new: str, max_characters: int = 50_000) -> d
 
 @op
 def fetch_bundle(repository: str, ref: str = "HEAD", known: list[str] | None = None) -> dict[str, Any]:
-    """A ref with all of its history as a git bundle in base64, without the history of the `known` commits."""
+    """Fetch a ref with all of its history as a git bundle in base64, without the history of the `known` commits."""
     ids = tuple(_id(one, "known") for one in known or ())
     if len(ids) > MAX_KNOWN:
         raise BadInput(f"more than {MAX_KNOWN} known commits", argument="known")
@@ -185,7 +185,7 @@ def preview_commit(
     base: str | None = None,
     new_branch: bool = False,
 ) -> dict[str, Any]:
-    """What push_commit with the same arguments would push. Reads only."""
+    """Show what push_commit with the same arguments would push. Reads only."""
     made = _made(repository, branch, message, author_name, author_email, date, changes, base, new_branch)
     found = _compared(made.source, made.base, bytes(made.commit.id), MAX_DIFF_CHARACTERS)
     return {
@@ -225,7 +225,7 @@ def push_commit(
 def preview_bundle(
     repository: str, branch: str, bundle: str, expected: str | None = None, force: bool = False
 ) -> dict[str, Any]:
-    """What push_bundle with the same arguments would push, and what it would take away. Reads only."""
+    """Show what push_bundle with the same arguments would push, and which commits it would remove. Reads only."""
     plan = _planned(repository, branch, bundle, expected)
     found = _compared(plan.source, plan.base, plan.tip, MAX_DIFF_CHARACTERS)
     commits = [line_of(one) for one in plan.commits[:MAX_PREVIEWED]]
@@ -247,9 +247,9 @@ def preview_bundle(
 def push_bundle(
     repository: str, branch: str, bundle: str, expected: str | None = None, force: bool = False
 ) -> dict[str, Any]:
-    """Push the commits of a bundle to a branch that is at `expected`, or does not exist without it.
+    """Push the commits of a bundle to a branch that is at `expected`, or that does not exist if `expected` is not given.
 
-    `force` allows to replace commits of the branch; an action file sets it, and no caller can.
+    `force` allows replacing commits of the branch; only an action file can set it, no caller.
     """
     plan = _planned(repository, branch, bundle, expected)
     if not plan.is_fast_forward and not force:
@@ -268,21 +268,21 @@ def push_bundle(
 
 @op
 def create_branch(repository: str, branch: str, at: str) -> dict[str, Any]:
-    """A new branch at a commit that the repository has."""
+    """Create a branch at a commit that the repository has."""
     Repository(repository).move(branch_ref(branch), None, _id(at, "at"), [])
     return {"branch": branch, "at": at}
 
 
 @op
 def create_tag(repository: str, tag: str, at: str) -> dict[str, Any]:
-    """A new lightweight tag at a commit that the repository has. A tag that exists is never moved."""
+    """Create a lightweight tag at a commit that the repository has. A tag that exists is never moved."""
     Repository(repository).move(ref_named("refs/tags/", tag, "tag"), None, _id(at, "at"), [])
     return {"tag": tag, "at": at}
 
 
 @op
 def preview_branch(repository: str, branch: str) -> dict[str, Any]:
-    """Where a branch is, its latest commits, and which other branches are at the same commit. Reads only."""
+    """Show where a branch is, its latest commits, and the other refs at the same commit. Reads only."""
     source = Repository(repository)
     name = branch_ref(branch)
     tip = source.fetch_commit(name.decode(), depth=6, leave_out="tree:0")
@@ -308,7 +308,7 @@ def delete_branch(repository: str, branch: str, expected: str) -> dict[str, Any]
 
 
 class Made(msgspec.Struct):
-    """A commit that is not pushed yet, with all objects that are new."""
+    """A commit that is not pushed yet, with all new objects."""
 
     source: Repository
     base: bytes | None
@@ -349,7 +349,7 @@ def _made(
 
 
 def _blobs(objects: Objects, changes: list[dict[str, Any]]) -> tuple[list[Any], dict[tuple[bytes, ...], Change]]:
-    """The new contents, and what becomes of each path."""
+    """Return the new contents, and the change of each path."""
     if not 1 <= len(changes) <= MAX_CHANGES:
         raise BadInput(f"changes has {len(changes)} files; 1 to {MAX_CHANGES} are pushed at once", argument="changes")
     blobs: dict[bytes, Any] = {}
@@ -382,7 +382,7 @@ def _file_change(raw: dict[str, Any]) -> FileChange:
 
 
 def _data_of(change: FileChange) -> bytes | None:
-    """The new content; None where the file goes."""
+    """Return the new content of a file; None if the file is deleted."""
     if (change.text is not None) + (change.base64 is not None) + change.delete != 1:
         words = f"{change.path[:200]!a} has not exactly one of text, base64 and delete"
         raise BadInput(words, argument="changes")
@@ -395,11 +395,11 @@ def _data_of(change: FileChange) -> bytes | None:
 
 
 class Planned(msgspec.Struct):
-    """The commits of a bundle, read and held against the branch."""
+    """The commits of a bundle, decoded and compared with the branch."""
 
     source: Repository
     base: bytes | None
-    """What the diff is against: the branch, or what the bundle builds on."""
+    """Commit that the diff is against: the branch's, or the one that the bundle builds on."""
     tip: bytes
     ids: list[bytes]
     commits: list[Commit]
@@ -432,7 +432,7 @@ def _planned(repository: str, branch: str, bundle: str, expected: str | None) ->
 
 
 def _check_trees(objects: Objects, ids: list[bytes]) -> None:
-    """BadInput where a folder that is pushed has a name that git does not allow."""
+    """Raise BadInput if a folder that is pushed has a name that git does not allow."""
     for sha in ids:
         found = objects[sha]
         if isinstance(found, Tree):
@@ -441,7 +441,7 @@ def _check_trees(objects: Objects, ids: list[bytes]) -> None:
 
 
 def _lost(plan: Planned, expected: str | None) -> str:
-    """The commits of the branch that would be replaced, as far as they are few."""
+    """Return the commits of the branch that would be replaced, as lines, at most MAX_PREVIEWED of them."""
     assert expected is not None
     source = plan.source
     source.fetch_commit(expected, depth=MAX_PREVIEWED, leave_out="tree:0")
@@ -454,7 +454,7 @@ def _lost(plan: Planned, expected: str | None) -> str:
 
 
 def check_range(value: int, most: int, argument: str) -> None:
-    """BadInput where it is not from 1 to `most`."""
+    """Raise BadInput if `value` is not from 1 to `most`."""
     if not 1 <= value <= most:
         raise BadInput(f"{argument} {value} is not from 1 to {most}", argument=argument)
 
@@ -473,7 +473,7 @@ def _decoded(text: str, argument: str) -> bytes:
 
 
 def _as_text(data: bytes, *, whole: bool) -> dict[str, Any]:
-    """`text` where it is UTF-8 without a null, and otherwise `base64`. The end of a piece may be in a character."""
+    """Return bytes as `text` if they are UTF-8 without a null, else as `base64`. A piece may be cut back to whole characters."""
     if not is_binary(data):
         for cut in range(1 if whole else 4):
             try:
@@ -484,7 +484,7 @@ def _as_text(data: bytes, *, whole: bool) -> dict[str, Any]:
 
 
 def _ref_of(refs: dict[bytes, bytes], ref: str) -> dict[bytes, bytes]:
-    """The one ref of this name. A commit has no name, and a bundle needs one."""
+    """Return the ref of this name. A commit's id is not accepted, because a bundle needs a name."""
     name = ref.encode("utf-8", "replace")
     for candidate in (name, b"refs/heads/" + name, b"refs/tags/" + name):
         if candidate in refs and not candidate.endswith(b"^{}"):
@@ -493,7 +493,7 @@ def _ref_of(refs: dict[bytes, bytes], ref: str) -> dict[bytes, bytes]:
 
 
 def _check_shared(remote: Remote, ids: list[bytes]) -> None:
-    """BadInput where the server does not have a commit. Servers that speak version 2 do not say it with the pack."""
+    """Raise BadInput if the server does not have a commit. Servers that speak version 2 do not say so with the pack."""
     for sha in ids:
         words = f"the server does not have {sha.decode()}; leave it out of known"
         if not remote.gives_any_object:

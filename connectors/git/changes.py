@@ -1,7 +1,7 @@
-"""What changed between two trees: the files with their numbers of lines, and a unified diff, both bounded.
+"""Comparison of two trees: the changed files with their numbers of lines, and a unified diff, both bounded.
 
-Renames are a file that goes and a file that comes. Nothing in a repository has a say in how it is shown: no attributes, no
-settings. A file that can be run or leads elsewhere is said to be one, also where its content is not shown.
+A rename appears as a deleted file and a new file. No content of a repository changes how it is shown: no attributes, no
+settings. An executable file or a link is named as one, even if its content is not shown.
 
 Source: git-diff(1). Not here: commits (commits.py).
 """
@@ -22,19 +22,19 @@ from trees import kind_of, shown
 __all__ = ["MAX_DIFF_CHARACTERS", "compared", "contents", "differences", "stat_lines"]
 
 MAX_FILES: Final = 2000
-"""Changed files of one comparison; they are counted as far as this."""
+"""Maximum number of changed files in one comparison; a larger one fails."""
 MAX_LISTED: Final = 300
-"""Of them in an answer, and compared line by line."""
+"""Maximum number of changed files in an answer; only these are compared line by line."""
 MAX_COMPARED_BYTES: Final = 256 << 10
-"""Of one file, beside how many lines it has: comparing takes time in the square of what differs."""
+"""Maximum number of differing bytes in one file, in addition to MAX_COMPARED_LINES: comparing takes quadratic time."""
 MAX_COMPARED_LINES: Final = 4000
-"""That differ, of one file: as many of either side are compared in about half a second."""
+"""Maximum number of differing lines in one file, of both sides together; they are compared in about half a second."""
 MAX_DIFF_CHARACTERS: Final = 200_000
-"""Of all diffs of an answer together; an answer has less than 1 MiB."""
+"""Maximum number of characters of all diffs in an answer; an answer has less than 1 MiB."""
 
 
 def differences(objects: Objects, old: bytes | None, new: bytes | None) -> list[TreeChange]:
-    """The files that differ, of two trees; None is an empty one. TooLarge."""
+    """Return the files that differ between two trees; None is an empty tree. TooLarge."""
     found: list[TreeChange] = []
     with said():
         for change in tree_changes(objects, old, new, change_type_same=True):  # type: ignore[arg-type]
@@ -45,13 +45,13 @@ def differences(objects: Objects, old: bytes | None, new: bytes | None) -> list[
 
 
 def contents(changes: list[TreeChange]) -> list[bytes]:
-    """The ids of the files' contents before and after, of those that are compared."""
+    """Return the ids of the files' contents before and after, for the files that are compared."""
     sides = [side for change in changes[:MAX_LISTED] for side in (change.old, change.new)]
     return [bytes(side.sha) for side in sides if side is not None and side.sha and _is_file(side.mode)]
 
 
 def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -> dict[str, Any]:
-    """`files` with `change`, `added` and `deleted` lines, their sums, and `diff` of at most so many characters."""
+    """Return `files` with `change`, `added` and `deleted` lines, their sums, and `diff` of at most `max_characters`."""
     files, texts, left = [], [], max_characters
     for change in changes[:MAX_LISTED]:
         file, text = _file(objects, change, wants_text=left > 0)
@@ -70,7 +70,7 @@ def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -
 
 
 def stat_lines(found: dict[str, Any]) -> str:
-    """The files as lines: `M path: +3 -1`, and their sum."""
+    """Return the files as lines, `M path: +3 -1`, and their sum."""
     lines = [f"{_SIGNS[one['change']]} {one['path']}: {_counted(one)}" for one in found["files"]]
     count = found["files_in_all"]
     if more := count - len(found["files"]):
@@ -89,7 +89,7 @@ def _counted(one: dict[str, Any]) -> str:
 
 
 def _type(change: TreeChange) -> str:
-    """`file`, or what it is instead; `file → executable` where that changes."""
+    """Return `file` or another kind; `file → executable` if the kind changes."""
     kinds = [kind_of(side.mode) for side in (change.old, change.new) if side is not None and side.mode is not None]
     return " → ".join(dict.fromkeys(kinds))
 
@@ -121,7 +121,7 @@ def _file(objects: Objects, change: TreeChange, *, wants_text: bool) -> tuple[di
 
 
 def _alike(before: list[bytes], after: list[bytes]) -> tuple[int, int]:
-    """How many lines are the same at the start, and at the end after those."""
+    """Return the number of lines that are equal at the start, and the number at the end after those."""
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     left = shorter - start
@@ -135,14 +135,14 @@ def _counts(before: list[bytes], after: list[bytes]) -> tuple[int, int]:
 
 
 def _text(change: TreeChange, before: list[bytes], after: list[bytes]) -> str:
-    """As git writes it, with three lines around each change."""
+    """Return the diff of a file as git writes it, with three lines around each change."""
     start, end = _alike(before, after)
     skip = max(0, start - 3)
     stop_before, stop_after = (len(lines) - max(0, end - 3) for lines in (before, after))
     sides = [(None, None, None) if one is None else (one.path, one.mode, one.sha) for one in (change.old, change.new)]
     (old_path, old_mode, old_id), (new_path, new_mode, new_id) = sides
     head = gen_diff_header((old_path, new_path), (old_mode, new_mode), (old_id, new_id))
-    alike = [b"\0%d\n" % at for at in range(skip)]  # not compared again; the numbers of the lines stay right
+    alike = [b"\0%d\n" % at for at in range(skip)]  # stand for equal lines, so that the line numbers stay right
     body = unified_diff(
         alike + before[skip:stop_before],
         alike + after[skip:stop_after],

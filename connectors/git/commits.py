@@ -1,4 +1,4 @@
-"""Commits: as JSON, walked from the newest on, and made of arguments alone, so that the same arguments give the same id.
+"""Commits as JSON, in order from the newest, and made only from arguments, so that the same arguments give the same id.
 
 Source: gitformat-commit in Documentation/user-manual of git. Not here: files (trees.py, changes.py).
 """
@@ -19,15 +19,18 @@ from aileron_connector import BadInput
 __all__ = ["described", "line_of", "made_commit", "walked"]
 
 MAX_MESSAGE_CHARACTERS: Final = 4000
-"""Of a message in an answer."""
+"""Maximum number of characters of a message in an answer."""
 MAX_MESSAGE_BYTES: Final = 32 << 10
-"""Of a message that is pushed; all arguments together have 48 KiB."""
+"""Maximum number of bytes of a message that is pushed; all arguments together have 48 KiB."""
 MAX_IDENTITY_CHARACTERS: Final = 200
 MAX_DAYS_OF_ZONE: Final = 1
 
 
 def described(commit: Commit) -> dict[str, Any]:
-    """`id`, `parents`, `author`, `author_email`, `date`, `committer`, `committed`, `subject`, `message`."""
+    """Return the commit as JSON.
+
+    The keys are `id`, `parents`, `author`, `author_email`, `date`, `committer`, `committed`, `subject` and `message`.
+    """
     author, email = _person(commit.author)
     message = commit.message.decode("utf-8", "replace")
     return {
@@ -44,10 +47,10 @@ def described(commit: Commit) -> dict[str, Any]:
 
 
 def line_of(commit: Commit) -> str:
-    """`0123abc4 subject (author, 2026-03-01T10:00+01:00)`, as a person reads it before they decide.
+    """Return a line like `0123abc4def0 subject (author <email>, 2026-03-01T10:00+01:00)`, for a person before they decide.
 
-    With the zone, which whoever commits chooses: without it one moment has two dates. A message that says that its bytes are not
-    UTF-8 is read differently elsewhere.
+    It has the zone, which the committer chooses: without it one moment could have two dates. If the commit declares an encoding
+    other than UTF-8, the line says so, since other programs read the message differently.
     """
     found = described(commit)
     encoding = (commit.encoding or b"UTF-8").decode("ascii", "backslashreplace")
@@ -57,7 +60,7 @@ def line_of(commit: Commit) -> str:
 
 
 def walked(objects: Objects, tips: list[bytes]) -> Iterator[Commit]:
-    """The commits that are here, from these on, newest first; each after all of its children where clocks are right."""
+    """Yield the known commits from `tips` on, newest first; if clocks are right, each follows all of its children."""
     waiting: list[tuple[int, bytes, Commit]] = []
     seen: set[bytes] = set()
 
@@ -79,7 +82,7 @@ def walked(objects: Objects, tips: list[bytes]) -> Iterator[Commit]:
 def made_commit(
     tree: bytes, parent: bytes | None, message: str, author_name: str, author_email: str, date: str
 ) -> Commit:
-    """A commit of exactly this. BadInput where git would not take it."""
+    """Make a commit of exactly these values. BadInput if git would not accept it."""
     text = message.strip()
     if not text or "\0" in text or len(text.encode()) > MAX_MESSAGE_BYTES:
         raise BadInput(f"message is empty, has a null, or more than {MAX_MESSAGE_BYTES >> 10} KiB", argument="message")
@@ -123,7 +126,7 @@ def _read_date(date: str) -> datetime:
 
 
 def _moment(seconds: int, zone_s: int) -> str:
-    """RFC 3339; what no calendar has is said in seconds."""
+    """Return a time in RFC 3339; one outside of the calendar in seconds."""
     try:
         return datetime.fromtimestamp(seconds, timezone(timedelta(seconds=zone_s))).isoformat()
     except (ValueError, OverflowError, OSError):
@@ -131,7 +134,7 @@ def _moment(seconds: int, zone_s: int) -> str:
 
 
 def _to_the_minute(moment: str) -> str:
-    """RFC 3339 without seconds; what is none stays as it is."""
+    """Return a time in RFC 3339 without seconds; any other text stays as it is."""
     return re.sub(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d):\d\d(?=[+-])", r"\1", moment)
 
 

@@ -1,8 +1,8 @@
-"""Objects: what is in a pack, checked for size before any of it is unpacked, and read with bounds.
+"""Store of the objects in packs, which are checked for size before they are unpacked, and read with bounds.
 
 A pack of a few kilobytes can unpack to gigabytes: by zlib, by deltas on deltas, by trees that contain each other's copies. So
-each entry's size is read, and held against what zlib gives, before dulwich resolves the deltas; and whoever walks trees pays for
-each look.
+each entry's size is read, and compared with the bytes that zlib returns, before dulwich resolves the deltas; and each object that
+is read counts against MAX_LOOKS.
 
 Source: gitformat-pack(5). Not here: where packs come from (remote.py), what paths mean (trees.py).
 """
@@ -23,29 +23,29 @@ from aileron_connector import ExternalApiError
 __all__ = ["MAX_OBJECTS", "MAX_UNPACKED_BYTES", "Objects", "check_pack"]
 
 MAX_OBJECTS: Final = 50_000
-"""In one pack. Each costs about 500 bytes beside its content."""
+"""Maximum number of objects in one pack. Each costs about 500 bytes beside its content."""
 MAX_UNPACKED_BYTES: Final = 64 << 20
-"""Of all objects of one pack together, deltas resolved."""
+"""Maximum number of bytes of all objects of one pack together, with deltas resolved."""
 MAX_LOOKS: Final = 100_000
-"""Objects that one operation reads: a repository in which folders contain copies of each other has no end."""
+"""Maximum number of objects that one operation reads: a repository in which folders contain copies of each other has no end."""
 _PIECE_BYTES: Final = 4096
 _OFS_DELTA, _REF_DELTA = 6, 7
 _TAG_DEPTH: Final = 8
-"""Tags of tags that are followed."""
+"""Maximum number of tags of tags that are followed."""
 _CURE: Final = "ask for less history, or read single files"
 
 
 class Objects:
-    """Objects by their ids, each checked against its id when it was added."""
+    """Objects by their ids, each of which was computed when the object was added."""
 
     def __init__(self) -> None:
         self._kept: Final[dict[bytes, tuple[int, bytes]]] = {}
         self._looks = 0
 
     def add_pack(self, pack: bytes) -> list[bytes]:
-        """Add all objects of a pack, and return their ids. TooLarge; ExternalApiError where it is not a pack.
+        """Add all objects of a pack, and return their ids. TooLarge; ExternalApiError if it is not a pack.
 
-        Deltas may be against objects that are here already, as they are in bundles.
+        Deltas may refer to objects that are here already, as in bundles.
         """
         if not pack:
             return []
@@ -54,7 +54,7 @@ class Objects:
             return self._unpack(pack)
         except (TooLarge, ExternalApiError):
             raise
-        except Exception as error:  # dulwich has no family of errors for what is malformed
+        except Exception as error:  # dulwich has no common base class of errors for malformed data
             raise ExternalApiError(f"this is not a pack of git's ({type(error).__name__})") from error
 
     def add(self, one: ShaFile) -> None:
@@ -62,28 +62,28 @@ class Objects:
         self._kept[bytes(one.id)] = (one.type_num, one.as_raw_string())
 
     def commit(self, sha: bytes) -> Commit:
-        """ExternalApiError where it is something else, or not here."""
+        """Return a commit. ExternalApiError if the object is something else, or not here."""
         found = self[sha]
         if not isinstance(found, Commit):
             raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a commit")
         return found
 
     def tree(self, sha: bytes) -> Tree:
-        """As `commit`."""
+        """Return a tree. ExternalApiError if the object is something else, or not here."""
         found = self[sha]
         if not isinstance(found, Tree):
             raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a tree")
         return found
 
     def blob(self, sha: bytes) -> bytes:
-        """Its content. As `commit`."""
+        """Return the content of a blob. ExternalApiError if the object is something else, or not here."""
         found = self[sha]
         if not isinstance(found, Blob):
             raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a file")
         return bytes(found.data)
 
     def peeled(self, sha: bytes) -> bytes:
-        """The id of what a tag stands for in the end; any other id is itself."""
+        """Return the id of the object that a tag finally stands for; any other id unchanged."""
         for _ in range(_TAG_DEPTH):
             if sha not in self:
                 return sha
@@ -94,14 +94,14 @@ class Objects:
         raise ExternalApiError(f"more than {_TAG_DEPTH} tags of tags")
 
     def size(self, sha: bytes) -> int | None:
-        """Bytes of an object; None where it is not here."""
+        """Return the number of bytes of an object; None if it is not here."""
         return len(self._kept[sha][1]) if sha in self._kept else None
 
     def __contains__(self, sha: bytes) -> bool:
         return sha in self._kept
 
     def __getitem__(self, sha: bytes) -> Any:
-        """The object, read. As `commit`."""
+        """Return the parsed object. ExternalApiError if it is malformed or not here; TooLarge after MAX_LOOKS objects."""
         self._looks += 1
         if self._looks > MAX_LOOKS:
             raise TooLarge("the history or the folders do not end", f"{MAX_LOOKS} objects", _CURE)
@@ -134,7 +134,7 @@ class Objects:
 
 
 def check_pack(pack: bytes) -> frozenset[bytes]:
-    """Read what its entries unpack to, and return the ids that deltas name. TooLarge; ExternalApiError where it is no pack."""
+    """Check the sizes to which a pack unpacks, and return the ids that deltas name. TooLarge; ExternalApiError for no pack."""
     view = memoryview(pack)
     if len(view) < 32 or view[:4] != b"PACK" or int.from_bytes(view[4:8], "big") not in (2, 3):
         raise ExternalApiError("this is not a pack of git's")
@@ -151,7 +151,7 @@ def check_pack(pack: bytes) -> frozenset[bytes]:
 
 
 def _entry(view: memoryview, at: int, left: int, bases: set[bytes]) -> tuple[int, int]:
-    """Where the next entry begins, and how much this one unpacks to, with the delta's result."""
+    """Return the position of the next entry, and the size to which this one unpacks, including a delta's result."""
     kind, size, at = _entry_head(view, at)
     if kind == _REF_DELTA:
         bases.add(bytes(view[at - 20 : at]).hex().encode())
@@ -190,7 +190,7 @@ def _entry_head(view: memoryview, at: int) -> tuple[int, int, int]:
 
 
 def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
-    """Where zlib's stream ends, and its first bytes, where the sizes of a delta are. It gives exactly `size` bytes."""
+    """Return the end of zlib's stream, and its first bytes, which have the sizes of a delta. It must have `size` bytes."""
     stream, got, start = zlib.decompressobj(), 0, b""
     while not stream.eof:
         piece = view[at : at + _PIECE_BYTES]
@@ -211,7 +211,7 @@ def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A size of a delta, seven bits in each byte, and where it ends."""
+    """Return a size in a delta, seven bits in each byte, and the position after it."""
     value = shift = 0
     while True:
         one = _byte(data, at)
@@ -229,7 +229,7 @@ def _byte(data: bytes | memoryview, at: int) -> int:
 
 
 def _read(one: ShaFile) -> None:
-    """Have dulwich read it now: it puts that off until a field is used."""
+    """Make dulwich parse the object now: it postpones that until a field is used."""
     if isinstance(one, Commit):
         _ = one.tree, one.parents, one.author, one.author_time, one.author_timezone, one.message, one.committer
     elif isinstance(one, Tag):

@@ -1,8 +1,8 @@
-"""One repository on a server, over the stream that the supervisor opened: its refs, packs of its objects, and pushes.
+"""Client for one repository on a server, over the stream that the supervisor opened: its refs, packs of its objects, and pushes.
 
 The supervisor logs in and has the server execute `git-upload-pack` or `git-receive-pack`; dulwich speaks git's protocol on the
-stream. No key is here. The server is not trusted: what it sends is bounded in bytes, and anything that is not the protocol is a
-failure in words.
+stream. No key is here. The server is not trusted: the bytes that it sends are bounded, and a breach of the protocol becomes a
+failure with a message.
 
 Source: gitprotocol-pack(5), gitprotocol-v2(5). Not here: what is in a pack (packs.py).
 """
@@ -25,18 +25,18 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 __all__ = ["MAX_PACK_BYTES", "NO_COMMIT", "PackOf", "Remote", "TooLarge", "is_id", "said"]
 
 MAX_PACK_BYTES: Final = 16 << 20
-"""Of one pack, compressed: it is kept in memory, and the jail of this connector has 256 MiB."""
+"""Maximum number of bytes of one compressed pack: it is kept in memory, and the jail of this connector has 256 MiB."""
 MAX_REFS_BYTES: Final = 8 << 20
-"""Of what a server says beside packs: about 100,000 refs."""
+"""Maximum number of bytes that a server sends beside packs: about 100,000 refs."""
 NO_COMMIT: Final = b"0" * 40
-"""The id that stands for "there is none" in the protocol."""
+"""Id that stands for "no commit" in the protocol."""
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9._/@:+,=~-]{0,511}")
 _ID: Final = re.compile(r"[0-9a-f]{40}")
 _NO_ACCESS: Final = re.compile(
     r"not found|not be found|does not appear to be a git repository|permission|access denied|not authori[sz]ed",
     re.IGNORECASE,
 )
-"""How git and the forges say that there is no such repository, or none for this key, which they do not tell apart."""
+"""Messages of git and the forges for a repository that is missing or that this key cannot access, without a difference."""
 _CURE: Final = "check the name of the repository, and that the key has been given access to it"
 _NOT_THE_PROTOCOL: Final = (
     AssertionError,
@@ -48,20 +48,20 @@ _NOT_THE_PROTOCOL: Final = (
     ObjectFormatException,
     zlib.error,
 )
-"""What dulwich raises where a server sends something else than it should."""
+"""Exceptions of dulwich if a server breaks the protocol."""
 
-logging.getLogger("dulwich").setLevel(logging.ERROR)  # that a server cannot leave files out is said by what it sends
+logging.getLogger("dulwich").setLevel(logging.ERROR)  # no warnings: a server's answer shows what it cannot do
 
 
 class TooLarge(ConnectorError):
-    """More than this connector holds in memory."""
+    """The data is larger than this connector holds in memory."""
 
     def __init__(self, what: str, limit: str, cure: str) -> None:
         super().__init__("external_api_error", f"too large: {what}, and at most {limit} fit; {cure}")
 
 
 class PackOf:
-    """What a fetch brought: the pack's bytes, the server's refs with what HEAD stands for, and what of `known` it has too."""
+    """The result of a fetch: the pack's bytes, the server's refs, the ref of HEAD, and the `known` ids that it has too."""
 
     def __init__(self, pack: bytes, refs: dict[bytes, bytes], head: bytes | None, shared: frozenset[bytes]) -> None:
         self.pack: Final = pack
@@ -71,10 +71,10 @@ class PackOf:
 
 
 class Remote:
-    """A repository by its path on the one server that this connector was built for."""
+    """A repository, named by its path on the one server that this connector was built for."""
 
     def __init__(self, repository: str) -> None:
-        """BadInput where it is not a path that a command may have."""
+        """Check the path. BadInput if it is not one that a command may have."""
         if not _REPOSITORY.fullmatch(repository) or ".." in repository.split("/"):
             words = "repository is not a path of letters, digits and ._/@:+,=~- such as team/website.git"
             raise BadInput(words, argument="repository")
@@ -86,10 +86,10 @@ class Remote:
         self._path: Final = repository
         self._host: Final = granted[0]
         self.gives_any_object = False
-        """Whether the server gives objects by their id alone, as known after the first fetch (version 2 of the protocol)."""
+        """True if the server gives objects by their id alone, as known after the first fetch (version 2 of the protocol)."""
 
     def refs(self) -> tuple[dict[bytes, bytes], bytes | None]:
-        """All refs with `HEAD` and peeled tags (`refs/tags/x^{}`), and the ref that HEAD stands for, if the server says so."""
+        """Return all refs with `HEAD` and peeled tags (`refs/tags/x^{}`), and the ref of HEAD, if the server says so."""
         client, _ = self._client(MAX_REFS_BYTES)
         with said():
             found = client.get_refs(self._path.encode())
@@ -105,9 +105,9 @@ class Remote:
         known: tuple[bytes, ...] = (),
         limit_bytes: int = MAX_PACK_BYTES,
     ) -> PackOf:
-        """The pack of what `wants` chooses from the refs. TooLarge; ExternalApiError where the server does not give it.
+        """Fetch the pack of what `wants` chooses from the refs. TooLarge; ExternalApiError if the server does not give it.
 
-        `leave_out` is a filter of git's (`blob:none`), heeded by servers that speak version 2 of the protocol. `known` are ids
+        `leave_out` is a filter of git's (`blob:none`), which servers that speak version 2 of the protocol apply. `known` are ids
         of commits whose history need not be sent.
         """
         pack = bytearray()
@@ -135,10 +135,10 @@ class Remote:
         return PackOf(bytes(pack), _checked(refs), _head(found.symrefs), frozenset(walker.shared))
 
     def push(self, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]], objects: list[Any]) -> None:
-        """Move refs, with `objects` (dulwich's) as the pack. `change` sees the server's refs, and raises to leave them alone.
+        """Move refs, with `objects` (of dulwich) as the pack. `change` gets the server's refs, and raises if none must be moved.
 
-        The server moves a ref only where it still is as `change` saw it. ExternalApiError where the server refuses, and where
-        nobody knows what it did.
+        The server moves a ref only if it is still where `change` saw it. ExternalApiError if the server refuses, or if it is
+        unknown what it did.
         """
         wanted: dict[bytes, bytes] = {}
 
@@ -155,7 +155,7 @@ class Remote:
                 found = client.send_pack(self._path.encode(), choose, pack)
         except (ConnectorError, OSError) as error:
             if not wanted or isinstance(error.__cause__, SendPackError):
-                raise  # nothing was asked for yet, or the server says no
+                raise  # nothing was requested yet, or the server refused
             names = ", ".join(map(_shown, wanted))
             words = f"{_shown(error)}; whether {names} was moved is not known: look with list_refs"
             raise ExternalApiError(words) from error
@@ -175,15 +175,15 @@ class Remote:
 
 
 def is_id(text: str) -> bool:
-    """Whether it is the full id of an object: 40 hexadecimal digits in lower case."""
+    """Return whether `text` is the full id of an object: 40 hexadecimal digits in lower case."""
     return _ID.fullmatch(text) is not None
 
 
 @contextmanager
 def said() -> Iterator[None]:
-    """Turn dulwich's errors into failures in words. Those of the stream and of this connector pass.
+    """Turn dulwich's errors into failures with a message. Errors of the stream and of this connector pass.
 
-    What the command said where it failed is why it failed: git says there that a repository does not exist.
+    If the command failed, its own words are the reason: git says there that a repository does not exist.
     """
     try:
         yield
@@ -204,7 +204,7 @@ def said() -> Iterator[None]:
 
 
 def _of_the_host(error: BaseException) -> ConnectorError | None:
-    """How the stream failed, where that is what dulwich has put into words of its own."""
+    """Return the failure of the stream behind an error that dulwich raised in its own words; None if there is none."""
     cause = error.__cause__
     while cause is not None and not isinstance(cause, ConnectorError):
         cause = cause.__cause__
@@ -212,7 +212,7 @@ def _of_the_host(error: BaseException) -> ConnectorError | None:
 
 
 def _said_by_host(host: ConnectorError) -> ConnectorError:
-    """As the host has it; with the server's words, where there are some."""
+    """Return the host's failure, with the server's words if there are some."""
     words = host.details.get("said")
     return ExternalApiError(_quoted(words)) if words else host
 
@@ -229,7 +229,7 @@ def _quoted(words: object) -> str:
 
 
 class _Vendor(SSHVendor):
-    """What dulwich calls to execute a command: here, a stream on which the supervisor has executed it."""
+    """The object that dulwich calls to execute a command: it opens a stream on which the supervisor has executed it."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes: Final = limit_bytes
@@ -245,7 +245,7 @@ class _Vendor(SSHVendor):
 
 
 class _Wire:
-    """A stream as dulwich wants it, which ends after so many bytes."""
+    """A stream with the interface that dulwich needs, which fails after `limit_bytes`."""
 
     def __init__(self, stream: tcp.Stream, limit_bytes: int) -> None:
         self._stream: Final = stream
@@ -264,7 +264,7 @@ class _Wire:
         return len(data)
 
     def can_read(self) -> bool:
-        return False  # nothing is read between two `have` lines: there are few, and all are sent at once
+        return False  # do not read between two `have` lines: there are few, and all are sent at once
 
     def close(self) -> None:
         self._file.close()
@@ -272,7 +272,7 @@ class _Wire:
 
 
 class _Known:
-    """The commits that need not be sent, one after the other; and those of them that the server has."""
+    """Iterator over the commits that need not be sent, which also collects those that the server has."""
 
     shallow: frozenset[bytes] = frozenset()
 
@@ -291,11 +291,11 @@ class _Known:
             self.shared.add(sha)
 
     def nak(self) -> None:
-        """The server has none of them."""
+        """Ignore that the server has none of them."""
 
 
 def _checked(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Those whose id is one and whose name can be shown; nothing else can be asked for either."""
+    """Return the refs with a valid id and a printable name; no other ref can be requested."""
     return {
         name: value
         for name, value in refs.items()
@@ -320,6 +320,6 @@ def _unique(ids: list[bytes]) -> list[bytes]:
 
 
 def _shown(words: object) -> str:
-    """What a server said, as one short line."""
+    """Return a server's words as one short line."""
     text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
     return "".join(one if one.isprintable() else " " for one in text).strip()[:300] or "nothing"

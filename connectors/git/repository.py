@@ -1,7 +1,7 @@
-"""One repository: a ref looked up, its commits and files fetched as far as an operation needs them, and pushes.
+"""Repository of one server: look up a ref, fetch as many commits and files as an operation needs, and push.
 
-A fetch is shallow, and leaves files out where the server can do that; what is missed afterwards is fetched by its id. A server
-that can do neither sends all files of a commit, and the bound of a pack is the bound of what can be read.
+A fetch is shallow, and leaves files out if the server can do that; missing objects are fetched later by their ids. A server that
+can do neither sends all files of a commit, so only commits that fit into a bounded pack can be read.
 
 Not here: git's protocol (remote.py), operations (__main__.py).
 """
@@ -19,21 +19,21 @@ from aileron_connector import BadInput, ExternalApiError
 __all__ = ["Repository", "branch_ref", "name_of", "ref_named"]
 
 SEARCHED_COMMITS: Final = 200
-"""How far back a commit is looked for at a server that does not give commits by their id."""
+"""Commits of history in which a commit is searched at a server that does not give commits by their id."""
 
 
 class Repository:
-    """A repository of the server, and the objects of it that were fetched."""
+    """A repository on the server, and those of its objects that were fetched."""
 
     def __init__(self, path: str) -> None:
-        """BadInput where it is no path."""
+        """Check the path. BadInput if it is not valid."""
         self.remote: Final = Remote(path)
         self.objects: Final = Objects()
         self.refs: dict[bytes, bytes] = {}
-        """As the last fetch saw them."""
+        """Refs by name, as of the last fetch."""
 
     def fetch_commit(self, ref: str, *, depth: int, leave_out: str | None = None) -> bytes:
-        """Fetch what a ref stands for, or a commit by its id, with so many commits of history; its id. BadInput, TooLarge."""
+        """Fetch the commit of a ref or an id, with `depth` commits of history, and return its id. BadInput; TooLarge."""
 
         def choose(refs: dict[bytes, bytes]) -> list[bytes]:
             chosen[:] = [_chosen(refs, ref)]
@@ -51,7 +51,7 @@ class Repository:
         return self.objects.peeled(chosen[0])
 
     def fetch_commits(self, ids: list[bytes], *, leave_out: str | None = None) -> None:
-        """Fetch these commits with the trees of each, wherever they are. ExternalApiError, TooLarge."""
+        """Fetch these commits with their trees, wherever they are in the history. ExternalApiError; TooLarge."""
         if not ids:
             return
         try:
@@ -64,18 +64,18 @@ class Repository:
                     self._search(sha, leave_out)
 
     def need(self, ids: list[bytes]) -> None:
-        """Fetch the objects of these ids that are not here, from a server that left them out. TooLarge."""
+        """Fetch the objects with these ids that are not here, from a server that left them out. TooLarge."""
         missing = [sha for sha in dict.fromkeys(ids) if sha not in self.objects]
         if missing and self.remote.gives_any_object:
             self._fetch(lambda _refs: missing, depth=None)
 
     def add_thin_pack(self, pack: bytes) -> list[bytes]:
-        """Add a pack whose deltas may be against objects of the server; the ids of what is in it."""
+        """Add a pack whose deltas may refer to objects of the server, and return the ids in it."""
         self.need(sorted(check_pack(pack)))
         return self.objects.add_pack(pack)
 
     def move(self, name: bytes, expected: bytes | None, to: bytes | None, objects: list[Any]) -> None:
-        """Move a ref from `expected` (None: there is none) to `to` (None: it goes). BadInput where it is somewhere else."""
+        """Move a ref from `expected` (None: does not exist) to `to` (None: delete it). BadInput if it is somewhere else."""
 
         def change(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
             check_at(refs, name, expected)
@@ -89,7 +89,7 @@ class Repository:
         self.objects.add_pack(found.pack)
 
     def _search(self, sha: bytes, leave_out: str | None) -> None:
-        """Look for a commit in the latest history of all branches."""
+        """Search for a commit in the latest history of all branches. ExternalApiError if it is not there."""
 
         def heads(refs: dict[bytes, bytes]) -> list[bytes]:
             return [tip for name, tip in refs.items() if name.startswith(b"refs/heads/")]
@@ -102,7 +102,7 @@ class Repository:
 
 
 def check_at(refs: dict[bytes, bytes], name: bytes, expected: bytes | None) -> None:
-    """BadInput where a ref is not at `expected`, with where it is."""
+    """Raise BadInput if a ref is not at `expected`, with its real place."""
     at = refs.get(name)
     if at == expected:
         return
@@ -116,12 +116,12 @@ def check_at(refs: dict[bytes, bytes], name: bytes, expected: bytes | None) -> N
 
 
 def branch_ref(branch: str) -> bytes:
-    """`refs/heads/BRANCH`. BadInput where no branch can have this name."""
+    """Return `refs/heads/BRANCH`. BadInput if no branch can have this name."""
     return ref_named("refs/heads/", branch, "branch")
 
 
 def ref_named(prefix: str, name: str, argument: str) -> bytes:
-    """A ref of this name below `prefix`. BadInput where none can have it."""
+    """Return the ref of this name below `prefix`. BadInput if no ref can have it."""
     ref = (prefix + name).encode("utf-8", "replace")
     if len(ref) > 255 or not name.isprintable() or name.startswith(("-", "refs/")) or not check_ref_format(ref):  # type: ignore[arg-type]
         raise BadInput(
@@ -131,13 +131,13 @@ def ref_named(prefix: str, name: str, argument: str) -> bytes:
 
 
 def name_of(ref: bytes) -> str:
-    """As people call it: `main` for `refs/heads/main`."""
+    """Return the ref's name for people: `main` for `refs/heads/main`."""
     text = ref.decode("utf-8", "replace")
     return text.removeprefix("refs/heads/").removeprefix("refs/")
 
 
 def _chosen(refs: dict[bytes, bytes], ref: str) -> bytes:
-    """The id that a name stands for: `HEAD`, a branch, a tag, a whole ref, or an id itself."""
+    """Return the id that a name stands for: `HEAD`, a branch, a tag, a whole ref, or an id itself."""
     if is_id(ref):
         return ref.encode()
     name = ref.encode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Folders and files of a commit: looked up, listed, and changed, in memory.
+"""Folders and files of a commit: look them up, list them, and change them, in memory.
 
-Nothing is written to a disk, so no path of a repository leads anywhere. What is pushed has names that are safe for whoever checks
-it out: no `..`, no spelling of `.git`.
+No file is written to a disk, so no path of a repository leads anywhere. Pushed files have names that are safe to check out: no
+`..`, no spelling of `.git`.
 
 Source: gitformat-index(5) for modes, `verify_path` of git for names. Not here: what changed between two (changes.py).
 """
@@ -34,15 +34,15 @@ FILE: Final = 0o100644
 EXECUTABLE: Final = 0o100755
 MAX_PATH_BYTES: Final = 1024
 MAX_DEPTH: Final = 64
-"""Folders in each other, where a listing goes down."""
+"""Maximum depth of folders that a listing descends into."""
 _FOLDER: Final = 0o040000
 
 Change = tuple[int | None, bytes] | None
-"""A file's mode (None leaves it as it is) and the id of its content; None removes it."""
+"""New mode of a file (None leaves it as it is) and id of its new content; None removes the file."""
 
 
 def split_path(path: str, argument: str = "path") -> tuple[bytes, ...]:
-    """The names of a path that is read. BadInput where it is none; an empty path is the root."""
+    """Return the names of a path that is read. BadInput if it is too long or has a null; an empty path is the root."""
     raw = path.strip("/").encode("utf-8", "surrogatepass")
     if len(raw) > MAX_PATH_BYTES or b"\0" in raw:
         raise BadInput(f"{argument} is longer than {MAX_PATH_BYTES} bytes, or has a null", argument=argument)
@@ -50,7 +50,7 @@ def split_path(path: str, argument: str = "path") -> tuple[bytes, ...]:
 
 
 def find(objects: Objects, root: bytes, names: tuple[bytes, ...]) -> tuple[int, bytes]:
-    """Mode and id of what is at a path. BadInput where nothing is."""
+    """Return mode and id of the entry at a path. BadInput if there is none."""
     mode, sha = _FOLDER, root
     for at, name in enumerate(names):
         if not stat.S_ISDIR(mode):
@@ -63,7 +63,7 @@ def find(objects: Objects, root: bytes, names: tuple[bytes, ...]) -> tuple[int, 
 
 
 def listed(objects: Objects, folder: bytes, path: tuple[bytes, ...], *, recursive: bool) -> Iterator[dict[str, Any]]:
-    """What is in a folder, by name; with all that is in its folders where `recursive`."""
+    """Yield the entries of a folder, by name; if `recursive`, with those of its folders."""
     if len(path) > MAX_DEPTH:
         raise ExternalApiError(f"folders are more than {MAX_DEPTH} deep; list one of them")
     for entry in objects.tree(folder).iteritems():
@@ -76,7 +76,7 @@ def listed(objects: Objects, folder: bytes, path: tuple[bytes, ...], *, recursiv
 
 
 def kind_of(mode: int) -> str:
-    """`file`, `executable`, `symlink`, `submodule` or `folder`."""
+    """Return the kind of a mode: `file`, `executable`, `symlink`, `submodule` or `folder`."""
     if S_ISGITLINK(mode):
         return "submodule"
     if stat.S_ISDIR(mode):
@@ -89,7 +89,7 @@ def kind_of(mode: int) -> str:
 def changed_tree(
     objects: Objects, root: bytes | None, changes: Mapping[tuple[bytes, ...], Change]
 ) -> tuple[bytes, list[Any]]:
-    """The id of the tree with these changes, and the trees that are new. BadInput where one does not fit what is there."""
+    """Return the id of the tree with these changes, and the new trees. BadInput if a change does not fit the present tree."""
     made: list[Any] = []
     sha = _changed(objects, root, changes, (), made)
     if sha is None:
@@ -101,7 +101,7 @@ def changed_tree(
 
 
 def check_names(names: tuple[bytes, ...]) -> None:
-    """BadInput where a file of this path must not be pushed."""
+    """Raise BadInput if a file of this path must not be pushed."""
     for name in names:
         if not _is_safe(name):
             words = f"{shown(b'/'.join(names))!r} has a name that git does not allow: none is empty, `.`, `..` or like `.git`"
@@ -109,7 +109,7 @@ def check_names(names: tuple[bytes, ...]) -> None:
 
 
 def shown(path: bytes) -> str:
-    r"""A path as text; bytes that are not UTF-8 as `\xff`."""
+    r"""Return a path as text; bytes that are not UTF-8 as `\xff`."""
     return path.decode("utf-8", "backslashreplace")
 
 
@@ -120,7 +120,7 @@ def _changed(
     path: tuple[bytes, ...],
     made: list[Any],
 ) -> bytes | None:
-    """The id of one folder, changed; None where nothing is left in it."""
+    """Return the id of one changed folder; None if it is empty."""
     tree = Tree()
     for entry in objects.tree(sha).iteritems() if sha is not None else ():
         tree.add(entry.path, entry.mode or 0, entry.sha or b"")  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def _put(tree: Tree, name: bytes, change: Change, path: tuple[bytes, ...]) -> No
 
 
 def _entry(tree: Tree, name: bytes) -> tuple[int, bytes] | None:
-    """Mode and id of what has this name; a tree of dulwich's has no `get`."""
+    """Return mode and id of the entry with this name, or None; dulwich's trees have no `get`."""
     try:
         mode, sha = tree[name]
     except KeyError:
@@ -184,7 +184,8 @@ def _entry(tree: Tree, name: bytes) -> tuple[int, bytes] | None:
 
 
 def _is_safe(name: bytes) -> bool:
-    from dulwich.index import validate_path_element_hfs, validate_path_element_ntfs  # 40 ms, and only pushes need it
+    # Takes 40 ms, and only pushes need it
+    from dulwich.index import validate_path_element_hfs, validate_path_element_ntfs
 
     try:
         text = name.decode("utf-8")
