@@ -1,10 +1,10 @@
-"""GitHub: operations of its OpenAPI document, which is service/document.json, and files as text.
+"""GitHub connector: operations of its OpenAPI document, which is service/document.json, and files as text.
 
-The document has the content of a file in base64, which nobody can read who has to approve it. `read_text_file` and
-`write_text_file` make the same requests, by the document, with text on this side.
+The document has the content of a file in base64, which a person who has to approve it cannot read. `read_text_file` and
+`write_text_file` send the same requests, by the document, but take and return text.
 
-Runs inside the jail. Source: docs.github.com/rest/repos/contents. Not here: files that are no text, and those above 1 MB, for
-which GitHub gives no content.
+Runs inside the jail. Source: docs.github.com/rest/repos/contents. Not here: files that are not text, and those above 1 MB,
+whose content GitHub does not return.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SERVICE = openapi.declare("service")
 
 @op
 def read_text_file(owner: str, repo: str, path: str, ref: str | None = None) -> dict[str, Any]:
-    """A file as text, with the `sha` that replacing and deleting it take."""
+    """Read a file as text, with the `sha` that is needed to replace or delete it."""
     found = SERVICE.call("get_content", _given(owner=owner, repo=repo, path=path, ref=ref))
     if "items" in found or found.get("type") != "file":
         raise BadInput("the path is no file; for a directory use get_content", argument="path")
@@ -33,7 +33,7 @@ def read_text_file(owner: str, repo: str, path: str, ref: str | None = None) -> 
 def write_text_file(
     owner: str, repo: str, path: str, message: str, text: str, sha: str | None = None, branch: str | None = None
 ) -> dict[str, Any]:
-    """One commit that makes a file, or replaces the one that has this `sha`."""
+    """Make a commit that creates a file, or replaces the one that has this `sha`."""
     content = base64.b64encode(text.encode()).decode()
     told = _given(owner=owner, repo=repo, path=path, message=message, content=content, sha=sha, branch=branch)
     done = SERVICE.call("put_content", told)
