@@ -1,10 +1,10 @@
-"""Mail and calendars of one Google account: list and read messages, draft and send, list and add events.
+"""Connector for mail and calendars of one Google account: list and read messages, draft and send, list and add events.
 
-Runs inside the jail. It asks the host to send requests and to add the access token; it never has it. Everything that is read
-may come from a stranger and is handed on as data; nothing of a message goes into the log.
+Runs inside the jail. It asks the host to send requests and to add the access token, which it never has. Everything that is read
+may come from a stranger and is passed on as data; no part of a message goes into the log.
 
-Source: Gmail API v1, Calendar API v3. Not handled: attachments' bytes, HTML that is sent, labels, deleting or changing events,
-recurring events that are written.
+Source: Gmail API v1, Calendar API v3. Not handled: attachments' bytes, sending HTML, labels, deleting or changing events,
+creating recurring events.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from aileron_connector import BadInput, ExternalApiError, log, op, run
 from aileron_connector.moments import read_span
 
 MAX_MESSAGES: Final = 100
-"""In one listing: each is a request of its own, and a run has 256."""
+"""Maximum number of messages in one listing: each is a request of its own, and a run has 256."""
 MAX_EVENTS: Final = 250
-"""In one listing: with long descriptions about half of what fits into a result."""
+"""Maximum number of events in one listing: with long descriptions, they are about half of a result."""
 MAX_PAGE: Final = 50
-"""Events asked for at once: with whatever people put into descriptions, an answer stays below 4 MiB."""
+"""Maximum number of events in one request: with any usual descriptions, an answer stays below 4 MiB."""
 MAX_PAGES: Final = 20
-"""Of one listing: Google may give less than was asked for, but not so much less."""
+"""Maximum number of pages of one listing: Google may return fewer entries than requested, but not that many fewer."""
 MAX_LISTING_BYTES: Final = 900_000
-"""Of the events in one answer, as JSON: a result has at most 1 MiB."""
+"""Maximum number of bytes of the events in one answer, as JSON: a result has at most 1 MiB."""
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _LISTED_FIELDS: Final = ("From", "To", "Cc", "Subject", "Date")
 _THREAD_FIELDS: Final = ("Message-ID", "References", "In-Reply-To")
@@ -68,7 +68,7 @@ class _NewDraft(msgspec.Struct):
 def list_recent_emails(
     query: str | None = None, max_results: int = 10, page_token: str | None = None
 ) -> dict[str, Any]:
-    """The latest messages, newest first, as many as `max_results` and as `query` (Gmail's search language) finds."""
+    """List the latest messages, newest first, at most `max_results`, that `query` (Gmail's search language) finds."""
     if not 1 <= max_results <= MAX_MESSAGES:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_MESSAGES}", argument="max_results")
     asked = [("q", query)] if query else []
@@ -89,7 +89,7 @@ def list_recent_emails(
 
 
 def _summaries(found: list[_Listed]) -> list[dict[str, Any]]:
-    """What each is about; without those that have gone since they were listed."""
+    """Return the summaries of messages, without those that were deleted since they were listed."""
     summaries = []
     for one in found:
         if _ID.fullmatch(one.id) is None:
@@ -104,7 +104,7 @@ def _summaries(found: list[_Listed]) -> list[dict[str, Any]]:
 
 @op
 def get_email(message_id: str) -> dict[str, Any]:
-    """One message with its text; the names of what is attached, and not its content."""
+    """Read a message with its text, and the names of its attachments without their content."""
     message = api.get(
         "read the message", f"{api.GMAIL}/messages/{_id(message_id, 'message_id')}", mail.Message, [("format", "full")]
     )
@@ -130,7 +130,7 @@ def draft_email(
 
 @op
 def get_draft(draft_id: str) -> dict[str, Any]:
-    """One draft as it is now: everybody it would go to, its text, and in words what a person should know of it before."""
+    """Read a draft in its present state: all recipients, its text, and what a person should know before it is sent."""
     draft = api.get("read the draft", f"{api.GMAIL}/drafts/{_id(draft_id, 'draft_id')}", _Draft, [("format", "full")])
     message = draft.message
     content = _content(message)
@@ -192,7 +192,7 @@ def _composed(
     reply_to: str | list[str] | None,
     in_reply_to: str | None,
 ) -> tuple[dict[str, Any], int]:
-    """A message as Gmail takes one, and how many get it. All arguments are checked before anything is asked."""
+    """Return a message in Gmail's form, and its number of recipients. All arguments are checked before the first request."""
     people = mail.People(
         to=mail.addresses(to, "to"),
         cc=mail.addresses(cc, "cc"),
@@ -233,7 +233,7 @@ def _content(message: mail.Message) -> dict[str, Any]:
 
 
 def _id(text: str, argument: str) -> str:
-    """An id as Google gives them: it becomes a part of a path."""
+    """Check that an id has Google's form, since it becomes a part of a path. BadInput."""
     if _ID.fullmatch(text) is None:
         raise BadInput(f"{argument} {text[:64]!r} is not an id as the listing gives it", argument=argument)
     return text
@@ -255,7 +255,7 @@ def list_upcoming_events(
     start: str | None = None,
     end: str | None = None,
 ) -> dict[str, Any]:
-    """Events from `start` (now, if absent) to `end` (`days` later, if absent), by start; recurring ones as their dates."""
+    """List events from `start` (now, if absent) to `end` (`days` later, if absent), by start; recurring ones as single dates."""
     if not 1 <= max_results <= MAX_EVENTS:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_EVENTS}", argument="max_results")
     since, until = read_span(start, end, days)
@@ -275,7 +275,7 @@ def list_upcoming_events(
 
 
 def _listing(found: list[events.Event], *, since: str, until: str, is_more: bool) -> dict[str, Any]:
-    """As many as fit into a result."""
+    """Return the listing with as many events as fit into a result."""
     listed, room = [], MAX_LISTING_BYTES
     for event in found:
         shown = events.as_json(event)
@@ -298,7 +298,7 @@ def create_calendar_event(
     attendees: str | list[str] | None = None,
     send_invitations: bool = True,
 ) -> dict[str, Any]:
-    """Add an event; who is invited gets a mail of Google's, unless `send_invitations` is false."""
+    """Add an event. Google mails an invitation to the attendees, unless `send_invitations` is false."""
     if not title.strip():
         raise BadInput("title is empty", argument="title")
     start, end = events.when(start_time, end_time, timezone)
@@ -317,7 +317,7 @@ def create_calendar_event(
 
 
 def _calendar(name: str) -> str:
-    """A calendar's id as a part of a path: `primary`, or what looks like an address."""
+    """Return a calendar's id as a part of a path: `primary`, or an id like an address. BadInput."""
     if re.fullmatch(r"(?!\.+$)[A-Za-z0-9_.@#%+-]{1,254}", name) is None:
         words = f"calendar {name[:64]!r} is not an id like primary or …@group.calendar.google.com"
         raise BadInput(words, argument="calendar")

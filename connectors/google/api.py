@@ -1,12 +1,12 @@
-"""Google's JSON APIs as this connector needs them: ask, read an answer of a known shape, put a refusal into words.
+"""Client for Google's JSON APIs as this connector needs them: send requests, read answers of a known shape, explain refusals.
 
-An answer is decoded into the type the caller names and nothing else: what has another shape, is too deep or too long is a
-failure that says where, and no half of it is used. What Google says about a refusal is told apart by its reason, not by its
-words; those are passed on only for a request it did not understand, and shortened.
+An answer is decoded only into the type that the caller names: an answer of another shape, too deep or too long becomes a failure
+that says where, and no part of it is used. Refusals are distinguished by Google's reason, not by its words; those are passed on
+only for a request that Google did not understand, and shortened.
 
 Runs inside the jail and has no token: the host adds it, and renews it once when Google answers 401, so a 401 that arrives here
-is for a person. Source: RFC 9110, RFC 6750, "Resolve errors" of the Gmail and Calendar APIs, google.rpc.ErrorInfo. Not here:
-what an operation is (__main__.py), trying again (the host, as the action allows).
+needs a person. Source: RFC 9110, RFC 6750, "Resolve errors" of the Gmail and Calendar APIs, google.rpc.ErrorInfo. Not here:
+what an operation is (__main__.py), retries (the host, as the action allows).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ GMAIL: Final = "https://gmail.googleapis.com/gmail/v1/users/me"
 CALENDAR: Final = "https://www.googleapis.com/calendar/v3/calendars"
 
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON: one message without its attachments, several times over; parsed, it stays within the 64 MiB of a connector."""
+"""4 MiB of JSON: several times a message without attachments; parsed, within the 64 MiB of a connector."""
 MAX_ERROR_BYTES: Final = 64 << 10
-"""Of an error's body: Google's have about one KiB."""
+"""Maximum number of bytes of an error's body: Google's have about one KiB."""
 MAX_WORDS: Final = 200
-"""Characters of Google's own words in a failure."""
+"""Maximum number of characters of Google's own words in a failure."""
 
 _RATE: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"})
 _SPENT: Final = frozenset({"dailyLimitExceeded", "dailyLimitExceededUnreg", "quotaExceeded", "limitExceeded"})
@@ -45,7 +45,7 @@ _Shape = TypeVar("_Shape")
 
 
 def get(what: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """What is at `url`, as a `shape`. `what` is said in failures: `cannot {what}: …`. ExternalApiError."""
+    """Get what is at `url`, as a `shape`. Failures begin `cannot {what}: …`. ExternalApiError."""
     with _send("GET", url, query, None) as answer:
         return _read(answer, what, shape)
 
@@ -53,7 +53,7 @@ def get(what: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str
 def post(
     what: str, url: str, body: dict[str, Any], shape: type[_Shape], query: Iterable[tuple[str, str]] = ()
 ) -> _Shape:
-    """Make something. An answer that cannot be read says that it may have been made: the caller must not simply try again."""
+    """Create something. If its answer cannot be read, the failure says that it may exist: do not simply try again."""
     with _send("POST", url, query, msgspec.json.encode(body)) as answer:
         try:
             return _read(answer, what, shape)
@@ -88,12 +88,12 @@ def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
 
 
 def _refusal(answer: http.Response, what: str) -> ExternalApiError:
-    """The failure for an answer that is no success: its status, Google's reason, and what a person or the host can do."""
+    """Return the failure for an unsuccessful answer: its status, Google's reason, and what a person or the host can do."""
     reason, words = _reason(answer)
     status, why = answer.status, _in_words(answer.status, reason, words)
     details: dict[str, Any] = {"reason": reason} if reason else {}
     if status == 403 and reason in _RATE:
-        # Google says "slow down" in two ways. For the host there is one, and it tries again as the action allows.
+        # Google says "slow down" with two statuses. The host knows one of them, and retries as the action allows.
         status, details = _TOO_MANY, {**details, "answered": 403}
     return ExternalApiError(
         f"cannot {what}: {why}", status=status, retry_after_s=_retry_after_s(answer), details=details
@@ -140,7 +140,7 @@ _WORDS: Final = {
 
 
 def _reason(answer: http.Response) -> tuple[str | None, str | None]:
-    """Google's reason as one word, and its message as one short line; None for what is not there or is neither."""
+    """Return Google's reason as one word, and its message as one short line; None for one that is missing or malformed."""
     challenge = " ".join(answer.headers.get_all("www-authenticate"))
     told = re.search(r'\berror="([a-z_]{1,40})"', challenge)
     from_header = told.group(1) if told else None

@@ -1,9 +1,9 @@
-"""Events of Google Calendar: times as people and RFC 3339 write them, and what an answer says, as plain JSON.
+"""Conversion of Google Calendar's events: times from the forms of people and RFC 3339, and answers as plain JSON.
 
 A time is a moment with an offset, a local time together with the name of a zone, or a date; two dates make an event of whole
-days whose end is the day after the last. Zone names are Google's to know: in the jail there is no zone data.
+days whose end is the day after the last. Google resolves the names of zones: in the jail there is no zone data.
 
-Pure. Source: Calendar API v3 `Events`, RFC 3339. Not here: asking (api.py), recurrence rules (Google expands them).
+Pure. Source: Calendar API v3 `Events`, RFC 3339. Not here: requests (api.py), recurrence rules (Google expands them).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from aileron_connector.moments import MAX_DAYS, read_moment
 __all__ = ["Event", "Events", "as_json", "stamp", "when"]
 
 MAX_TEXT_CHARACTERS: Final = 2000
-"""Of a description or location in a listing; whole newsletters end up in invitations."""
+"""Maximum number of characters of a description or location in a listing, since invitations may contain whole newsletters."""
 MAX_ATTENDEES_SHOWN: Final = 50
-"""Of one event; the number of all is told."""
+"""Maximum number of attendees shown of one event; their full number is returned too."""
 _ZONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(?:/[A-Za-z0-9_+-]{1,32}){0,3}")
 
 
 class Time(msgspec.Struct, rename="camel"):
-    """`start` or `end`."""
+    """The `start` or `end` of an event."""
 
     date: str | None = None
     date_time: str | None = None
@@ -44,7 +44,7 @@ class Person(msgspec.Struct, rename="camel"):
 
 
 class Event(msgspec.Struct, rename="camel"):
-    """The `Event` of the reference, as far as it is used here."""
+    """The `Event` of Google's reference, with the fields that are used here."""
 
     id: str
     start: Time
@@ -60,7 +60,7 @@ class Event(msgspec.Struct, rename="camel"):
 
 
 class Events(msgspec.Struct, rename="camel"):
-    """One page of a listing."""
+    """A page of a listing."""
 
     items: list[Event] = []
     next_page_token: str | None = None
@@ -68,12 +68,12 @@ class Events(msgspec.Struct, rename="camel"):
 
 
 def stamp(moment: datetime) -> str:
-    """RFC 3339, in UTC."""
+    """Return a moment in RFC 3339, in UTC."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def when(start: str, end: str, timezone: str | None) -> tuple[dict[str, str], dict[str, str]]:
-    """`start` and `end` of a new event as Google takes them. BadInput."""
+    """Return `start` and `end` of a new event in Google's form. BadInput."""
     if timezone is not None and _ZONE.fullmatch(timezone) is None:
         words = f"timezone {timezone[:64]!r} is not a name like Europe/Berlin"
         raise BadInput(words, argument="timezone")
@@ -105,7 +105,7 @@ def _check_order(is_good: bool) -> None:
 
 
 def as_json(event: Event) -> dict[str, Any]:
-    """What every listing says of one. Times as Google has them: RFC 3339, or two dates for whole days."""
+    """Return an event as listings show it. Times are as Google has them: RFC 3339, or two dates for whole days."""
     return {
         "id": event.id,
         "title": _shortened(event.summary),

@@ -1,12 +1,12 @@
-"""Messages: as bytes for Gmail to send, and out of what Gmail says of one.
+"""Conversion of messages: to bytes for Gmail to send, and from Gmail's JSON.
 
-What goes out has exactly the header fields that are asked for. Addresses are plain `name@example.com` forms, nothing that two
-programs could read in two ways; a line break or another control character anywhere in a field is refused, never taken out.
-What comes in was written by strangers: encoded words are decoded so that they cannot pass for an address, bodies in whatever
-charset they claim, HTML becomes text when there is nothing else, and everything has a bound and says where it was cut.
+Outgoing messages have exactly the requested header fields. Addresses are plain `name@example.com` forms, which no two programs
+read in different ways; a line break or another control character anywhere in a field is refused, never removed. Incoming messages
+were written by strangers: encoded words are decoded so that they cannot pass for an address, bodies in the charset that they
+claim, HTML becomes text if there is no other text, and every text is bounded and says where it was cut.
 
-Pure; no message is logged from here. Source: RFC 5322 (form, threading), RFC 2045 to 2047, RFC 4648 section 5, Gmail API v1
-`users.messages`. Not here: asking (api.py), attachments' bytes, quoted local parts and addresses outside of ASCII.
+Pure; this module logs no message. Source: RFC 5322 (form, threading), RFC 2045 to 2047, RFC 4648 section 5, Gmail API v1
+`users.messages`. Not here: requests (api.py), attachments' bytes, quoted local parts and addresses outside of ASCII.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from aileron_connector.markup import Texts, joined, texts_from
 __all__ = ["Address", "Message", "Parent", "People", "addresses", "as_json", "compose", "field", "text_of"]
 
 MAX_RECIPIENTS: Final = 100
-"""Of one message, to, cc and bcc together: more is a mailing, which is another tool's."""
+"""Maximum number of recipients in to, cc and bcc together: more is a mailing, which needs another tool."""
 MAX_SUBJECT_CHARACTERS: Final = 500
 MAX_BODY_CHARACTERS: Final = 200_000
-"""What is sent; a call's arguments have less than that."""
+"""Maximum number of characters of a body that is sent; a call's arguments have less than that."""
 MAX_TEXT_CHARACTERS: Final = 100_000
-"""Of the text of a message that is read: even all escaped it stays below the 1 MiB of a result."""
+"""Maximum number of characters of a text that is read: even all escaped it stays below the 1 MiB of a result."""
 MAX_LISTED_CHARACTERS: Final = 300
-"""Of one field in a listing: a hundred messages fit into a result, however long somebody made their subjects."""
+"""Maximum number of characters of one field in a listing: a hundred messages fit into a result, even with long subjects."""
 MAX_HTML_CHARACTERS: Final = 500_000
-"""Of one part that is turned into text: parsing it costs time, and newsletters stay below."""
+"""Maximum number of characters of one part that is turned into text: parsing takes time, and newsletters have fewer."""
 MAX_PARTS: Final = 200
 MAX_ATTACHMENTS: Final = 100
 MAX_REFERENCES: Final = 20
-"""Message ids of a thread that a reply names, the first and the last ones; each has at most 250 characters."""
+"""Maximum number of message ids of a thread in a reply, the first and the last ones; each has at most 250 characters."""
 
 _CRLF: Final = "\r\n"
 _SENT: Final = email.policy.SMTP.clone(cte_type="7bit")
@@ -60,15 +60,15 @@ _SENT: Final = email.policy.SMTP.clone(cte_type="7bit")
 
 
 class Parent(NamedTuple):
-    """What a reply has to say of the message it answers."""
+    """The answered message, as far as a reply has to name it."""
 
     thread_id: str
     references: tuple[str, ...]
-    """Message ids of the thread, the answered message's last."""
+    """Message ids of the thread, with the answered message's last."""
 
     @classmethod
     def of(cls, message: Message) -> Parent:
-        """From a message with its Message-ID and References; what is no message id is left out."""
+        """Make it from a message with its Message-ID and References; text that is no message id is left out."""
         known = message_ids(field(message, "References")) or message_ids(field(message, "In-Reply-To"))
         ids = list(dict.fromkeys([*known, *message_ids(field(message, "Message-ID"))[:1]]))
         if len(ids) > MAX_REFERENCES:
@@ -77,7 +77,7 @@ class Parent(NamedTuple):
 
 
 class People(NamedTuple):
-    """Everybody a message names."""
+    """All people that a message names."""
 
     to: Sequence[Address]
     cc: Sequence[Address] = ()
@@ -86,12 +86,12 @@ class People(NamedTuple):
 
     @property
     def recipients(self) -> int:
-        """How many get it."""
+        """Number of recipients."""
         return len(self.to) + len(self.cc) + len(self.bcc)
 
 
 def compose(people: People, *, subject: str, body: str, parent: Parent | None = None) -> bytes:
-    """A message of text, as RFC 5322 has it. Sender, date and message id are Gmail's to add. BadInput."""
+    """Return a message of text in the form of RFC 5322. Gmail adds sender, date and message id. BadInput."""
     check_line(subject, "subject")
     if len(subject) > MAX_SUBJECT_CHARACTERS:
         raise BadInput(f"subject has more than {MAX_SUBJECT_CHARACTERS} characters", argument="subject")
@@ -125,7 +125,7 @@ class _Body(msgspec.Struct):
 
 
 class Part(msgspec.Struct, rename="camel"):
-    """One MIME part, as `users.messages` has it."""
+    """A MIME part, as in `users.messages`."""
 
     mime_type: str = ""
     filename: str = ""
@@ -135,7 +135,7 @@ class Part(msgspec.Struct, rename="camel"):
 
 
 class Message(msgspec.Struct, rename="camel"):
-    """The `Message` of the reference, in the format `full` or `metadata`, as far as it is used here."""
+    """The `Message` of Gmail's reference, in the format `full` or `metadata`, with the fields that are used here."""
 
     id: str
     thread_id: str = ""
@@ -146,7 +146,7 @@ class Message(msgspec.Struct, rename="camel"):
 
 
 def field(message: Message, name: str) -> str:
-    """A header field as one readable line: encoded words decoded, several fields of one name joined by a comma."""
+    """Return a header field as one readable line: encoded words decoded, several fields of one name joined by a comma."""
     values = [found.value for found in message.payload.headers if found.name.lower() == name.lower()]
     return ", ".join(readable(value, is_address=name.lower() in _ADDRESS_FIELDS) for value in values)
 
@@ -155,21 +155,21 @@ _ADDRESS_FIELDS: Final = frozenset({"from", "sender", "to", "cc", "bcc", "reply-
 
 
 class Text(NamedTuple):
-    """What a message says."""
+    """The text of a message, and its attachments."""
 
     text: str
     source: str
-    """`plain`, `html`, or `none` where there is no text at all."""
+    """Source of the text: `plain`, `html`, or `none` if there is no text."""
     is_cut: bool
     has_other: bool
-    """There is HTML beside the plain text, and it may say something else."""
+    """True if there is HTML beside the plain text; it may say something else."""
     hidden: str
-    """Text that the HTML has but does not show to its reader."""
+    """Text that the HTML contains but does not show to its reader."""
     attachments: list[dict[str, Any]]
 
 
 def text_of(message: Message) -> Text:
-    """Its text and what is attached to it. ExternalApiError for a body that is not base64url, or parts without end."""
+    """Return a message's text and attachments. ExternalApiError for a body that is not base64url, or for too many parts."""
     attachments: list[dict[str, Any]] = []
     pieces, is_html = _read(message.payload, attachments, [MAX_PARTS])
     text, hidden = joined(pieces)
@@ -184,7 +184,7 @@ def _has_html(part: Part) -> bool:
 
 
 def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tuple[list[Texts], bool]:
-    """The texts in a part, and whether one of them was HTML. `room`: how many parts may still come."""
+    """Return the texts in a part, and whether one of them was HTML. `room` is the number of parts that may still come."""
     room[0] -= 1
     if room[0] < 0:
         raise ExternalApiError(f"the message has more than {MAX_PARTS} parts")
@@ -192,7 +192,7 @@ def _read(part: Part, attachments: list[dict[str, Any]], room: list[int]) -> tup
     if part.parts and kind.startswith("multipart/"):
         found = [_read(child, attachments, room) for child in part.parts]
         if kind == "multipart/alternative":
-            # RFC 2046 section 5.1.4: the same in several forms. Text as it was written goes before text we make.
+            # RFC 2046 section 5.1.4: the same content in several forms. Prefer plain text to text made from HTML.
             said = [form for form in found if any(text.seen.strip() or text.hidden for text in form[0])]
             found = next(([form] for form in said if not form[1]), said[-1:])
         return [text for texts, _ in found for text in texts], any(is_html for _, is_html in found)
@@ -221,7 +221,7 @@ def _base64url(data: str) -> bytes:
 
 
 def as_json(message: Message, *, is_listed: bool = False) -> dict[str, Any]:
-    """What every listing and every message says of one: who, what about, when, where it stands. Shorter in a listing."""
+    """Return a message's data for listings and for reading: people, subject, date, labels. Shorter in a listing."""
     names = {"from": "From", "to": "To", "cc": "Cc", "subject": "Subject", "date": "Date"}
     fields = {key: field(message, name) for key, name in names.items()}
     if is_listed:
