@@ -1,10 +1,10 @@
-"""Mail of one account: search, read, draft, send, reply, by IMAP and SMTP.
+"""Connector for the mail of one account: search, read, draft, send and reply, by IMAP and SMTP.
 
 Runs inside the jail. The supervisor logs in at both servers; the password is never here. Everything that is read may come from a
-stranger and is handed on as data; nothing of a message goes into the log.
+stranger and is passed on as data; no part of a message goes into the log.
 
-Not handled: HTML that is sent, sending a draft that is in the mailbox, folders that are made or deleted, encrypted and
-signed messages, sign-in with OAuth.
+Not handled: sending HTML, sending a draft that is in the mailbox, creating or deleting folders, encrypted and signed messages,
+sign-in with OAuth.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from aileron_connector import BadInput, ConnectorError, log, op, run
 from aileron_connector.mail import addresses
 
 MAX_LISTED: Final = 50
-"""Messages in one listing: with long subjects and lists of recipients a tenth of what a result holds."""
+"""Maximum number of messages in one listing: with long subjects and lists of recipients a tenth of what a result holds."""
 MAX_EXAMINED: Final = 500
-"""Messages whose parts are looked at for one listing of those with attachments."""
+"""Maximum number of messages whose parts are examined for one listing of those with attachments."""
 MAX_COUNTED: Final = 100
-"""Folders that are asked how many messages they have: one command each."""
+"""Maximum number of folders whose messages are counted: each takes one command."""
 _CURSOR: Final = re.compile(r"([1-9]\d{0,9})\.([1-9]\d{0,9})")
 _FETCHED_AT_ONCE: Final = 50
 
@@ -44,7 +44,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_LISTED)]
 
 @op
 def list_folders(counts: bool = False) -> dict[str, Any]:
-    """The folders by name, and what each is for, as the server says it. `counts`: how many messages, and how many unread."""
+    """List the folders by name, with their use as the server states it. `counts` adds the numbers of messages and unread ones."""
     with imap.opened() as box:
         found = []
         for number, one in enumerate(box.folders()):
@@ -69,7 +69,7 @@ def search_messages(
     limit: Count = 20,
     cursor: str | None = None,
 ) -> dict[str, Any]:
-    """Messages of a folder that fit all that is given, the newest first. Dates are days, `2026-11-24`, by when a message came."""
+    """List messages of a folder that fit all criteria, the newest first. Dates are days of arrival, such as `2026-11-24`."""
     criteria = imap.Criteria(text, sender, to, subject, _day(since, "since"), _day(before, "before"), unread)
     criteria.in_ascii()
     with imap.opened() as box:
@@ -82,7 +82,7 @@ def search_messages(
 
 
 class _Listing:
-    """Messages as they are found, up to as many as are wanted."""
+    """Messages as they are found, up to the wanted number."""
 
     def __init__(self, folder: imap.Folder, has_attachment: bool | None, limit: int) -> None:
         self._folder: Final = folder
@@ -94,9 +94,9 @@ class _Listing:
         self.cursor: str | None = None
 
     def take(self, uids: list[int]) -> bool:
-        """Whether there are enough now, and there may be more."""
+        """Take more messages. Return whether there are enough now, so that there may be another page."""
         while uids:
-            # One more than is wanted tells whether there is another page.
+            # Fetch one more than is wanted, to see whether there is another page.
             count = self._limit - len(self.messages) + 1 if self._has_attachment is None else _FETCHED_AT_ONCE
             some, uids = uids[:count], uids[count:]
             for uid, found in self._folder.fetch(some, imap.LISTED).items():
@@ -140,7 +140,7 @@ def _day(text: str | None, argument: str) -> datetime.date | None:
 
 @op
 def read_message(message_id: str) -> dict[str, Any]:
-    """One message with its text; the names of what is attached, and not its content. It stays unread if it was."""
+    """Read a message with its text, and the names of its attachments without their content. It stays unread if it was."""
     wanted = imap.read_id(message_id)
     with imap.opened() as box:
         return {"folder": wanted.folder, **reading.message(box.message(wanted), wanted.uid)}
@@ -148,7 +148,7 @@ def read_message(message_id: str) -> dict[str, Any]:
 
 @op
 def read_attachment(message_id: str, part: str) -> dict[str, Any]:
-    """The content of one attachment, by the number that read_message gives it: text, or base64."""
+    """Read the content of one attachment, by the number from read_message: text, or base64."""
     wanted = imap.read_id(message_id)
     with imap.opened() as box:
         return reading.attachment(box.message(wanted), wanted.uid, part)
@@ -207,7 +207,7 @@ def check_recipients(
     quote: bool = True,
     attachments: list[Attachment] | None = None,
 ) -> dict[str, Any]:
-    """What send_message, or reply_to_message for a `message_id`, would send, and for whom the server takes it. Sends nothing."""
+    """Show what send_message, or reply_to_message for a `message_id`, would send, and who would get it. Sends nothing."""
     wanted = _wanted(attachments)
     with contextlib.ExitStack() as stack:
         box = stack.enter_context(imap.opened()) if message_id is not None or _needs_mailbox(wanted) else None
@@ -273,7 +273,7 @@ def reply_to_message(
     attachments: list[Attachment] | None = None,
     save_copy: bool = True,
 ) -> dict[str, Any]:
-    """Answer a message: to whom it asks for (Reply-To), or who wrote it; with `reply_all`, a copy to everybody else in it."""
+    """Answer a message: send to its Reply-To, else to its author; with `reply_all`, copies go to everybody else in it."""
     wanted = _wanted(attachments)
     with imap.opened() as box:
         outgoing, _answers = _answer(from_address, message_id, body, reply_all, quote, wanted, box)
@@ -343,7 +343,7 @@ def _sent(outgoing: Outgoing, box: Opened | None) -> dict[str, Any]:
 
 
 def _copied(outgoing: Outgoing, box: Opened | None) -> str:
-    """Where the copy is; the message is sent whatever becomes of it."""
+    """Save a copy and say where it is. The message is sent already, so a failure here is only reported."""
     if box is None:
         return "not saved"
     if box.can("X-GM-EXT-1"):
@@ -372,7 +372,7 @@ def _needs_mailbox(wanted: Sequence[Attachment]) -> bool:
 
 
 def _attached(wanted: Sequence[Attachment], box: Opened | None) -> list[Attached]:
-    """The content of all of them. BadInput for more than ATTACHMENTS_BYTES."""
+    """Return all attachments with their contents. BadInput for more than ATTACHMENTS_BYTES."""
     found, room = [], writing.ATTACHMENTS_BYTES
     for one in wanted:
         found.append(writing.text_attachment(one) if one.message_id is None else _of_a_message(one, box, room))
@@ -408,7 +408,7 @@ def mark_message(message_id: str, read: bool | None = None, flagged: bool | None
 
 @op
 def move_message(message_id: str, to_folder: str) -> dict[str, Any]:
-    """Move a message to another folder that is there, such as the archive or the trash."""
+    """Move a message to another existing folder, such as the archive or the trash."""
     wanted = imap.read_id(message_id)
     with imap.opened() as box:
         if to_folder not in {one.name for one in box.folders() if one.can_open}:

@@ -1,10 +1,10 @@
-r"""What a server says of messages: answers to FETCH and LIST as values, and the parts that a message has.
+r"""Parser for a server's answers: FETCH and LIST as values, and the parts of a message.
 
-Pure. A server and whoever wrote the message are strangers: what is read has a bound in depth and number, and what is not as
-RFC 3501 has it is AnswerError, never another exception.
+Pure. The server and the author of a message are strangers: parsed values are bounded in depth and number, and an answer that
+does not follow RFC 3501 raises AnswerError, never another exception.
 
 Source: RFC 3501 sections 7.2.2, 7.4.2 and 9 (grammar), 5.1.3 (names of folders); RFC 2231 and RFC 2047 for file names.
-Not here: asking (imap.py), what a text says (reading.py).
+Not here: commands (imap.py), the text of a message (reading.py).
 
 >>> [value.items["UID"] for value in fetched([b"1 (UID 7 FLAGS (\\Seen))"])]
 [b'7']
@@ -26,9 +26,9 @@ from aileron_connector.mail import one_line, readable
 __all__ = ["AnswerError", "Fetched", "Part", "Values", "as_wire", "fetched", "folder_name", "parts_of", "values_in"]
 
 MAX_TOKENS: Final = 200_000
-"""In one answer: fifty messages of a thousand parts each."""
+"""Maximum number of values in one answer: fifty messages of a thousand parts each."""
 MAX_DEPTH: Final = 40
-"""Of lists in lists: a part in a part is two."""
+"""Maximum depth of lists in lists: a part in a part is two."""
 MAX_PARTS: Final = 300
 MAX_NAME_CHARACTERS: Final = 255
 _TOKEN: Final = re.compile(
@@ -40,18 +40,18 @@ _LITERAL: Final = re.compile(rb"\{\d+\}$")
 _SECTION: Final = re.compile(r"BODY\[(.*?)\](?:<\d+>)?", re.DOTALL)
 
 Values = list[Any]
-"""Bytes, None for NIL, and lists of these."""
+"""Parsed values: bytes, None for NIL, and lists of these."""
 
 
 class AnswerError(Exception):
-    """The server's answer is not what the protocol has there."""
+    """The server's answer is not what the protocol allows at this place."""
 
 
 # Values
 
 
 def values_in(pieces: Iterable[Any]) -> Values:
-    """Everything in an answer as `imaplib` gives it: bytes, and pairs of bytes and the literal behind them."""
+    """Parse an answer of `imaplib`, which consists of bytes, and of pairs of bytes and the literal behind them."""
     top: Values = []
     open_lists = [top]
     for count, (kind, value) in enumerate(_tokens(pieces)):
@@ -95,32 +95,32 @@ def _tokens(pieces: Iterable[Any]) -> Iterator[tuple[str, bytes]]:
 
 
 class Fetched(NamedTuple):
-    """What an answer says of one message: items by name, in upper case."""
+    """The data of one message in an answer: items by name, in upper case."""
 
     items: dict[str, Any]
 
     def number(self, name: str) -> int:
-        """A number; 0 where there is none."""
+        """Return an item as a number; 0 if there is none."""
         value = self.items.get(name)
         return int(value) if isinstance(value, bytes) and re.fullmatch(rb"\d{1,20}", value) else 0
 
     def text(self, name: str) -> bytes:
-        """Bytes; none where there are none."""
+        """Return an item as bytes; empty if there is none."""
         value = self.items.get(name)
         return value if isinstance(value, bytes) else b""
 
     def words(self, name: str) -> list[str]:
-        """The atoms of a list, such as flags."""
+        """Return the atoms of a list, such as flags."""
         value = self.items.get(name)
         return [one.decode("ascii", "replace") for one in value if isinstance(one, bytes)] if value else []
 
     def section(self, section: str) -> bytes:
-        """What `BODY[section]` holds; none where it is missing."""
+        """Return the content of `BODY[section]`; empty if it is missing."""
         return self.text(f"BODY[{section.upper()}]")
 
 
 def fetched(pieces: Iterable[Any]) -> list[Fetched]:
-    """Each message of an answer to FETCH, as far as it says which one it is."""
+    """Return the messages in an answer to FETCH, as far as they have a UID."""
     values = values_in(pieces)
     found = []
     for number, items in zip(values[::2], values[1::2], strict=False):
@@ -135,7 +135,7 @@ def _named(items: Values) -> Iterator[tuple[str, Any]]:
         if isinstance(name, bytes):
             spelled = name.decode("ascii", "replace").upper()
             section = _SECTION.fullmatch(spelled)
-            # Of a header only one kind is ever asked for, and servers write the names of its fields as they like.
+            # Only one kind of header is ever requested, and servers write the names of its fields in different ways.
             yield (f"BODY[{section[1].partition('.FIELDS')[0]}]" if section else spelled), value
 
 
@@ -143,53 +143,53 @@ def _named(items: Values) -> Iterator[tuple[str, Any]]:
 
 
 class Part(NamedTuple):
-    """A part that holds something: not one of several parts."""
+    """A part with content of its own, not a group of parts."""
 
     section: str
-    """As FETCH names it, `1.2`."""
+    """Number of the part in FETCH, such as `1.2`."""
     kind: str
-    """`text/plain`, in lower case."""
+    """Media type in lower case, such as `text/plain`."""
     charset: str
     encoding: str
-    """Its transfer encoding, in lower case."""
+    """Transfer encoding, in lower case."""
     size: int
-    """Bytes, as encoded."""
+    """Number of bytes, as encoded."""
     filename: str
     disposition: str
-    """`attachment`, `inline`, or nothing."""
+    """Disposition: `attachment`, `inline`, or empty."""
     damage: str = ""
-    """Reason, in words, why the part is not what its sender said that it is; mostly empty."""
+    """Reason, in words, why the part is not what its sender said that it is; usually empty."""
 
     @property
     def is_attachment(self) -> bool:
-        """Not a text of the message itself."""
+        """True if the part is not a text of the message itself."""
         is_text = self.kind in {"text/plain", "text/html"}
         return not is_text or self.disposition == "attachment" or bool(self.filename)
 
     @property
     def decoded_size(self) -> int:
-        """Bytes, about, and not more than there are: in base64, a line of 78 stands for 57 (RFC 2045 section 6.8)."""
+        """Approximate number of decoded bytes, never too many: in base64, a line of 78 stands for 57 (RFC 2045 section 6.8)."""
         return self.size * 57 // 78 if self.encoding == "base64" else self.size
 
 
 class Group(NamedTuple):
-    """Several parts: `mixed`, `alternative`, `related`, …"""
+    """A group of parts: `mixed`, `alternative`, `related`, …"""
 
     kind: str
     parts: list[Part | Group]
     section: str
     """Name of the group in FETCH; empty for the whole message."""
     boundary: str
-    """Text that separates the parts; empty where the message does not declare it."""
+    """Text that separates the parts; empty if the message does not declare it."""
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no part in it has a byte: servers find none where the boundary is missing."""
+        """True if no part in the group has a byte: servers find none if the boundary is missing."""
         return all(part.is_empty if isinstance(part, Group) else not part.size for part in self.parts)
 
 
 def parts_of(structure: Any) -> Part | Group:
-    """The parts that a BODYSTRUCTURE describes. AnswerError."""
+    """Return the parts that a BODYSTRUCTURE describes. AnswerError."""
     return _part(structure, "", [MAX_PARTS])
 
 
@@ -209,7 +209,7 @@ def _part(node: Any, section: str, room: list[int]) -> Part | Group:
     if len(node) < 7:
         raise AnswerError("the structure of the message cannot be read")
     kind, damage = f"{_word(node[0])}/{_word(node[1])}", ""
-    if not node[1] or kind.startswith("multipart/"):  # RFC 2045, section 5.2: what cannot be read is text
+    if not node[1] or kind.startswith("multipart/"):  # RFC 2045, section 5.2: an unreadable type means text
         kind, damage = "text/plain", "its content type cannot be read, so it is taken for text"
     parameters = _parameters(node[2])
     disposition, of_disposition = _disposition(node)
@@ -235,13 +235,13 @@ def _leading_lists(node: Values) -> Iterator[Any]:
 
 
 def _word(value: Any) -> str:
-    """A type, a name: letters that cannot be mistaken."""
+    """Return a type or name as safe letters in lower case; `unknown` if it has others."""
     text = value.decode("ascii", "replace").lower() if isinstance(value, bytes) else ""
     return text if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,80}", text) else "unknown"
 
 
 def _disposition(node: Values) -> tuple[str, dict[str, str]]:
-    """`(attachment (filename …))` is the one list in a part that begins with such a word."""
+    """Find the disposition, `(attachment (filename …))`: the one list in a part that begins with such a word."""
     for one in node[7:]:
         if isinstance(one, list) and len(one) == 2 and isinstance(one[0], bytes):
             word = one[0].decode("ascii", "replace").lower()
@@ -251,7 +251,7 @@ def _disposition(node: Values) -> tuple[str, dict[str, str]]:
 
 
 def _parameters(node: Any) -> dict[str, str]:
-    """Names and values, with RFC 2231's pieces put together and RFC 2047's words decoded, as programs write them."""
+    """Return parameters by name, with RFC 2231's pieces joined and RFC 2047's words decoded, as programs write them."""
     if not isinstance(node, list):
         return {}
     pairs = [
@@ -267,7 +267,7 @@ def _extended(pairs: list[tuple[str, str]]) -> dict[str, str]:
     try:
         found = email.utils.decode_params([("", ""), *((name, email.utils.quote(value)) for name, value in pairs)])[1:]
         return {name: one_line(email.utils.unquote(email.utils.collapse_rfc2231_value(value))) for name, value in found}
-    except (ValueError, TypeError, LookupError, AttributeError):  # of names that lead nowhere, such as `filename*x`
+    except (ValueError, TypeError, LookupError, AttributeError):  # for invalid names, such as `filename*x`
         return {}
 
 
@@ -279,7 +279,7 @@ def _text(value: bytes) -> str:
 
 
 def folder_name(wire: bytes) -> str:
-    """A name out of modified UTF-7; as it is where it is none."""
+    """Decode a folder's name from modified UTF-7; return it unchanged if it is not that."""
     text = wire.decode("utf-8", "replace")
 
     def shifted(run: re.Match[str]) -> str:
@@ -295,7 +295,7 @@ def folder_name(wire: bytes) -> str:
 
 
 def as_wire(name: str) -> str:
-    """A folder's name in modified UTF-7, as a quoted string."""
+    """Encode a folder's name in modified UTF-7, as a quoted string."""
     pieces = re.sub("[^\x20-\x7e]+|&", _shift, name)
     return '"' + pieces.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

@@ -1,6 +1,6 @@
-"""What imaplib, smtplib and the host raise, as failures that a caller understands.
+"""Translation of exceptions of imaplib, smtplib and the host to failures that a caller understands.
 
-Runs in the jail. Not here: refusals that are answers of the server's own (imap.py, sending.py).
+Runs in the jail. Not here: refusals that a server sends as an answer (imap.py, sending.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_WORDS: Final = 200
 
 @contextlib.contextmanager
 def translated(who: str) -> Iterator[None]:
-    """`who` is the server's name in messages."""
+    """Translate exceptions in the block; `who` is the server's name in messages."""
     try:
         yield
     except ConnectorError:
@@ -32,11 +32,11 @@ def translated(who: str) -> Iterator[None]:
     except AnswerError as error:
         raise ExternalApiError(f"{who} sent an answer that cannot be read: {error}") from error
     except (imaplib.IMAP4.error, smtplib.SMTPException, OSError, EOFError) as error:
-        raise what_failed(who, error) from None  # it says what the library's own did
+        raise what_failed(who, error) from None  # the new failure includes the library's words
 
 
 def what_failed(who: str, error: BaseException) -> ConnectorError:
-    """The host's own failure where one is behind it, which says most; else what the library says."""
+    """Return the host's failure if one is behind the error, since it says most; else a failure with the library's words."""
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):
         if isinstance(behind, ConnectorError):

@@ -1,17 +1,17 @@
-"""One mailbox over IMAP: folders, searches, messages and their parts, copies and drafts.
+"""Client for one mailbox over IMAP: folders, searches, messages and their parts, copies and drafts.
 
     with imap.opened() as box:
         folder = box.look_into("INBOX")
         found = folder.search(Criteria(unread=True), before_uid=None)
 
-The supervisor logs in; what is sent here as user name and password is ignored. Reading opens a folder with EXAMINE and asks
-for parts with BODY.PEEK, so that nothing is marked as read. Every answer has a bound.
+The supervisor logs in; the user name and password that are sent here are ignored. Reading opens a folder with EXAMINE and fetches
+parts with BODY.PEEK, so that no message is marked as read. Every answer is bounded.
 
-A message is named by folder, UIDVALIDITY and UID as an IMAP URL has them (RFC 5092), so that an id never means another message:
+A message is named by folder, UIDVALIDITY and UID as in an IMAP URL (RFC 5092), so that an id never means another message:
 `INBOX;UIDVALIDITY=1700000000/;UID=42`.
 
 Runs in the jail, over `imaplib`. Source: RFC 3501, RFC 6154 (special use), RFC 4315 (APPENDUID), RFC 6851 (MOVE).
-Not here: what answers mean (answers.py), what a message says (reading.py), sending (sending.py).
+Not here: parsing answers (answers.py), the text of a message (reading.py), sending (sending.py).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from aileron_connector.mail import one_line
 __all__ = ["Criteria", "Folder", "Listed", "MessageId", "Opened", "opened", "read_id"]
 
 WAIT_S: Final = 25.0
-"""For each answer: a search of all texts in a large folder takes a while."""
+"""Seconds to wait for each answer: a search of all texts in a large folder takes a while."""
 MAX_ANSWER_BYTES: Final = 24 << 20
-"""Of one command: an attachment of ATTACHMENTS_BYTES as base64, and what is said around it."""
+"""Maximum number of bytes that answer one command: an attachment of ATTACHMENTS_BYTES as base64, and what is around it."""
 MAX_FOLDERS: Final = 1000
 MAX_FOLDER_CHARACTERS: Final = 500
 MAX_WINDOW: Final = 20_000
-"""Messages that one search looks at: even if it finds all, the answer's line stays below the million bytes that imaplib reads."""
+"""Maximum number of messages in one search: if it finds all, the answer's line is below imaplib's limit of a million bytes."""
 MAX_WINDOWS: Final = 100
-"""Of one listing: two million messages."""
+"""Maximum number of searches for one listing: two million messages."""
 MAX_CRITERION_CHARACTERS: Final = 500
 LISTED: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER.FIELDS (FROM TO CC SUBJECT DATE)]"
 MAX_HEADER_BYTES: Final = 128 << 10
@@ -54,12 +54,12 @@ _USUAL_NAMES: Final = {
     "drafts": ("drafts", "inbox.drafts", "draft", "entwürfe", "brouillons"),
     "sent": ("sent", "inbox.sent", "sent items", "sent messages", "sent mail", "gesendet", "envoyés"),
 }
-"""Where a server does not say what its folders are for (RFC 6154)."""
+"""Usual names of folders, for servers that do not state the use of their folders (RFC 6154)."""
 _USES: Final = frozenset({"all", "archive", "drafts", "flagged", "junk", "sent", "trash", "important"})
 
 
 class MessageId(NamedTuple):
-    """One message, for good: if the folder is numbered anew, its UIDVALIDITY is another."""
+    """Permanent id of a message: if the folder is numbered anew, its UIDVALIDITY is another."""
 
     folder: str
     validity: int
@@ -70,7 +70,7 @@ class MessageId(NamedTuple):
 
 
 def read_id(text: str, argument: str = "message_id") -> MessageId:
-    """BadInput if it is none."""
+    """Parse the id of a message. BadInput if it is not valid."""
     found = _ID.fullmatch(text)
     if found is None:
         words = f"{argument} {text[:80]!r} is not an id as search_messages gives it"
@@ -79,7 +79,7 @@ def read_id(text: str, argument: str = "message_id") -> MessageId:
 
 
 class Criteria(NamedTuple):
-    """What to look for; all of it has to fit."""
+    """Criteria of a search; a message has to fit all of them."""
 
     text: str | None = None
     sender: str | None = None
@@ -90,7 +90,7 @@ class Criteria(NamedTuple):
     unread: bool | None = None
 
     def in_ascii(self) -> list[str]:
-        """The keys of a search whose values need no charset. BadInput."""
+        """Return the keys of a search whose values need no charset. BadInput."""
         words = [piece for key, value in self._texts() if value.isascii() for piece in (key, _quoted(value))]
         dates = (("SINCE", self.since), ("BEFORE", self.before))
         words += [
@@ -101,7 +101,7 @@ class Criteria(NamedTuple):
         return words
 
     def beyond_ascii(self) -> list[tuple[str, bytes]]:
-        """Keys whose values are UTF-8, each for a search of its own: imaplib sends one literal with a command."""
+        """Return the keys whose values are UTF-8, each for a search of its own: imaplib sends one literal with a command."""
         return [(key, value.encode()) for key, value in self._texts() if not value.isascii()]
 
     def _texts(self) -> Iterator[tuple[str, str]]:
@@ -117,7 +117,7 @@ class Criteria(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """One folder: its name, what it is for in one of RFC 6154's words, and whether it can have messages."""
+    """A folder: its name, its use in one of RFC 6154's words, and whether it can have messages."""
 
     name: str
     use: str
@@ -125,7 +125,7 @@ class Listed(NamedTuple):
 
 
 class _Connection(imaplib.IMAP4_SSL):
-    """With a bound on what one command is answered: imaplib reads literals of any length, and any number of answers."""
+    """A connection with a bound on the answer to a command: imaplib reads literals of any length, and any number of answers."""
 
     taken = 0
 
@@ -146,7 +146,7 @@ class _Connection(imaplib.IMAP4_SSL):
 
 @contextlib.contextmanager
 def opened() -> Iterator[Opened]:
-    """The account's mailbox. Failures of imaplib are the connector's own."""
+    """Log in to the account's mailbox, and log out at the end. Exceptions of imaplib become failures of the connector."""
     with failing.translated("the mail server (IMAP)"):
         host = places.receiving()
         connection = _Connection(host.host, host.port, timeout=WAIT_S)
@@ -159,7 +159,7 @@ def opened() -> Iterator[Opened]:
 
 
 class Opened:
-    """After the login."""
+    """A mailbox after the login."""
 
     def __init__(self, connection: _Connection, capabilities: list[Any]) -> None:
         self._connection: Final = connection
@@ -169,11 +169,11 @@ class Opened:
         self._listed: list[Listed] | None = None
 
     def can(self, capability: str) -> bool:
-        """Whether the server says so, after the login."""
+        """Return whether the server stated this capability after the login."""
         return capability in self._capabilities
 
     def folders(self) -> list[Listed]:
-        """All of them, by name. ExternalApiError for more than MAX_FOLDERS."""
+        """Return all folders, by name. ExternalApiError for more than MAX_FOLDERS."""
         if self._listed is None:
             pattern = '"*" RETURN (SPECIAL-USE)' if self._says_uses else '"*"'
             answer = self.ask("list the folders", "list", '""', pattern)
@@ -187,14 +187,14 @@ class Opened:
         return self.can("SPECIAL-USE") and (self.can("LIST-EXTENDED") or self.can("IMAP4REV2"))
 
     def maybe_folder_for(self, use: str) -> str | None:
-        """The folder for `drafts` or `sent`, as the server says or by its usual names."""
+        """Return the folder for `drafts` or `sent`, as the server states or by its usual names; None if there is none."""
         listed = [one for one in self.folders() if one.can_open]
         named = [one.name for one in listed if one.use == use]
         usual = [one.name for name in _USUAL_NAMES[use] for one in listed if one.name.lower() == name]
         return next(iter(named + usual), None)
 
     def counts(self, folder: str) -> tuple[int, int]:
-        """How many messages a folder has, and how many of them are unread."""
+        """Return the number of messages in a folder, and the number of unread ones."""
         answer = self.ask("count the messages", "status", _wire(folder), "(MESSAGES UNSEEN)")
         values = values_in(answer)
         if len(values) < 2 or not isinstance(values[-1], list):
@@ -203,11 +203,11 @@ class Opened:
         return _number(pairs.get(b"MESSAGES")), _number(pairs.get(b"UNSEEN"))
 
     def look_into(self, folder: str) -> Folder:
-        """Open it so that nothing in it can change. BadInput if there is none."""
+        """Open a folder so that nothing in it can change. BadInput if it does not exist."""
         return self._select(folder, is_read_only=True)
 
     def change_in(self, folder: str) -> Folder:
-        """Open it so that messages can be marked and moved. BadInput if there is none."""
+        """Open a folder so that messages can be marked and moved. BadInput if it does not exist."""
         return self._select(folder, is_read_only=False)
 
     def _select(self, folder: str, *, is_read_only: bool) -> Folder:
@@ -222,7 +222,7 @@ class Opened:
         return Folder(self, folder, numbers[0], numbers[1])
 
     def message(self, message_id: MessageId, *, to_change: bool = False) -> Folder:
-        """Its folder, opened. BadInput if the folder was numbered anew since."""
+        """Open the folder of a message. BadInput if the folder was numbered anew since."""
         folder = self._select(message_id.folder, is_read_only=not to_change)
         if folder.validity != message_id.validity:
             words = "the folder was numbered anew since this id was given: search again"
@@ -230,13 +230,13 @@ class Opened:
         return folder
 
     def append(self, folder: str, flags: str, message: bytes) -> MessageId | None:
-        """Put a message into a folder; its id where the server says it (UIDPLUS)."""
+        """Put a message into a folder. Return its id if the server tells it (UIDPLUS), else None."""
         answer = self.ask("put the message into its folder", "append", _wire(folder), flags, None, message)
         found = re.search(rb"\[APPENDUID (\d{1,10}) (\d{1,10})\]", answer[-1] if answer and answer[-1] else b"")
         return MessageId(folder, int(found[1]), int(found[2])) if found else None
 
     def ask(self, what: str, method: str, *arguments: Any) -> list[Any]:
-        """One command of imaplib's. ExternalApiError with the server's own words if it does not do it."""
+        """Run a command of imaplib. ExternalApiError with the server's own words if the server refuses it."""
         self._connection.taken = 0
         kind, answer = getattr(self._connection, method)(*arguments)
         if kind != "OK":
@@ -244,7 +244,7 @@ class Opened:
         return list(answer)
 
     def ask_with(self, literal: bytes, what: str, method: str, *arguments: Any) -> list[Any]:
-        """The same, with a literal at the command's end."""
+        """Run a command with a literal at its end, like `ask`."""
         self._connection.literal = literal
         return self.ask(what, method, *arguments)
 
@@ -259,11 +259,11 @@ class Folder:
         self.size: Final = size
 
     def id_of(self, uid: int) -> str:
-        """What names a message of this folder."""
+        """Return the id of a message in this folder."""
         return str(MessageId(self.name, self.validity, uid))
 
     def search(self, criteria: Criteria, before_uid: int | None) -> Iterator[list[int]]:
-        """UIDs that fit, the newest first, a window of the folder at a time; only those below `before_uid`."""
+        """Yield the matching UIDs, the newest first, one window of the folder at a time; only those below `before_uid`."""
         words = [*criteria.in_ascii(), *(() if before_uid is None else ("UID", f"1:{before_uid - 1}"))]
         literals = criteria.beyond_ascii()
         if before_uid == 1:
@@ -282,7 +282,7 @@ class Folder:
         return {_number(one) for line in answer if isinstance(line, bytes) for one in line.split()} - {0}
 
     def fetch(self, uids: list[int], items: str) -> dict[int, Fetched]:
-        """By UID; without those that have gone meanwhile."""
+        """Fetch items of messages by UID, without messages that have gone meanwhile."""
         if not uids:
             return {}
         answer = self._box.ask("read messages", "uid", "FETCH", ",".join(map(str, uids)), f"({items})")
@@ -293,22 +293,22 @@ class Folder:
         return {uid: merged[uid] for uid in uids if uid in merged}
 
     def fetch_one(self, uid: int, items: str) -> Fetched:
-        """BadInput if it is not there any more."""
+        """Fetch items of one message. BadInput if it is no longer there."""
         found = self.fetch([uid], items).get(uid)
         if found is None:
             raise BadInput("there is no such message any more: search again", argument="message_id")
         return found
 
     def part(self, uid: int, part: Part, limit_bytes: int) -> bytes:
-        """A part's bytes as encoded, at most so many."""
+        """Fetch a part's bytes as encoded, at most `limit_bytes`."""
         return self.fetch_one(uid, f"UID BODY.PEEK[{part.section}]<0.{limit_bytes}>").section(part.section)
 
     def mark(self, uid: int, change: str, flag: str) -> None:
-        """`+FLAGS` or `-FLAGS`."""
+        """Add a flag to a message (`change` is `+FLAGS`) or remove it (`-FLAGS`)."""
         self._box.ask("mark the message", "uid", "STORE", str(uid), f"{change}.SILENT", f"({flag})")
 
     def move(self, uid: int, folder: str) -> None:
-        """In one step, or, where the server has none, as a copy and a deletion of this message alone."""
+        """Move a message in one step or, if the server cannot, by a copy and a deletion of only this message."""
         if self._box.can("MOVE"):
             self._box.ask("move the message", "uid", "MOVE", str(uid), _wire(folder))
         elif self._box.can("UIDPLUS"):
@@ -320,7 +320,7 @@ class Folder:
 
 
 def _lists_of_three(answer: list[Any]) -> Iterator[list[Any]]:
-    """Flags, separator and name of each folder; a list behind them (RFC 5258) is one more thing that was not asked for."""
+    """Yield flags, separator and name of each folder, without the list that may follow them (RFC 5258)."""
     values, at = values_in(answer), 0
     while at + 3 <= len(values):
         yield values[at : at + 3]
@@ -354,6 +354,6 @@ def _number(value: Any) -> int:
 
 
 def _said(answer: Any) -> str:
-    """The server's words, bounded and on one line."""
+    """Return the server's words, bounded and on one line."""
     last = answer[-1] if answer else b""
     return one_line(last.decode("utf-8", "replace"))[:200] if isinstance(last, bytes) else "nothing"

@@ -1,4 +1,4 @@
-"""Which of the two granted hosts has the mailbox, and which one sends.
+"""Choice between the two granted hosts: the one with the mailbox, and the one that sends.
 
 Runs in the jail. Source: RFC 8314 section 7.3, RFC 6409 section 3.1 (the ports).
 """
@@ -16,17 +16,17 @@ _SMTP: Final = frozenset({25, 465, 587})
 
 
 def receiving() -> Any:
-    """The host with IMAP."""
+    """Return the host with IMAP."""
     return _two()[0]
 
 
 def sending() -> Any:
-    """The host with SMTP."""
+    """Return the host with SMTP."""
     return _two()[1]
 
 
 def _two() -> tuple[Any, Any]:
-    """By their usual ports; with others, IMAP comes first in the manifest."""
+    """Return the IMAP host and the SMTP host, by their usual ports; with other ports, IMAP is the first in the manifest."""
     granted = hosts()
     if len(granted) != 2:
         words = f"the connector was built for {len(granted)} hosts: build it with one --login imap://… and one --login smtp://…"

@@ -1,11 +1,11 @@
-"""What a message says: its fields as lines, its text, and what is attached.
+"""Reader of a message: its fields as lines, its text, and its attachments.
 
-Text that the sender wrote goes before text that is made of HTML, and what the HTML hides from a reader is told apart from it.
-Only what is shown is fetched: the header, and the parts that are text. Everything may come from a stranger, and has a bound that
-says where it was cut. What is damaged is given as far as it came, and `damage` says what is wrong with it: a message that can be
-read in part is not an empty one.
+Plain text takes precedence over text made from HTML, and text that the HTML hides from a reader is kept apart. Only the shown
+parts are fetched: the header, and the parts that are text. Everything may come from a stranger; it is bounded, and says where it
+was cut. Damaged parts are returned as far as they can be read, and `damage` says what is wrong: a message that can be read in
+part is not an empty one.
 
-Runs in the jail. Source: RFC 5322, RFC 2045, RFC 2046 section 5.1.4. Not here: asking (imap.py), what is written (writing.py).
+Runs in the jail. Source: RFC 5322, RFC 2045, RFC 2046 section 5.1.4. Not here: commands (imap.py), writing (writing.py).
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from aileron_connector.markup import Texts, joined, texts_from
 __all__ = ["Fields", "Said", "attachment", "listing", "message", "parts", "said"]
 
 MAX_TEXT_BYTES: Final = 256 << 10
-"""Of a message's text, as UTF-8: a quarter of what a result holds."""
+"""Maximum number of bytes of a message's text, as UTF-8: a quarter of what a result holds."""
 MAX_PART_BYTES: Final = 512 << 10
-"""Of one part that is text, as encoded: HTML is longer than the text in it."""
+"""Maximum number of bytes of one text part, as encoded: HTML is longer than the text in it."""
 MAX_TEXT_PARTS: Final = 10
 MAX_HTML_CHARACTERS: Final = 500_000
 MAX_GROUPS: Final = 5
-"""Without any part in them, whose bytes are looked at."""
+"""Maximum number of groups without any part whose bytes are examined."""
 MAX_TAIL_BYTES: Final = 4 << 10
-"""At the end of a message, where its last boundary is, before whatever a list adds."""
+"""Bytes at the end of a message that are searched for its last boundary, before any text that a mailing list adds."""
 MAX_ATTACHMENTS: Final = 100
 MAX_ATTACHMENT_BYTES: Final = 512 << 10
-"""Of one that is given back: as base64 two thirds of what a result holds."""
+"""Maximum number of bytes of an attachment that is returned: as base64 two thirds of what a result holds."""
 MAX_LISTED_CHARACTERS: Final = 300
 _ADDRESSES: Final = frozenset({"from", "sender", "to", "cc", "bcc", "reply-to"})
 _STRUCTURE: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE"
 
 
 class Fields:
-    """A message's header."""
+    """The header of a message."""
 
     def __init__(self, header: bytes) -> None:
         lines = re.sub(rb"\r?\n[ \t]+", b" ", header).splitlines()
@@ -53,32 +53,32 @@ class Fields:
         self._pairs: Final = [(name.strip().lower(), value.strip()) for name, _colon, value in pairs]
 
     def raw(self, name: str) -> str:
-        """As it was written, on one line; several fields of one name joined by a comma."""
+        """Return a field as it was written, on one line; several fields of one name are joined by a comma."""
         return ", ".join(value for known, value in self._pairs if known == name)
 
     def line(self, name: str) -> str:
-        """Readable."""
+        """Return a field as readable text; several fields of one name are joined by a comma."""
         return ", ".join(
             readable(value, is_address=name in _ADDRESSES) for known, value in self._pairs if known == name
         )
 
 
 class Said(NamedTuple):
-    """What a message says."""
+    """The text of a message, and what is known about it."""
 
     text: str
     source: str
-    """`plain`, `html`, or `none` where there is no text at all."""
+    """Source of the text: `plain`, `html`, or `none` if there is no text."""
     is_cut: bool
     has_other_html: bool
     hidden: str
-    """Text that the HTML has but does not show."""
+    """Text that the HTML contains but does not show."""
     damage: list[str]
     """Damage to the message, in words."""
 
 
 def listing(folder: Folder, uid: int, found: Fetched) -> dict[str, Any]:
-    """What a search says of one message."""
+    """Return the data of one message for a search."""
     fields = Fields(found.section("HEADER"))
     shown = {name: _brief(fields.line(name)) for name in ("from", "to", "cc", "subject", "date")}
     return {
@@ -105,7 +105,7 @@ def _brief(text: str) -> str:
 
 
 def message(folder: Folder, uid: int) -> dict[str, Any]:
-    """One message: who, what about, its text, what is attached."""
+    """Fetch a message: its people, subject, text and attachments."""
     found = folder.fetch_one(uid, f"{_STRUCTURE} BODY.PEEK[HEADER]<0.{MAX_HEADER_BYTES}>")
     fields, structure = Fields(found.section("HEADER")), parts(found)
     text, attached = said(folder, uid, structure), attachments_of(structure)
@@ -127,7 +127,7 @@ def message(folder: Folder, uid: int) -> dict[str, Any]:
 
 
 def parts(found: Fetched) -> Part | Group:
-    """AnswerError where the server gave no structure."""
+    """Return the parts of a fetched message. AnswerError if the server sent no structure."""
     return parts_of(found.items.get("BODYSTRUCTURE"))
 
 
@@ -142,7 +142,7 @@ def _attached(part: Part) -> dict[str, Any]:
 
 
 def attachments_of(structure: Part | Group) -> list[Part]:
-    """All parts that are not the message's own text, in order."""
+    """Return all parts that are not the message's own text, in order."""
     if isinstance(structure, Part):
         return [structure] if structure.is_attachment else []
     return [part for inner in structure.parts for part in attachments_of(inner)]
@@ -152,7 +152,7 @@ def attachments_of(structure: Part | Group) -> list[Part]:
 
 
 def said(folder: Folder, uid: int, structure: Part | Group) -> Said:
-    """The text of a message, fetched."""
+    """Fetch the text of a message."""
     chosen = _texts(structure)
     texts, damage, is_cut = [], [], len(chosen) > MAX_TEXT_PARTS
     for part in chosen[:MAX_TEXT_PARTS]:
@@ -183,7 +183,7 @@ def _texts(structure: Part | Group) -> list[Part]:
         return [] if structure.is_attachment else [structure]
     found = [texts for texts in map(_texts, structure.parts) if texts]
     if structure.kind == "alternative":
-        # The same in several forms. Text as it was written goes before text that we make.
+        # The same content in several forms. Prefer plain text to text made from HTML.
         full = [texts for texts in found if any(part.size for part in texts)]
         plain = [texts for texts in full if all(part.kind == "text/plain" for part in texts)]
         found = plain[:1] or full[-1:]
@@ -202,7 +202,7 @@ def _text_of(data: bytes, part: Part) -> Texts:
 
 
 def content(data: bytes, part: Part) -> bytes:
-    """A part's bytes, out of their transfer encoding; as far as they go where they are cut or are none."""
+    """Decode a part's transfer encoding, as far as the data can be decoded if they are cut or invalid."""
     if part.encoding == "base64":
         return data if _is_plain(data, part) else b"".join(map(_from_base64, re.split(rb"=+", _letters(data))))
     return quopri.decodestring(data) if part.encoding == "quoted-printable" else data
@@ -213,7 +213,7 @@ def _letters(data: bytes) -> bytes:
 
 
 def _from_base64(letters: bytes) -> bytes:
-    """A run of letters; more than one, each with its own padding, come of programs that put pieces behind each other."""
+    """Decode one run of base64 letters. Programs that join pieces write several runs, each with its own padding."""
     rest = len(letters) % 4
     whole = letters[:-1] if rest == 1 else letters + b"=" * (-rest % 4)
     try:
@@ -223,7 +223,7 @@ def _from_base64(letters: bytes) -> bytes:
 
 
 def _is_plain(data: bytes, part: Part) -> bool:
-    """A text that says that it is base64, and is as it was written."""
+    """Return whether a text part that claims to be base64 is in fact plain text."""
     others = len(re.sub(rb"[A-Za-z0-9+/=\s]", b"", data))
     has_words = re.search(rb"[A-Za-z]{2,}[,.]? [A-Za-z]{2,}", data) is not None
     return part.kind.startswith("text/") and (has_words or 5 * others > len(data))
@@ -256,7 +256,7 @@ def _damage(data: bytes, part: Part) -> Iterator[str]:
 
 
 def _unparted(folder: Folder, uid: int, structure: Part | Group) -> Iterator[tuple[Group, bytes]]:
-    """Groups in which the server found no part because their boundary is not there, each with its bytes."""
+    """Yield the groups in which the server found no part because their boundary is missing, each with its bytes."""
     for group in list(_empty_groups(structure))[:MAX_GROUPS]:
         data = _bytes_of(folder, uid, group, 0, MAX_PART_BYTES)
         if data.strip() and not (group.boundary and b"--" + group.boundary.encode() in data):
@@ -282,7 +282,7 @@ def _where(group: Group) -> str:
 
 
 def _without_end(folder: Folder, uid: int, structure: Part | Group, found: Fetched) -> list[str]:
-    """Words for a message that ends before its last boundary, as one that was cut on its way does."""
+    """Return words for a message that ends before its last boundary, as one does that was cut on its way; else an empty list."""
     if isinstance(structure, Part) or not structure.boundary or structure.is_empty:
         return []
     size = found.number("RFC822.SIZE") - len(found.section("HEADER"))
@@ -295,7 +295,7 @@ def _without_end(folder: Folder, uid: int, structure: Part | Group, found: Fetch
 
 
 def attachment(folder: Folder, uid: int, section: str) -> dict[str, Any]:
-    """One part's content: text where it is text, else base64. BadInput."""
+    """Fetch one part's content: as text if it is text, else as base64. BadInput."""
     part, raw = _raw(folder, uid, section, MAX_ATTACHMENT_BYTES, "part")
     data, damage = content(raw, part), list(_damage(raw, part))
     found: dict[str, Any] = {**_attached(part), "size": len(data), **({"damage": damage} if damage else {})}
@@ -309,13 +309,13 @@ def attachment(folder: Folder, uid: int, section: str) -> dict[str, Any]:
 def attached_bytes(
     folder: Folder, uid: int, section: str, limit_bytes: int, argument: str = "part"
 ) -> tuple[Part, bytes]:
-    """A part and its content. BadInput about `argument` if there is no such part, or it is larger."""
+    """Fetch a part and its content. BadInput about `argument` if there is no such part, or it is too large."""
     part, raw = _raw(folder, uid, section, limit_bytes, argument)
     return part, content(raw, part)
 
 
 def _raw(folder: Folder, uid: int, section: str, limit_bytes: int, argument: str) -> tuple[Part, bytes]:
-    """A part and its bytes as encoded."""
+    """Fetch a part and its bytes as encoded. BadInput if there is no such part, or it is too large."""
     found = folder.fetch_one(uid, "UID BODYSTRUCTURE")
     part = next((one for one in _all(parts(found)) if one.section == section), None)
     if part is None:
@@ -323,7 +323,7 @@ def _raw(folder: Folder, uid: int, section: str, limit_bytes: int, argument: str
         raise BadInput(f"the message has no part {section[:20]!r}; its attachments are {known}", argument=argument)
     data = b""
     if part.decoded_size <= limit_bytes:
-        # Twice as much as may come of it: encoded, it is longer. What the server said of its size may be wrong.
+        # Twice the limit, since the encoded part is longer. The server's size may be wrong.
         data = folder.part(uid, part, limit_bytes * 2)
     if max(part.decoded_size, len(content(data, part))) > limit_bytes:
         words = f"the attachment has more than the {limit_bytes} bytes that can be used here"

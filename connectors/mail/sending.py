@@ -1,4 +1,4 @@
-"""Handing a message to the account's server, and asking before whom it would take it for.
+"""Client for the account's SMTP server: hand it a message, and ask beforehand for which recipients it takes one.
 
     with sending.opened() as server:
         answer = server.check(outgoing)     # MAIL, RCPT, RSET: nothing is sent
@@ -26,23 +26,23 @@ __all__ = ["Checked", "Server", "opened"]
 
 WAIT_S: Final = 25.0
 MAX_ANSWER_BYTES: Final = 256 << 10
-"""Of everything that the server says: a hundred recipients are answered with some 10 KiB."""
+"""Maximum number of bytes that the server may send: a hundred recipients are answered with some 10 KiB."""
 _SERVER: Final = "the mail server (SMTP)"
 _MAX_WORDS: Final = 200
 
 
 class Checked(NamedTuple):
-    """What a server says of an envelope."""
+    """The server's answer to an envelope."""
 
     accepted: list[str]
     refused: dict[str, str]
-    """Each recipient with the server's words."""
+    """Refused recipients, each with the server's words."""
     refusal: str | None
-    """Why it takes the message for nobody."""
+    """Reason why the server takes the message for no recipient; None if it takes it for some."""
 
 
 class _Bounded:
-    """What the server says, as a file that ends the session where there is too much of it."""
+    """The server's answers, as a file that ends the session if there are too many bytes."""
 
     def __init__(self, file: Any) -> None:
         self._file: Final = file
@@ -68,7 +68,7 @@ class _Connection(smtplib.SMTP_SSL):
 
 @contextlib.contextmanager
 def opened() -> Iterator[Server]:
-    """The account's server. Failures of smtplib are the connector's own."""
+    """Log in to the account's server, and quit at the end. Exceptions of smtplib become failures of the connector."""
     with failing.translated(_SERVER):
         host = places.sending()
         connection = _Connection(host.host, host.port, timeout=WAIT_S)
@@ -82,20 +82,22 @@ def opened() -> Iterator[Server]:
 
 
 class Server:
-    """After the login."""
+    """A server after the login."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection: Final = connection
 
     def check(self, message: Outgoing) -> Checked:
-        """Whom it would take the message for. Nothing is sent."""
+        """Ask for which recipients the server would take the message. Sends no message."""
         checked = self._envelope(message)
         self._connection.rset()
         return checked
 
     def send(self, message: Outgoing) -> str:
-        """To everybody; what the server says. ExternalApiError if it does not take it: then nobody gets it. NetworkError if
-        nobody knows, because the connection broke after the message began.
+        """Send the message to all recipients and return the server's words.
+
+        ExternalApiError if the server does not take it: then nobody gets it. NetworkError if that is unknown, because the
+        connection broke after the message began.
         """
         checked = self._envelope(message)
         if checked.refusal is not None or checked.refused:
@@ -136,7 +138,7 @@ class Server:
         return Checked(accepted, refused, None)
 
     def _problem(self, message: Outgoing) -> str | None:
-        """What need not be tried."""
+        """Return a reason why trying is useless; None if there is none."""
         offered = self._connection.esmtp_features
         limit = offered.get("size", "")
         if limit.isascii() and limit.isdigit() and 0 < int(limit) < len(message.data):

@@ -1,10 +1,10 @@
-"""A message that goes out: its fields, its text, what is attached, and whom an answer goes to.
+"""Writer of outgoing messages: fields, text, attachments, and the recipients of an answer.
 
-A message has exactly the fields that are asked for; nothing in an argument can become another one. A blind copy is in the
-envelope only. The Message-ID comes from the run, so that each try of a step makes the same one.
+A message has exactly the requested fields; no text in an argument can become another field. The recipients of a blind copy are
+only in the envelope. The Message-ID comes from the run, so that each try of a step makes the same one.
 
 Runs in the jail. Source: RFC 5322 (form; section 3.6.4, threads), RFC 6532 (UTF-8 in fields), RFC 2183. Not here: addresses
-(aileron_connector.mail), handing it to the server (sending.py).
+(aileron_connector.mail), sending (sending.py).
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ __all__ = [
 ]
 
 MAX_RECIPIENTS: Final = 100
-"""Of one message, to, cc and bcc together: more is a mailing, which is another tool's."""
+"""Maximum number of recipients in to, cc and bcc together: more is a mailing, which needs another tool."""
 MAX_SUBJECT_CHARACTERS: Final = 500
 MAX_BODY_CHARACTERS: Final = 200_000
 MAX_QUOTED_CHARACTERS: Final = 20_000
-"""Of the answered message."""
+"""Maximum number of characters that are quoted of the answered message."""
 MAX_REFERENCES: Final = 20
 MAX_ATTACHMENTS: Final = 10
 ATTACHMENTS_BYTES: Final = 10 << 20
-"""Of all attachments: many servers take messages of 25 MB at most, and base64 makes them larger."""
+"""Maximum number of bytes of all attachments: many servers take at most 25 MB, and base64 makes messages larger."""
 _BETWEEN_COMMAS: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')
 _NOT_IN_A_FILENAME: Final = re.compile(r"[/\\]|=\?")
-"""Characters that lead elsewhere, or that many readers decode as an encoded word, so that they show another name."""
+"""Characters that lead to another path, or that many readers decode as an encoded word, which shows another name."""
 _CRLF: Final = "\r\n"
 _POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")
 _HEADER: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER]<0.131072>"
 
 
 class Attachment(msgspec.Struct, forbid_unknown_fields=True):
-    """What to attach: a part of a message in the mailbox, or a text given here under a file name."""
+    """A requested attachment: a part of a message in the mailbox, or a text given here under a file name."""
 
     message_id: str | None = None
     part: str | None = None
@@ -79,7 +79,7 @@ class Attachment(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Attached(NamedTuple):
-    """One attachment with its content."""
+    """An attachment with its content."""
 
     filename: str
     kind: str
@@ -90,7 +90,7 @@ class Attached(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A message, ready to be sent or kept."""
+    """A message that is ready to be sent or stored."""
 
     sender: Address
     to: Sequence[Address]
@@ -104,40 +104,40 @@ class Outgoing(NamedTuple):
 
     @property
     def recipients(self) -> list[str]:
-        """The envelope: everybody who gets it, each once."""
+        """Envelope: the addresses of all recipients, each once."""
         return list(dict.fromkeys(one.address for one in (*self.to, *self.cc, *self.bcc)))
 
     @property
     def needs_utf8(self) -> bool:
-        """An address has letters outside of ASCII, which a server has to offer (RFC 6531)."""
+        """True if an address has letters outside of ASCII, which the server has to support (RFC 6531)."""
         return not all(map(str.isascii, (self.sender.address, *self.recipients)))
 
 
 class Parent(NamedTuple):
-    """What a reply has to know of the message that it answers."""
+    """The answered message, as far as a reply needs it."""
 
     fields: Fields
     said: Said
 
     @property
     def references(self) -> list[str]:
-        """Message ids of the thread, the answered message's last."""
+        """Message ids of the thread, with the answered message's last."""
         known = message_ids(self.fields.raw("references")) or message_ids(self.fields.raw("in-reply-to"))
         ids = list(dict.fromkeys([*known, *message_ids(self.fields.raw("message-id"))[:1]]))
         return ids if len(ids) <= MAX_REFERENCES else [ids[0], *ids[1 - MAX_REFERENCES :]]
 
     @property
     def subject(self) -> str:
-        """The answer's."""
+        """Subject of the answer."""
         subject = self.fields.line("subject")[: MAX_SUBJECT_CHARACTERS - 4]
         return subject if re.match(r"re:", subject, re.IGNORECASE) else f"Re: {subject}".strip()
 
     def people(self, sender: Address, *, reply_all: bool) -> tuple[list[Address], list[Address]]:
-        """To and Cc of an answer by `sender`. ExternalApiError if the message names nobody who can be answered."""
+        """Return To and Cc of an answer by `sender`. ExternalApiError if the message names no address to answer."""
         own = sender.address.lower()
         wrote, asked_for = self._mailboxes("from"), self._mailboxes("reply-to")
         is_own = any(one.address.lower() == own for one in wrote)
-        # To what one has sent oneself, an answer goes to whom that went to.
+        # An answer to the sender's own message goes to the recipients of that message.
         to = self._mailboxes("to") if is_own and not asked_for else asked_for or wrote
         if not to:
             raise ExternalApiError("the message names no address that could be answered")
@@ -147,12 +147,12 @@ class Parent(NamedTuple):
         return to, list(copies.values())
 
     def _mailboxes(self, name: str) -> list[Address]:
-        """Those of a field that mail can go to; names as they read, addresses as they are written. ExternalApiError."""
+        """Return a field's valid mailboxes, with readable names and unchanged addresses. ExternalApiError if it is too long."""
         field = self.fields.raw(name)
         if len(field) > MAX_FIELD_CHARACTERS:
             raise ExternalApiError(f"the message names more people than can be answered: its {name} is too long")
         found: dict[str, Address] = {}
-        # One at a time: newer versions of getaddresses() give nothing at all where one of them cannot be read.
+        # Parse one at a time: newer versions of getaddresses() return nothing if one of them cannot be read.
         for piece in _BETWEEN_COMMAS.findall(field):
             shown, address = email.utils.parseaddr(piece)
             if is_mailbox(address, utf8=True):
@@ -161,7 +161,7 @@ class Parent(NamedTuple):
         return list(found.values())
 
     def quoted(self) -> str:
-        """The message's text as an answer quotes it."""
+        """Return the message's text as an answer quotes it."""
         lines = self.said.text[:MAX_QUOTED_CHARACTERS].split("\n")
         if len(self.said.text) > MAX_QUOTED_CHARACTERS:
             lines.append("[…]")
@@ -170,7 +170,7 @@ class Parent(NamedTuple):
 
 
 def sender(text: str) -> Address:
-    """Whom a message is from. BadInput for anything but one address."""
+    """Return the sender's address. BadInput for anything but one address."""
     found = addresses(text, "from_address", utf8=True)
     if len(found) != 1:
         raise BadInput("from_address has to be one address, your own", argument="from_address")
@@ -178,7 +178,7 @@ def sender(text: str) -> Address:
 
 
 def parent(folder: Folder, uid: int) -> Parent:
-    """The message that is answered."""
+    """Fetch the message that is answered."""
     found = folder.fetch_one(uid, _HEADER)
     return Parent(Fields(found.section("HEADER")), said(folder, uid, parts(found)))
 
@@ -187,7 +187,7 @@ def parent(folder: Folder, uid: int) -> Parent:
 
 
 def check_attachments(wanted: Sequence[Attachment]) -> None:
-    """BadInput for one that is neither a part of a message nor a text."""
+    """Raise BadInput for an attachment that is neither a part of a message nor a text, and for too many of them."""
     if len(wanted) > MAX_ATTACHMENTS:
         raise BadInput(f"more than {MAX_ATTACHMENTS} attachments", argument="attachments")
     for one in wanted:
@@ -208,16 +208,16 @@ def _check_filename(name: str) -> None:
 
 
 def text_attachment(one: Attachment) -> Attached:
-    """A text that was given."""
+    """Return a given text as an attachment."""
     text = body_text(one.text or "", "attachments").replace("\n", _CRLF)
     return Attached(one.filename or "text.txt", "text/plain", text.encode())
 
 
 def mailbox_attachment(one: Attachment, folder: Folder, uid: int, room: int) -> Attached:
-    """A part of a message; of `room` bytes at most."""
+    """Fetch a part of a message as an attachment, of at most `room` bytes."""
     part, data = attached_bytes(folder, uid, one.part or "", room, "attachments")
     name = one.filename or _NOT_IN_A_FILENAME.sub("_", part.filename)[:MAX_NAME_CHARACTERS] or f"part-{part.section}"
-    # A message in a message would have to be one that the `email` package can read; as a file it is what it is.
+    # An attached message would have to be readable by the `email` package; as a plain file it stays unchanged.
     kind = (
         part.kind
         if re.fullmatch(r"(text|image|audio|video|application|font)/\S+", part.kind)
@@ -241,7 +241,7 @@ def composed(
     references: Sequence[str] = (),
     shows_bcc: bool = False,
 ) -> Outgoing:
-    """A message as RFC 5322 has it. `shows_bcc` is for a draft, which is not sent as it is. BadInput."""
+    """Return a message in the form of RFC 5322. `shows_bcc` is for a draft, which is not sent as it is. BadInput."""
     check_line(subject, "subject")
     if len(subject) > MAX_SUBJECT_CHARACTERS:
         raise BadInput(f"subject has more than {MAX_SUBJECT_CHARACTERS} characters", argument="subject")
@@ -262,7 +262,7 @@ def composed(
 
 
 def _message_id(from_: Address) -> str:
-    """The same for each try of this step, and for no other."""
+    """Return the Message-ID, which is the same for each try of this step, and for no other."""
     domain = from_.address.rpartition("@")[2] or "localhost"
     return f"<{hashlib.sha256(f'message {idempotency_key()}'.encode()).hexdigest()[:32]}@{domain}>"
 
@@ -277,5 +277,5 @@ def _content(text: str, attached: Sequence[Attached]) -> bytes:
 
 
 def as_shown(found: Sequence[Any]) -> str:
-    """People or attachments on one line."""
+    """Return people or attachments on one line."""
     return ", ".join(map(str, found))
