@@ -1,11 +1,11 @@
-"""One Matrix account: the operations of service/document.json, and three that give an agent fewer levels to fill.
+"""Connector for one Matrix account: the operations of service/document.json, and three with flatter arguments for agents.
 
-Runs inside the jail. It asks the host to send requests and to add the token; it never has it. Everything that is read was written
-by other people and is handed on as data.
+Runs inside the jail. It asks the host to send requests and to add the token, which it never has. Everything that is read was
+written by other people and is passed on as data.
 
 Rules
-- A transaction id is the invocation's idempotency key, and no caller's: a server carries out a repeated request once.
-- A message is plain text. Its HTML form (`formatted_body`) could say something else than what the person approved.
+- A transaction id is the invocation's idempotency key; no caller sets it: a server carries out a repeated request once.
+- A message is plain text. Its HTML form (`formatted_body`) could differ from what the person approved.
 
 Source: Matrix specification 1.15, client-server API: search, rich replies, annotations, transaction identifiers.
 """
@@ -19,7 +19,7 @@ from msgspec import Meta
 from aileron_connector import op, openapi, run
 
 SENDING: Final = {"send_message": "txn_id", "send_reaction": "txn_id", "redact_event": "txn_id"}
-"""Operations with a transaction id."""
+"""Operations with a transaction id, and their arguments for it."""
 
 service: Final = openapi.declare("service", idempotency=SENDING)
 
@@ -38,7 +38,7 @@ def search_messages(
     limit: Limit = 10,
     next_batch: Words | None = None,
 ) -> dict[str, Any]:
-    """Messages with these words, the newest first; `next` has the arguments for the next page."""
+    """Find messages with these words, the newest first by default; `next` has the arguments for the next page."""
     chosen = {"rooms": rooms, "senders": senders, "limit": limit}
     wanted = {
         "search_term": search_term,
