@@ -1,7 +1,7 @@
-"""One PostgreSQL database: read it as a role that cannot write, and change rows that a person has seen.
+"""Connector for one PostgreSQL database: read it as a role that cannot write, and change rows that a person has seen.
 
 Runs inside the jail, bound to one server when it is built. The supervisor logs in; this code has no password, and its `BEGIN` and
-`COMMIT` are carried out only as far as the supervisor lets them: `execute` commits where its effects are those of the preview.
+`COMMIT` are carried out only if the supervisor lets them: `execute` commits only if its effects are those of the preview.
 
 Not handled: COPY, large objects, notifications, more than one statement in a call.
 """
@@ -19,7 +19,7 @@ from wire import DatabaseError, Session
 from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts, op, run
 
 TIMEOUT_S: Final = 20
-"""For one statement at the server."""
+"""Seconds for one statement at the server."""
 MAX_ROWS: Final = 1000
 Sql = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
 Values = list[str | int | float | bool | None]
@@ -48,7 +48,7 @@ ORDER BY contype <> 'p', conname"""
 def query(
     sql: Sql, values: Values | None = None, limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] = 100
 ) -> dict[str, Any]:
-    """The rows of one statement that reads, at most `limit`."""
+    """Return the rows of one statement that reads, at most `limit`."""
     with _session() as session:
         result = session.run(sql, _texts(values), max_rows=limit)
     return {"rows": rows(result), "row_count": len(result.rows), "more": result.is_cut}
@@ -56,7 +56,7 @@ def query(
 
 @op(login="read_only")
 def list_tables(schema: str | None = None) -> dict[str, Any]:
-    """Tables and views that the role may read, with about how many rows they have."""
+    """List the tables and views that the role may read, with the approximate numbers of their rows."""
     with _session() as session:
         result = session.run(_TABLES, [schema], max_rows=MAX_ROWS)
     return {"tables": rows(result), "more": result.is_cut}
@@ -64,7 +64,7 @@ def list_tables(schema: str | None = None) -> dict[str, Any]:
 
 @op(login="read_only")
 def describe_table(table: Annotated[str, msgspec.Meta(min_length=1)]) -> dict[str, Any]:
-    """The columns and constraints of one table, named as in SQL: `customers`, `shop.customers`."""
+    """Return the columns and constraints of one table, named as in SQL: `customers`, `shop.customers`."""
     with _session() as session:
         columns = session.run(_COLUMNS, [table])
         constraints = session.run(_CONSTRAINTS, [table])
@@ -75,13 +75,13 @@ def describe_table(table: Annotated[str, msgspec.Meta(min_length=1)]) -> dict[st
 
 @op(login="previewed")
 def execute(sql: Sql, values: Values | None = None) -> dict[str, Any]:
-    """One INSERT, UPDATE or DELETE that ends with RETURNING *; committed where it does what was shown."""
+    """Run an INSERT, UPDATE or DELETE that ends with RETURNING *, and commit it if it does what was shown."""
     return _changed(sql, values)
 
 
 @op(login="previewed")
 def preview_execute(sql: Sql, values: Values | None = None) -> dict[str, Any]:
-    """The same, to be seen: the supervisor rolls it back."""
+    """Run the statement of `execute` for a preview: the supervisor rolls it back."""
     return _changed(sql, values)
 
 

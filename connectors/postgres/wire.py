@@ -1,12 +1,12 @@
-"""PostgreSQL's protocol behind a login that somebody else has done: one statement at a time, values and rows as text.
+"""Client for PostgreSQL's protocol after the supervisor's login: one statement at a time, values and rows as text.
 
     session = Session.open(host, port, timeout_s=20)
     result = session.run("SELECT name FROM ship WHERE masts > $1", [3], max_rows=100)
 
-Runs inside the jail. The user name that it starts with is a placeholder, which the supervisor drops. What comes is a server's:
-lengths are checked before anything is kept.
+Runs inside the jail. The user name that it starts with is a placeholder, which the supervisor drops. The server is not trusted:
+lengths are checked before any data is kept.
 
-Source: PostgreSQL's manual, "Message Flow" (extended query) and "Message Formats". Not here: what rows are as JSON (answers.py).
+Source: PostgreSQL's manual, "Message Flow" (extended query) and "Message Formats". Not here: rows as JSON (answers.py).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, Final, NamedTuple
 from aileron_connector import BadInput, NetworkError, tcp
 
 MAX_BYTES: Final = 768 << 10
-"""Bytes of an answer's rows and column names, at most: with quotes they stay below the 1 MiB that a result may have."""
+"""Maximum number of bytes of an answer's rows and column names: with quotes they stay below a result's limit of 1 MiB."""
 _MAX_MESSAGE: Final = 16 << 20
 _PORTAL_AND_ALL: Final = b"\0" + bytes(4)
 
 
 class Column(NamedTuple):
-    """Its name, and the number that PostgreSQL has for its type."""
+    """A column's name, and PostgreSQL's number of its type."""
 
     name: str
     type_number: int
 
 
 class Result(NamedTuple):
-    """Result of one statement. `is_cut`: there were more rows than were asked for, or than fit; the first always does."""
+    """Result of one statement. `is_cut` is true if there were more rows than requested or than fit; the first row always fits."""
 
     columns: list[Column]
     rows: list[list[str | None]]
@@ -40,7 +40,7 @@ class Result(NamedTuple):
 
 
 class DatabaseError(Exception):
-    """The server refused a statement. `sqlstate` is its five characters; the words are the server's."""
+    """The server refused a statement. `sqlstate` is its code of five characters; `message` and `hint` are the server's words."""
 
     def __init__(self, sqlstate: str, message: str, hint: str) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class DatabaseError(Exception):
 
 
 class Session:
-    """One session, and one statement at a time."""
+    """A session at the server, for one statement at a time."""
 
     def __init__(self, stream: tcp.Stream) -> None:
         self._stream: Final = stream
@@ -58,7 +58,7 @@ class Session:
 
     @classmethod
     def open(cls, host: str, port: int, *, timeout_s: int) -> Session:
-        """Begin. Statements end after `timeout_s`. ConnectionError with the host's reason behind it, DatabaseError."""
+        """Open a session. Statements end after `timeout_s`. ConnectionError with the host's reason behind it; DatabaseError."""
         session = cls(tcp.connect(host, port))
         parameters = {
             "user": "placeholder",
@@ -76,7 +76,7 @@ class Session:
         return session
 
     def run(self, sql: str, values: Sequence[str | None] = (), *, max_rows: int = 0) -> Result:
-        """One statement, with `$1` and so on in it. `max_rows`: as many as are read; 0 for all of them."""
+        """Run one statement, with `$1` and so on in it. `max_rows` is the maximum number of rows that are read; 0 reads all."""
         bound = b"".join(_value(value) for value in values)
         self._send(
             _message(b"P", b"\0" + _text(sql) + struct.pack("!h", 0))
@@ -88,12 +88,12 @@ class Session:
         return self._result(max_rows)
 
     def control(self, word: str) -> str:
-        """BEGIN, COMMIT or ROLLBACK; what the server says that it did."""
+        """Run BEGIN, COMMIT or ROLLBACK, and return the server's tag of what it did."""
         self._send(_message(b"Q", _text(word)))
         return self._result(0).tag
 
     def _result(self, max_rows: int) -> Result:
-        """Read the result as far as it fits. BadInput where not even the first row does."""
+        """Read the result as far as it fits. BadInput if not even the first row fits."""
         columns: list[Column] = []
         rows: list[list[str | None]] = []
         tag, is_cut, size, names = "", False, 0, 0
@@ -113,7 +113,7 @@ class Session:
         return Result(columns, rows, tag, is_cut)
 
     def _until_ready(self) -> Iterator[tuple[bytes, bytes]]:
-        """Messages of an answer. DatabaseError at its end, where the server refused the statement."""
+        """Yield the messages of an answer. DatabaseError at its end if the server refused the statement."""
         failed: DatabaseError | None = None
         while (message := self._read())[0] != b"Z":
             if message[0] == b"E":
@@ -146,7 +146,7 @@ class Session:
         return found
 
     def close(self) -> None:
-        """Say so, and close."""
+        """Tell the server, and close the connection."""
         try:
             self._stream.sendall(_message(b"X"))
         except ConnectionError:
