@@ -1,14 +1,14 @@
-"""The objects of S3, and of services that speak its protocol: list, read, store and delete them.
+"""Connector for the objects of S3, and of services that speak its protocol: list, read, store and delete them.
 
-Runs inside the jail. It asks the host to send requests and to sign them; it never has the key. What is read was written by other
-people and is handed on as data; nothing of an object goes into the log.
+Runs inside the jail. It asks the host to send requests and to sign them; it never has the key. The objects were written by other
+people and are passed on as data; no part of an object goes into the log.
 
 Rules
-- A result is one page: of a listing, the next begins at `next_cursor`; of an object, at `next_offset`. An object is read from its
-  beginning for each page, because a part of it cannot be asked for where a secret has to be looked for in what comes back.
-- What is stored or deleted is the object that was named, and nothing else: no wildcards, and no prefix.
-- What is stored is the content of a call, and has no bound here: the supervisor has one for all arguments of a step (48 KiB).
-- `etag` makes a page, a change or a deletion one of exactly that content; S3 refuses it if there is another by now.
+- A result is one page: the next page of a listing begins at `next_cursor`, that of an object at `next_offset`. An object is read
+  from its beginning for each page, because the host, which searches answers for secrets, does not request parts of an object.
+- Only the named object is stored or deleted: no wildcards, and no prefix.
+- The stored content is that of a call, and has no bound here: the supervisor bounds all arguments of a step (48 KiB).
+- `etag` restricts a page, a change or a deletion to exactly that content; S3 refuses it if the object has changed.
 
 Source: Amazon S3's API reference: ListObjectsV2, GetObject, HeadObject, PutObject, DeleteObject. Not handled: buckets and their
 settings, multipart uploads, copies, tags, access control lists, presigned URLs.
@@ -30,15 +30,15 @@ from api import Place
 from aileron_connector import BadInput, ExternalApiError, http, log, op, run
 
 MAX_PAGE: Final = 500
-"""Objects in one listing: with keys of 1,024 bytes and percent-encoded dates they fit into a result of 1 MiB."""
+"""Maximum number of objects in one listing: with keys of 1,024 bytes and percent-encoded dates they fit into 1 MiB."""
 MAX_LISTING_BYTES: Final = 4 << 20
-"""4 MiB: 500 keys of 1,024 bytes, each three times as long where it is percent-encoded, and what S3 says beside them."""
+"""4 MiB: 500 keys of 1,024 bytes, each three times as long if it is percent-encoded, and S3's data beside them."""
 MAX_SLICE_BYTES: Final = 512 << 10
 """512 KiB of an object in one page: in base64 700 KiB, and so within a frame of 1 MiB."""
 MAX_OFFSET: Final = 256 << 20
-"""256 MiB: each page reads the object up to its end, and an operation has a minute."""
+"""256 MiB: for each page the object is read from its beginning to the page's end, and an operation has a minute."""
 _MIN_SLICE: Final = 16
-"""Bytes: room for a character of four in each page."""
+"""Minimum number of bytes in a page: it has room for a character of four."""
 _MAX_HEADER: Final = 1024
 _TYPE: Final = re.compile(
     r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(?:; ?[a-z]{1,32}=[A-Za-z0-9_.-]{1,64}){0,4}"
@@ -46,7 +46,7 @@ _TYPE: Final = re.compile(
 _ETAG: Final = re.compile(r'"?[\x21\x23-\x7e]{1,256}"?')
 _TOKEN: Final = re.compile(r"[\x20-\x7e]{1,4096}")
 _DATE: Final = re.compile(r"[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d:\d\d:\d\d) GMT", re.ASCII)
-"""RFC 9110 section 5.6.7, IMF-fixdate. Its parser in the standard library costs more to import than all else here."""
+"""Form of a date, IMF-fixdate (RFC 9110 section 5.6.7). The standard library's parser is slower to import than all else here."""
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -61,7 +61,7 @@ def list_objects(
     max_results: int = 100,
     cursor: str | None = None,
 ) -> dict[str, Any]:
-    """Objects in the order of their keys. With a `delimiter`, such as `/`, what lies deeper is one of `folders`."""
+    """List objects in the order of their keys. With a `delimiter`, such as `/`, deeper objects appear as one of `folders`."""
     if not 1 <= max_results <= MAX_PAGE:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_PAGE}", argument="max_results")
     if cursor is not None and _TOKEN.fullmatch(cursor) is None:
@@ -126,7 +126,7 @@ def _is_number(text: str) -> bool:
 
 @op
 def head_object(key: str, bucket: str | None = None, version_id: str | None = None) -> dict[str, Any]:
-    """What is known about one object, without its content; `exists` false where there is none."""
+    """Return the metadata of one object, without its content; `exists` is false if there is none."""
     place, query = Place.of(bucket, key), _version(version_id)
     answer = api.maybe_ask("look at the object", "HEAD", place, query, needs="s3:GetObject and s3:ListBucket")
     if answer is None:
@@ -144,7 +144,7 @@ def get_object(
     max_bytes: int = 256 << 10,
     etag: str | None = None,
 ) -> dict[str, Any]:
-    """One page of an object's content, from `offset` on: as text if it is UTF-8, else in base64."""
+    """Read one page of an object's content, from `offset` on: as text if it is UTF-8, else in base64."""
     if not 0 <= offset <= MAX_OFFSET:
         raise BadInput(f"offset {offset} is not from 0 to {MAX_OFFSET}", argument="offset")
     if not _MIN_SLICE <= max_bytes <= MAX_SLICE_BYTES:
@@ -163,7 +163,7 @@ def get_object(
 
 
 def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
-    """Bytes from `offset` on, at most `size`, and whether they are the last. What follows is not waited for."""
+    """Return bytes from `offset` on, at most `size`, and whether they are the last. Does not wait for the rest."""
     found, at = bytearray(), 0
     for piece in answer.iter_bytes():
         found += piece[max(offset - at, 0) :]
@@ -174,7 +174,7 @@ def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
 
 
 def _as_text(content: bytes, *, is_last: bool) -> tuple[str | None, int]:
-    """As text, if it is, and how many bytes of it: a character that goes on in the next page is left to that."""
+    """Return a page as text, or None, and the number of its bytes used: a cut character is left for the next page."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         text = decoder.decode(content, final=is_last)
@@ -187,7 +187,7 @@ def _described(key: str, answer: http.Response) -> dict[str, Any]:
     size, fields = _field(answer, "content-length") or "", answer.headers
     return {
         "key": key,
-        # Of what is compressed, the length is that of another form than the one that is read here.
+        # The length of compressed content is not that of the content that is read here.
         "size": int(size) if _is_number(size) and "content-encoding" not in fields else None,
         "modified": _time(_field(answer, "last-modified")),
         "etag": _field(answer, "etag"),
@@ -208,7 +208,7 @@ def _field(answer: http.Response, name: str) -> str | None:
 
 
 def _time(text: str | None) -> str | None:
-    """As in a listing (RFC 3339)."""
+    """Return a time in the form of a listing (RFC 3339), or None."""
     found = _DATE.fullmatch(text or "")
     if found is None or found[2] not in _MONTHS:
         return None
@@ -242,7 +242,7 @@ def put_object(
     etag: str | None = None,
     only_new: bool = False,
 ) -> dict[str, Any]:
-    """Store an object, in place of the one that has this key. With `only_new`, only if none has it."""
+    """Store an object, replacing one that has this key. With `only_new`, store it only if no object has the key."""
     data = _stored(content, encoding)
     if content_type is not None and _TYPE.fullmatch(content_type) is None:
         raise BadInput(f"content_type {content_type[:64]!r} is not one such as text/plain", argument="content_type")
@@ -273,7 +273,7 @@ def _stored(content: str, encoding: str) -> bytes:
 def delete_object(
     key: str, bucket: str | None = None, version_id: str | None = None, etag: str | None = None
 ) -> dict[str, Any]:
-    """Delete an object; with `version_id`, that version of it for good. Where there is none, S3 does not say so."""
+    """Delete an object; with `version_id`, that version of it permanently. S3 does not say whether the object existed."""
     headers = [] if etag is None else [("If-Match", _checked_etag(etag))]
     place, query = Place.of(bucket, key), _version(version_id)
     with api.ask("delete the object", "DELETE", place, query, headers, needs="s3:DeleteObject") as answer:

@@ -1,4 +1,4 @@
-"""The XML that S3 answers with, as a tree. Nothing in it is followed, and no entity is expanded: a DOCTYPE is refused.
+"""Parser for the XML of S3's answers, as a tree. It follows no reference and expands no entity: a DOCTYPE is refused.
 
 Runs inside the jail. Source: Amazon S3's API reference, "ListObjectsV2" and "REST error responses". Not here: requests (api.py).
 """
@@ -14,30 +14,30 @@ from aileron_connector import ExternalApiError
 __all__ = ["Element", "parsed"]
 
 MAX_DEPTH: Final = 8
-"""Elements inside each other; an answer to a listing has four."""
+"""Maximum depth of elements; an answer to a listing has four."""
 MAX_ELEMENTS: Final = 20_000
-"""Of one answer; 500 objects with all that S3 says of each have 6,000. With the bound on bytes this bounds memory, too."""
+"""Maximum number of elements in one answer; 500 objects have 6,000. With the bound on bytes it bounds memory, too."""
 
 
 @dataclass
 class Element:
-    """One element, without its namespace: services that speak S3's protocol differ in it."""
+    """An element without its namespace: services that speak S3's protocol differ in it."""
 
     name: str
     children: list[Element] = field(default_factory=list)
     text: str = ""
 
     def all(self, name: str) -> list[Element]:
-        """The children of this name, in order."""
+        """Return the children of this name, in order."""
         return [child for child in self.children if child.name == name]
 
     def value(self, name: str) -> str | None:
-        """The text of the first child of this name; None if there is none, or it has no text."""
+        """Return the text of the first child of this name; None if there is none, or it has no text."""
         return next((child.text or None for child in self.all(name)), None)
 
 
 def parsed(data: bytes) -> Element:
-    """The one element that a document is. ExternalApiError if it is not well formed, too deep, too much, or has a DOCTYPE."""
+    """Parse a document into its root element. ExternalApiError if it is malformed, too deep, too large, or has a DOCTYPE."""
     top = Element("")
     stack = [top]
     count = 0
@@ -66,6 +66,7 @@ def parsed(data: bytes) -> Element:
     parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = text, doctype
     try:
         parser.Parse(data, True)
-    except (expat.ExpatError, LookupError, ValueError) as error:  # the last two: an encoding that Python does not have
+    # The last two are for an encoding that Python does not have
+    except (expat.ExpatError, LookupError, ValueError) as error:
         raise ExternalApiError("the service's answer is not XML that can be read") from error
     return top.children[0]

@@ -1,18 +1,18 @@
-"""S3's REST API as this connector needs it: one request to one bucket or object, and a refusal in words.
+"""Client for S3's REST API as this connector needs it: one request to one bucket or object, and refusals in words.
 
     with api.ask("read the object", "GET", Place("notes", "2026/may.txt"), needs="s3:GetObject") as answer:
         ...
 
-A bucket that is named is the first part of the path. Without a name the host is the bucket's own. Redirects are answers: the
-signature is for one host and one region, so the bucket's region is told, and nothing followed.
+A bucket that is named is the first part of the path. Without a name the host is the bucket's own. Redirects are not followed: the
+signature is for one host and one region, so the failure names the bucket's region.
 
-Of a refusal, S3's code goes along as `details.reason`; its words do not, as they quote what was asked for and by whom.
+S3's code for a refusal becomes `details.reason`; its words are dropped, as they quote the request and the account.
 
-Runs inside the jail and has no key: the host signs. Where the signature is refused, because of the key, the region or the clock,
-the host reads that answer itself.
+Runs inside the jail and has no key: the host signs. If the signature is refused, because of the key, the region or the clock, the
+host reads that answer itself.
 
 Source: Amazon S3's API reference, "REST API", "Error responses", "Creating object key names". Not here: what an operation is
-(__main__.py), trying again (the host, as the action allows).
+(__main__.py), retries (the host, as the action allows).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 __all__ = ["Place", "ask", "maybe_ask"]
 
 MAX_ERROR_BYTES: Final = 64 << 10
-"""64 KiB: an error of S3 has less than one."""
+"""64 KiB for an error's body: one of S3 has less than 1 KiB."""
 MAX_KEY_BYTES: Final = 1024
-"""S3's own limit, in UTF-8."""
+"""S3's own limit for a key, in bytes of UTF-8."""
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CODE: Final = re.compile(r"[A-Za-z0-9.]{1,64}")
@@ -44,14 +44,14 @@ _OTHER_REGION: Final = frozenset(
 
 
 class Place(NamedTuple):
-    """A bucket, or an object in it. `bucket` None: the host is the bucket's own."""
+    """A bucket, or an object in it. If `bucket` is None, the host is the bucket's own."""
 
     bucket: str | None
     key: str | None = None
 
     @classmethod
     def of(cls, bucket: str | None, key: str | None = None) -> Place:
-        """The same, of arguments. BadInput."""
+        """Make a place of an operation's arguments. BadInput."""
         if bucket is not None and (_BUCKET.fullmatch(bucket) is None or ".." in bucket):
             words = f"bucket {bucket[:64]!r} is not the name of a bucket: 3 to 63 of a-z, 0-9, - and ."
             raise BadInput(words, argument="bucket")
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
     @property
     def url(self) -> str:
-        """At the first granted host, with everything percent-encoded that S3 signs so."""
+        """URL at the first granted host, with the percent-encoding that S3 signs."""
         path = "/".join(part for part in (self.bucket, _quoted(self.key)) if part is not None)
         return f"{hosts()[0].url}/{path}"
 
@@ -94,9 +94,9 @@ def ask(
     *,
     needs: str,
 ) -> http.Response:
-    """What S3 answers with a status below 300. `needs` is the permission that it takes; `what` is said in failures.
+    """Send a request and return S3's answer, if its status is below 300. `needs` is the permission that the request takes.
 
-    ConnectorError for any other status: `cannot {what}: …`.
+    ConnectorError for any other status, with words that begin `cannot {what}: …`.
     """
     answer = _sent(method, place, query, headers, body)
     if answer.status < 300:
@@ -108,7 +108,7 @@ def ask(
 def maybe_ask(
     what: str, method: str, place: Place, query: Sequence[tuple[str, str]] = (), *, needs: str
 ) -> http.Response | None:
-    """As `ask`; None where there is no such object."""
+    """Send a request as `ask` does, but return None if there is no such object."""
     answer = _sent(method, place, query, (), None)
     if answer.status == _NOT_FOUND:
         answer.close()
@@ -154,19 +154,19 @@ def _refusal(answer: http.Response, what: str, method: str, place: Place, needs:
 
 
 def _said(answer: http.Response) -> _Said:
-    """S3's word for it, and the region that it names. An answer to HEAD has no body, and others need not be XML."""
+    """Return S3's code for a refusal, and the region that it names. An answer to HEAD has no body, and others need not be XML."""
     code, region = "", answer.headers.get("x-amz-bucket-region")
     try:
         error = parsed(answer.read(MAX_ERROR_BYTES))
         code, region = error.value("Code") or "", region or error.value("Region")
     except ExternalApiError:
-        pass  # its status says enough
+        pass  # the status is enough
     is_region = region is not None and _REGION.fullmatch(region) is not None
     return _Said(code if _CODE.fullmatch(code) else f"status {answer.status}", region if is_region else None)
 
 
 class _Mistake(NamedTuple):
-    """What the caller can change."""
+    """A mistake that the caller can correct."""
 
     argument: str
     words: str
@@ -182,7 +182,7 @@ _MISTAKES: Final = {
 
 
 def _mistake(code: str, place: Place) -> _Mistake | None:
-    """None too for a bucket that the caller did not name: the host is its own."""
+    """Return the caller's mistake, if the code names one. None for a bucket that they did not name, which the host has."""
     found = _MISTAKES.get(code)
     return None if found is not None and found.argument == "bucket" and place.bucket is None else found
 
@@ -199,7 +199,7 @@ _OTHERS: Final = {
 
 
 def _in_words(answered: int, said: _Said, needs: str) -> str:
-    """Why, and what mends it if somebody can."""
+    """Return the reason of a refusal, and how to fix it if that is possible."""
     if said.code in _OTHER_REGION or 300 <= answered < 400:
         where = "another region" if said.region is None else f"the region {said.region}"
         cure = "build it with that as --region and for the host there, and install it"
