@@ -1,4 +1,4 @@
-"""Write a connector: the operations of one service, run in a jail that holds no key.
+"""Toolkit for writing a connector: the operations of one service, run in a jail that holds no key.
 
 operation.py declare one · http.py ask the host to send a request · tcp.py a stream of bytes · websocket.py a WebSocket, imported
 by name · transports/ libraries that have HTTP, mail or WebSockets of their own · reports.py tell what happens · failures.py fail

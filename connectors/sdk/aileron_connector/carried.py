@@ -1,4 +1,4 @@
-r"""Values as a frame can carry them, so that an answer is not lost for one number or half a character.
+r"""Conversion of values to what a frame can carry, so that an answer is not lost for one number or half a character.
 
     told = carried(parsed(b'{"units": 100000000000000000000, "name": "\\ud83d"}'))
     told.value          # {"units": "100000000000000000000", "name": "\ufffd"}
@@ -9,11 +9,11 @@ Runs in the jail. Bytes and values come from a service and are not trusted.
 Rules
 - A number that no frame can carry (an integer of more than 64 bits, 1e400, NaN) becomes the text that the service wrote.
 - Half of a surrogate pair, and a byte that is not UTF-8, become U+FFFD.
-- What is nested deeper than a frame may be becomes the text of its JSON.
-- Each change is named with its place; no value is repeated. At most _MAX_CHANGES are named, the others are counted.
-- What is no JSON value at all is TypeError, with its place.
+- Values nested deeper than a frame allows become the text of their JSON.
+- Each change is named with its place, without the value. At most _MAX_CHANGES are named; the others are counted.
+- A value that JSON does not have raises TypeError with its place.
 
-Source: RFC 8259, sections 6, 8.2 and 9. Not here: what does not fit a schema (check.py), what is too large (who returns it).
+Source: RFC 8259, sections 6, 8.2 and 9. Not here: values that do not fit a schema (check.py) or are too large (the caller).
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _MAX_CHANGES: Final = 5
 _LEAST_INT: Final = -(1 << 63)
 _MOST_INT: Final = (1 << 64) - 1
 _MOST_RECORDED: Final = (1 << 53) - 1
-"""The record is canonical JSON, whose numbers are doubles (RFC 8785, section 3.2.2.3)."""
+"""Largest integer of the audit record: it is canonical JSON, whose numbers are doubles (RFC 8785, section 3.2.2.3)."""
 _MAX_DIGITS: Final = 4_000
-"""Digits of an integer that is read as one, at most: Python refuses more than 4,300 for the time that they take."""
+"""Maximum digits of a number that is read as an integer: Python refuses more than 4,300 because of the time they take."""
 _ROOM: Final = 2
-"""Levels of a frame that are left for what is put around a value."""
+"""Levels of nesting that are kept free for what a frame puts around a value."""
 _Path = tuple[str | int, ...]
 MARK: Final = "does_not_fit"
-"""The key of an output that says what in it does not fit, and where."""
+"""Key that is added to an output to say what in it was changed to fit, and where."""
 _MAX_NAME: Final = 64
 _MAX_PLACE: Final = 200
-"""Characters of a place in words for people."""
+"""Maximum number of characters of a place in a message for people."""
 
 
 class LargeNumber(float):
-    """A number of JSON that no float can say: infinite as a value, and its text."""
+    """A JSON number that no finite float can represent: an infinity or NaN that keeps its text."""
 
     def __new__(cls, text: str) -> LargeNumber:
         """Keep `text` as the service wrote it."""
@@ -70,14 +70,14 @@ class LargeNumber(float):
         return self._text
 
     def is_integer(self) -> bool:
-        """Return whether the number may be an integer, as may whatever is too large for a fraction."""
+        """Return whether the number may be an integer: the text ends in a digit, as it does for 1e400."""
         return self._text[-1:].isdigit()
 
 
 def read_json(data: bytes, kind: Any = Any) -> Any:
-    """The JSON in `data` as `kind`, such as a Struct, with what no frame can carry already replaced.
+    """Decode the JSON in `data` as `kind`, such as a Struct, with what no frame can carry already replaced.
 
-    As msgspec.json.decode otherwise: DecodeError for what is no JSON, ValidationError for what is not of this kind.
+    Raises what msgspec.json.decode raises: DecodeError if it is not JSON, ValidationError if it is not of this kind.
     """
     try:
         return msgspec.json.decode(data, type=kind)
@@ -91,16 +91,16 @@ def read_json(data: bytes, kind: Any = Any) -> Any:
 
 
 class Carried(NamedTuple):
-    """A value that a frame can carry, and what was changed for that."""
+    """A value that a frame can carry, and the changes that were made for that."""
 
     value: Any
     changes: list[str]
 
 
 def parsed(data: bytes, text: str | None = None) -> Any:
-    """The JSON value in `data`, read tolerantly; `text` is `data` decoded, if not as UTF-8. ValueError if it is none.
+    """Read the JSON value in `data` tolerantly; `text` is `data` already decoded, if not as UTF-8. ValueError if it is not JSON.
 
-    Strings may have surrogates, which are halves of characters and bytes that are not UTF-8, and numbers may be LargeNumber.
+    Strings may have surrogates, for halves of characters and for bytes that are not UTF-8; numbers may be LargeNumber.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
@@ -131,7 +131,7 @@ def _int(text: str) -> int | float:
 
 
 def carried(value: Any) -> Carried:
-    """`value` as a frame can carry it. TypeError for what is no JSON value, and for what contains itself."""
+    """Convert `value` to what a frame can carry. TypeError if it is not a JSON value, or contains itself."""
     try:
         check_json([[value]])  # _ROOM
         msgspec.msgpack.encode(value)
@@ -142,18 +142,18 @@ def carried(value: Any) -> Carried:
 
 
 def recordable(fields: dict[str, Any]) -> dict[str, Any]:
-    """`fields` as the audit record can hold them: ids of 64 bits are text there. TypeError as `carried`."""
+    """Convert `fields` to what the audit record can hold: ids of 64 bits become text. TypeError as for `carried`."""
     told: dict[str, Any] = _Carrying(_Changes(), -_MOST_RECORDED, _MOST_RECORDED).of(fields, ())
     return told
 
 
 def place_of(path: _Path) -> str:
-    """A path as text, such as `.items[3].state`; empty for the value itself."""
+    """Return a path as text, such as `.items[3].state`; empty for the value itself."""
     return "".join(map(_step, path))
 
 
 def quoted(name: str) -> str:
-    """A name in quotation marks, as JSON has them, at most _MAX_NAME characters of it."""
+    """Return a name in JSON's quotation marks, at most _MAX_NAME characters of it."""
     short = name if len(name) <= _MAX_NAME else name[:_MAX_NAME] + "…"
     return msgspec.json.encode(short.encode("utf-8", "replace").decode()).decode()
 
@@ -166,7 +166,7 @@ def _step(step: str | int) -> str:
 
 
 def marked(value: Any, words: list[str]) -> Any:
-    """`value` with what does not fit said beside it: in an object of its own where it is none. As it is without words."""
+    """Return `value` with `words` added under MARK, in a new object if it is not one; unchanged if there are no words."""
     if not words:
         return value
     told = dict(value) if isinstance(value, dict) else {"value": value}
@@ -177,7 +177,7 @@ def marked(value: Any, words: list[str]) -> Any:
 
 
 class _Changes:
-    """Changes in the order in which they were made; those beyond the bound as a number."""
+    """List of changes in the order in which they were made; those beyond the bound are only counted."""
 
     def __init__(self) -> None:
         self._named: Final[list[str]] = []

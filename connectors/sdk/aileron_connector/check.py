@@ -1,4 +1,4 @@
-"""Whether a value fits a schema: the dialect of JSON Schema 2020-12 that packed documents have.
+"""Check of a value against a schema: the dialect of JSON Schema 2020-12 that packed documents have.
 
     problem = maybe_problem({"state": "opne"}, {"properties": {"state": {"enum": ["open", "closed"]}}}, Schemas())
     str(problem)        # '.state is not one of "open", "closed"'
@@ -8,13 +8,13 @@ Keywords: `type`, `enum`, `const`; `minimum`, `maximum`, `exclusiveMinimum`, `ex
 `additionalProperties`, `minProperties`, `maxProperties`; `allOf`, `anyOf`, `oneOf`, `not`; `$ref` to `#/components/schemas/NAME`.
 All others are annotations here, `format` among them.
 
-Runs in the jail. The schema comes from a document that somebody installed, the value from a caller or from the service: neither
-may take more time or stack than MAX_CHECKS and MAX_DEPTH allow. What cannot be checked within them does not fit.
+Runs in the jail. The schema comes from an installed document, the value from a caller or from the service: neither may take
+more time or stack than MAX_CHECKS and MAX_DEPTH allow. A value that cannot be checked within them does not fit.
 
 Rules
-- A problem names a place and a rule, never the value: it goes to logs and to people. Names of properties are not values.
-- The first problem is reported. Of alternatives, that of the one that came furthest, because that is the one that was meant.
-- `pattern` is searched with Python's `re`, so that a document whose patterns mean something else there must not have them.
+- A problem names a place and a rule, never the value, because it goes to logs and to people. Names of properties are not values.
+- The first problem is reported. If alternatives fail, the problem of the one that matched furthest is, since that one was meant.
+- `pattern` is searched with Python's `re`, so a document must not have patterns that mean something else there.
 
 Source: JSON Schema 2020-12, Validation. Not here: which of a document's keywords are kept (the import).
 """
@@ -34,20 +34,20 @@ from aileron_connector.failures import ConnectorError
 __all__ = ["MAX_CHECKS", "MAX_DEPTH", "Problem", "Reading", "Schemas", "maybe_problem"]
 
 MAX_CHECKS: Final = 1_000_000
-"""Schemas that are applied to values: about a second. Twenty times what an answer of 1 MiB takes; alternatives of alternatives,
-which double with every level, end here."""
+"""Maximum number of schemas that are applied to values: about a second, twenty times what an answer of 1 MiB takes. Nested
+alternatives, which double with every level, end here."""
 MAX_DEPTH: Final = 192
-"""Schemas within schemas. A value has at most 64 levels (a frame holds no more), and each may take a reference and an `allOf`."""
+"""Maximum depth of schemas in schemas. A value has at most 64 levels, as a frame does; each may take a `$ref` and an `allOf`."""
 
 _PREFIX: Final = "#/components/schemas/"
 _MAX_SHOWN: Final = 200
-"""Characters of what a rule allows."""
+"""Maximum number of characters that are shown of what a rule allows."""
 
 
 class Schemas:
     """The named schemas of a document, each decoded when it is first referred to.
 
-    `search` says whether a pattern is found in a text: Python's `re`, unless this runs where nothing ends it.
+    `search` finds a pattern in a text: Python's `re`, unless this runs in a process that no deadline ends.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Schemas:
         self._known: Final[dict[str, Any]] = {}
 
     def at(self, reference: str) -> Any:
-        """What `#/components/schemas/NAME` refers to. ConnectorError if there is none: the document is broken."""
+        """Return what `#/components/schemas/NAME` refers to. ConnectorError if the document, being broken, has no such schema."""
         if reference not in self._known:
             raw = self._raw.get(reference.removeprefix(_PREFIX)) if reference.startswith(_PREFIX) else None
             if raw is None:
@@ -67,7 +67,7 @@ class Schemas:
         return self._known[reference]
 
     def resolved(self, schema: Any) -> dict[str, Any]:
-        """A schema without a reference at its top: what it refers to, as far as that leads. A schema `true` is {}."""
+        """Follow the references at the top of a schema and return a schema without one. A schema `true` is {}."""
         for _ in range(MAX_DEPTH):
             if not isinstance(schema, dict):
                 return {}
@@ -78,14 +78,14 @@ class Schemas:
 
 
 class Problem(NamedTuple):
-    """What does not fit: where, and which rule. As text, `.items[3].state is not a string`."""
+    """A value that does not fit: its place and the rule. As text, `.items[3].state is not a string`."""
 
     path: tuple[str | int, ...]
     words: str
     is_of_kind: bool = False
-    """It is of another kind altogether: its type, or the value that tells alternatives apart."""
+    """True if the value is of another kind altogether: a wrong type, or a wrong value where that tells alternatives apart."""
     missing: str | None = None
-    """The property that is not there."""
+    """Name of the missing property, if that is the problem."""
 
     @property
     def place(self) -> str:
@@ -93,7 +93,7 @@ class Problem(NamedTuple):
         return place_of(self.path)
 
     def below(self, step: str | int) -> Problem:
-        """The same, of a value that has this one as its member."""
+        """Return this problem for a value that has the checked value as its member `step`."""
         return self._replace(path=(step, *self.path))
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Problem(NamedTuple):
 
 
 def maybe_problem(value: Any, schema: Any, schemas: Schemas, *, reading: Reading = "schema") -> Problem | None:
-    """The first problem of `value`; None if it fits. `reading` is as what: see Reading."""
+    """Return the first problem of `value`; None if it fits. `reading` is the role in which it is checked: see Reading."""
     try:
         return _Check(schemas, reading).problem(value, schema, 0)
     except _TooMuchError as error:
@@ -109,24 +109,24 @@ def maybe_problem(value: Any, schema: Any, schemas: Schemas, *, reading: Reading
 
 
 Reading = Literal["schema", "argument", "answer"]
-"""As what a value is checked.
+"""Role in which a value is checked.
 
-`schema`: JSON Schema to the letter. `argument`: 1.0 is no integer, because many services say so. `answer`: properties may be
-missing or null (Swagger 2.0 cannot say null) and others there, a value may be new to `enum` and `const` and fit several of
-`oneOf`, and `not` is not looked at.
+`schema`: JSON Schema to the letter. `argument`: 1.0 is not an integer, because many services say so. `answer`: properties may
+be missing or null (Swagger 2.0 cannot express null), additional ones may be present, a value may be new to `enum` and `const`
+and may fit several of `oneOf`, and `not` is ignored.
 
-Services add properties without calling it a change, and require what they do not send: of the examples in GitHub's own document
-22% do not fit it to the letter, and in Jira's 13%. As answers it is 7% and 4%, most of which are examples of something else. What
-has the documented types is of use, and behind an error is a request that was carried out.
+Services add properties without calling it a change, and require properties that they do not send: 22% of the examples in
+GitHub's own document do not fit it to the letter, and 13% in Jira's. Checked as answers, 7% and 4% do not, most of which are
+examples of something else. An answer with the documented types is useful, and an error would hide a request that was carried out.
 """
 
 
 class _TooMuchError(Exception):
-    """A bound is reached: not a problem of one alternative, but of the whole."""
+    """A bound is reached: a problem of the whole check, not of one alternative."""
 
 
 class _Check:
-    """One check of one value, and what is left of its bounds."""
+    """A check of one value, and what is left of its bounds."""
 
     def __init__(self, schemas: Schemas, reading: Reading) -> None:
         self.schemas: Final = schemas
@@ -135,7 +135,7 @@ class _Check:
         self._left = MAX_CHECKS
 
     def spend(self, checks: int) -> None:
-        """Take so many from what is left."""
+        """Take this number of checks from what is left."""
         self._left -= checks
         if self._left < 0:
             raise _TooMuchError(f"takes more than {MAX_CHECKS} checks")
@@ -199,7 +199,7 @@ _ARTICLES: Final = {
 
 def _enum(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
     allowed = schema["enum"]
-    check.spend(len(allowed) // 16)  # most are told apart at a glance
+    check.spend(len(allowed) // 16)  # most comparisons are cheap
     if any(_is_same(check, value, one) for one in allowed):
         return None
     return Problem((), f"is not one of {_listed(allowed)}", is_of_kind=True)
@@ -256,7 +256,7 @@ def _is_multiple(value: float, unit: float) -> bool:
         quotient = value / unit
     except (OverflowError, ZeroDivisionError):
         return False
-    # 19.99 is a multiple of 0.01, and the quotient of the two is 1998.9999999999998: what binary fractions lose is no reason.
+    # 19.99 is a multiple of 0.01, but their quotient is 1998.9999999999998: rounding of binary fractions is no reason to refuse.
     return math.isfinite(quotient) and abs(quotient - round(quotient)) <= 1e-9 * max(1.0, abs(quotient))
 
 
@@ -399,9 +399,9 @@ def _not(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Probl
 
 
 def _furthest(problems: list[Problem]) -> Problem:
-    """Of several alternatives' problems, that of the one that was meant.
+    """Return, of several alternatives' problems, that of the alternative that was meant.
 
-    An alternative that fails by its type, or by the property that names the kind, was not meant; of the others, the deeper.
+    An alternative that fails by its type, or by the property that names the kind, was not meant; of the others, the deepest was.
     """
     if not problems:
         return Problem((), "has no alternative to fit")
@@ -439,7 +439,7 @@ _RULES: Final[dict[str, _Rule]] = {
     "oneOf": _one_of,
     "not": _not,
 }
-"""Beside `type`, which is always looked at first: what is of the wrong type has no other problem."""
+"""Rules by keyword, except `type`, which is always checked first: a value of the wrong type has no other problem."""
 
 
 def _properties_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
@@ -453,7 +453,7 @@ def _additional_of_answer(check: _Check, value: Any, schema: dict[str, Any], dep
 
 
 def _without_null(value: Any) -> Any:
-    """An object without the properties that are null, which is as if they were missing."""
+    """Return an object without its null properties, which count as missing."""
     if type(value) is dict and None in value.values():
         return {name: inner for name, inner in value.items() if inner is not None}
     return value
@@ -466,10 +466,10 @@ def _one_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int
 _RULES_OF_ANSWERS: Final[dict[str, _Rule]] = {
     keyword: rule for keyword, rule in _RULES.items() if keyword not in ("required", "not", "enum", "const")
 } | {"properties": _properties_of_answer, "additionalProperties": _additional_of_answer, "oneOf": _one_of_answer}
-"""Each is as `_RULES` or lets more pass, so that what is inside of others does so too. `not` would turn that round."""
+"""Rules for answers. Each is that of `_RULES` or more tolerant, so that nested checks are too; `not` would reverse that."""
 
 
-# Equality, as JSON Schema has it: 1 is 1.0, and neither is true
+# Equality as JSON Schema defines it: 1 equals 1.0, and neither equals true
 
 
 def _is_same(check: _Check, one: Any, other: Any) -> bool:
@@ -483,7 +483,7 @@ def _is_same(check: _Check, one: Any, other: Any) -> bool:
 
 
 def _frozen(check: _Check, value: Any, depth: int) -> Any:
-    """Something hashable that is equal for equal values."""
+    """Return a hashable value that is equal for equal values."""
     check.spend(1)
     if depth > MAX_DEPTH:
         raise _TooMuchError(f"is nested deeper than {MAX_DEPTH} levels")

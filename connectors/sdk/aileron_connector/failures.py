@@ -1,10 +1,10 @@
-"""How an operation fails so that the caller knows why.
+"""Exceptions with which an operation fails so that the caller knows the reason.
 
-Raise one of these and the caller sees its class, its words and its details; anything else that escapes an operation is
-reported as `connector_runtime_error`, a bug of the connector, with the traceback in the log. Classes are those of
-docs/reference/failures.md; one that is made up arrives there as `connector_runtime_error` too, under `connector_class`.
+Raise one of these and the caller sees its class, its message and its details; any other exception that escapes an operation
+is reported as `connector_runtime_error`, a bug of the connector, with the traceback in the log. Classes are those of
+docs/reference/failures.md; an unknown one arrives as `connector_runtime_error` too, with its name under `connector_class`.
 
-Words are for people and agents: what happened, and the cure if known; no header values and no bodies.
+Messages are for people and agents: they say what happened, and the fix if known, with no header values and no bodies.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final
 __all__ = ["BadInput", "ConnectorError", "ExternalApiError", "NetworkError", "Refused", "redirect_place"]
 
 _MAX_PLACE: Final = 300
-"""Characters of a place; a longer one is no address that a person would type."""
+"""Maximum number of characters of a redirect's place; nobody would type a longer address."""
 
 
 class ConnectorError(Exception):
-    """A failure with a class of its own. `details` are JSON values."""
+    """A failure with a class of its own; `details` are JSON values."""
 
     def __init__(self, failure_class: str, message: str, *, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -28,17 +28,17 @@ class ConnectorError(Exception):
 
 
 class BadInput(ConnectorError):
-    """The caller must change an argument. `argument` names it where it is one."""
+    """The caller must change an argument; `argument` is its name if only one is wrong."""
 
     def __init__(self, message: str, *, argument: str | None = None) -> None:
         super().__init__("bad_input", message, details={"argument": argument} if argument else None)
 
 
 class ExternalApiError(ConnectorError):
-    """The service answered, and not with what was asked for.
+    """The service answered with something other than what was requested.
 
-    `status` is its HTTP status; with `retry_after_s` it said when to come back. The host retries an idempotent step for
-    status 429 and 5xx only.
+    `status` is its HTTP status; `retry_after_s` is the wait that the service asked for. The host retries an idempotent step
+    for status 429 and 5xx only.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ExternalApiError(ConnectorError):
 
 
 class Refused(ConnectorError):
-    """The host did not do the request, or could not finish it; `failure_class` says which kind of failure it was."""
+    """The host did not send the request or could not finish it; `failure_class` is the kind of failure."""
 
 
 class NetworkError(Refused):
@@ -67,9 +67,9 @@ class NetworkError(Refused):
 
 
 def redirect_place(location: str, url: str = "") -> str:
-    """The place where a redirect from `url` leads, for a message: without query and user, in which a key can be.
+    """Return where a redirect from `url` leads, for a message: without query and user, which can contain a key.
 
-    `location` is the service's word; empty where it names no place. Without a `url`, what is relative stays so.
+    `location` is what the service sent; if it names no place, the result is empty. Without a `url`, a relative place stays so.
     """
     import urllib.parse  # seldom needed
 

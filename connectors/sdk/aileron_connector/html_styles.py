@@ -1,10 +1,11 @@
-"""Tell whether a reader of an HTML page sees the text of an element, from its attributes and the page's own style sheets.
+"""Judgement whether a reader of an HTML page sees the text of an element, by its attributes and the page's own style sheets.
 
     sheet = Styles(".note { display: none }")
     look_of("div", {"class": "note"}, sheet, PAGE).is_hidden        # True
 
-What a person does not see in a mail may be written for whoever reads it for them. So a doubt counts as hidden: a selector is
-taken for its last part, and a condition of a style sheet for true, unless it is one of a narrow window or of a printer.
+Text that a person does not see in a mail may be written for a program that reads it for them. Therefore doubtful text counts as
+hidden: only the last part of a selector has to match, and a condition of a style sheet counts as true, unless it is for a narrow
+window, a printer or a dark color scheme.
 
 Pure; time grows with the length of what is given. Source: CSS 2.2 (display, visibility, overflow, clip), CSS Color 4, CSS Syntax
 3 (escapes). Not here: style sheets from elsewhere, pictures behind a text, what a script does, text (markup.py).
@@ -19,18 +20,18 @@ from typing import Final, NamedTuple
 __all__ = ["MAX_STYLE_CHARACTERS", "PAGE", "Look", "Styles", "look_of"]
 
 MAX_STYLE_CHARACTERS: Final = 200_000
-"""Characters of a page's style sheets, at most; the largest newsletters have a third of it."""
+"""Maximum number of characters of a page's style sheets; the largest newsletters have a third of it."""
 _MAX_RULES: Final = 2_000
-"""Rules that hide or color something, at most; beyond them, every class counts as hidden."""
+"""Maximum number of rules that hide or color something; if a page has more, every element with a class counts as hidden."""
 _MAX_COMPARED: Final = 1_000_000
-"""Rules that elements are compared with, half a second; after that, everything counts as hidden."""
+"""Maximum number of rules that elements are compared with, half a second; after that, everything counts as hidden."""
 _LEAST_PIXELS: Final = 2.0
-"""Text of at most this size is not read."""
+"""Font size in pixels up to which text counts as hidden."""
 _LEAST_OPACITY: Final = 0.1
 _FAR_PIXELS: Final = 200.0
-"""Further than this out of the window or of its own box, a text is not on the screen."""
+"""Distance in pixels out of the window, or out of its own box, from which a text is not on the screen."""
 _LEAST_CONTRAST: Final = 32
-"""Least difference between text and background, of 255, in the channel that differs most; text with less is not read."""
+"""Least difference between text and background, of 255, in the channel that differs most; with less, text counts as hidden."""
 
 Color = tuple[int, int, int]
 Declarations = Mapping[str, str]
@@ -40,17 +41,17 @@ class Look(NamedTuple):
     """Look of the text in an element, as far as elements inside can inherit it."""
 
     is_hidden: bool = False
-    """Whatever is in it."""
+    """True if the element is hidden with everything in it."""
     is_invisible: bool = False
-    """Hidden by `visibility`, which an element inside can turn round."""
+    """True if the element is hidden by `visibility`, which an element inside can override."""
     pixels: float = 16.0
     color: Color | None = (0, 0, 0)
-    """None: not known."""
+    """Color of the text; None if it is not known."""
     background: Color | None = (255, 255, 255)
 
     @property
     def is_seen(self) -> bool:
-        """Return whether a reader sees text with this look."""
+        """True if a reader sees text with this look."""
         return not (self.is_hidden or self.is_invisible or self.pixels <= _LEAST_PIXELS or self._is_blank)
 
     @property
@@ -76,7 +77,7 @@ class Styles:
                 return
             needed = _compound(selector)
             if needed:
-                # Found by one of its names, so that an element is compared with few rules.
+                # A rule is found by one of its names, so that an element is compared with few rules.
                 self._rules.setdefault(max(needed, key=lambda one: (one[:1] in ".#", one)), []).append(
                     (needed, declarations)
                 )
@@ -95,7 +96,7 @@ class Styles:
 
 
 def look_of(tag: str, attributes: Mapping[str, str], sheet: Styles, around: Look) -> Look:
-    """The look of an element in one with the look `around`."""
+    """Return the look of an element within one that has the look `around`."""
     names = {tag, *(f".{name.lower()}" for name in attributes.get("class", "").split())}
     if attributes.get("id"):
         names.add(f"#{attributes['id'].strip().lower()}")
@@ -129,7 +130,7 @@ _NAME: Final = re.compile(r"[.#]?[A-Za-z_*][\w-]*|\*")
 
 
 def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
-    """Selectors, each with what is declared there, of those that may hide or color text."""
+    """Yield selectors, each with its declarations, of the rules that may hide or color text."""
     skipped = 0
     depth = 0
     for prelude, mark in _preludes(_COMMENT.sub("", text)):
@@ -148,7 +149,7 @@ def _rules(text: str) -> Iterator[tuple[str, Declarations]]:
 
 
 def _preludes(text: str) -> Iterator[tuple[str, str]]:
-    """Rules as `selectors{declarations`, the beginning of each `@` rule, and the ends of these."""
+    """Yield rules as `selectors{declarations`, the start of each `@` rule, and the ends of these."""
     at = 0
     while at < len(text):
         begin, end = text.find("{", at), text.find("}", at)
@@ -169,7 +170,7 @@ def _preludes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _compound(selector: str) -> frozenset[str]:
-    """Return the names an element needs to match a selector's last part; none if it says nothing of the page as it is read."""
+    """Return the names an element needs to match a selector's last part; none if that has a `:`, such as `:hover`."""
     last = re.split(r"[\s>+~]+", _ESCAPE.sub(_unescaped, selector).strip())[-1]
     if ":" in last:
         return frozenset()
@@ -177,7 +178,7 @@ def _compound(selector: str) -> frozenset[str]:
 
 
 def _declarations(text: str) -> dict[str, str]:
-    """Properties in lower case, the last of each name."""
+    """Return the declared properties in lower case; if a name occurs twice, the last."""
     found = {}
     for part in _ESCAPE.sub(_unescaped, _COMMENT.sub("", text)).split(";"):
         name, colon, value = part.partition(":")
@@ -228,7 +229,7 @@ def _hides(style: Declarations) -> bool:
 
 
 def _size_in(font: str) -> str:
-    """The size in the short form, `bold 12px/1 Arial`: what has a unit or a line height, or is nothing."""
+    """Return the size in a short form like `bold 12px/1 Arial`: the word with a unit or a line height, or a zero."""
     for word in font.split():
         match = _NUMBER.match(word)
         if match is not None and (match[2] or "/" in word or not float(match[1])):
@@ -257,7 +258,7 @@ def _is_away(style: Declarations) -> bool:
 
 
 def _pixels(text: str, whole: float, otherwise: float) -> float:
-    """A length in pixels; `whole` is what relative ones are of."""
+    """Return a length in pixels; relative lengths are relative to `whole`. If there is no number, return `otherwise`."""
     match = _NUMBER.match(text)
     if match is None:
         return otherwise
@@ -292,7 +293,7 @@ _OTHER_COLORS: Final = frozenset(
     "pink plum powderblue purple rebeccapurple rosybrown royalblue saddlebrown salmon sandybrown seagreen sienna skyblue "
     "slateblue slategray slategrey springgreen steelblue tan teal thistle tomato turquoise violet wheat yellowgreen".split()
 )
-"""Colors that are known to be some, and not which."""
+"""Names that are colors, whose values are not known here."""
 _HEX: Final = re.compile(r"#?([0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8})")
 _RGB: Final = re.compile(r"rgba?\(([^()]*)\)")
 _HSL: Final = re.compile(r"hsla?\(([^()]*)\)")
@@ -340,7 +341,7 @@ def _is_transparent(text: str) -> bool:
 
 
 def _color(text: str) -> Color | None:
-    """None for what is not known here."""
+    """Return the color that the text means; None if it is not known here."""
     if text in _COLORS:
         return _COLORS[text]
     if (match := _HEX.fullmatch(text)) is not None:

@@ -1,13 +1,13 @@
-"""HTTP by asking the host: it checks, adds the credential, sends, and streams the answer back.
+"""HTTP requests through the host: it checks, adds the credential, sends, and streams the answer back.
 
     with http.request("GET", "https://api.example.com/items", credential="api_key") as answer:
         items = answer.raise_for_status().json()
 
 `credential` is the kind your manifest declares; the key itself never comes here. Where the manifest puts it in the path, write
 `{key}` there: `https://api.telegram.org/bot{key}/getMe`. Redirects are answers like any other:
-follow them, if you must, by a request of your own. An answer that is not read to its end must be closed (`with` does it).
+to follow one, send a request of your own. An answer that is not read to its end must be closed (`with` does it).
 
-Runs inside the jail; what may be reached and sent is decided by the host. Not here: retries, which the action declares.
+Runs inside the jail; the host decides what may be reached and sent. Not here: retries, which the action declares.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from aileron_sandbox import frames
 __all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "idempotency_key", "refusal", "request"]
 
 DEFAULT_READ_LIMIT_BYTES: Final = 8 << 20
-"""8 MiB: an answer of an API, read whole and parsed, within the 64 MiB a connector has unless it asks for more."""
+"""8 MiB: an answer of an API, read whole and parsed, within the 64 MiB that a connector has unless it asks for more."""
 
 _KEY_DIGITS: Final = 32
-"""128 bits, as a UUID has: services take at least that, and some no more than 36 characters."""
+"""Hex digits of an idempotency key: 128 bits, as in a UUID. Services take at least that, some no more than 36 characters."""
 
 Body = bytes | bytearray | memoryview | Iterable[bytes] | None
 
 
 def hosts() -> list[frames.GrantedHost]:
-    """The destinations this invocation may reach, each with `.host`, `.port`, `.plain`, `.login` and `.url` (its origin)."""
+    """Return the destinations this invocation may reach, with `.host`, `.port`, `.plain`, `.login` and `.url` (the origin)."""
     return list(loop.current().hosts)
 
 
 def idempotency_key() -> str:
-    """What a service tells a repeated request by, such as in `Idempotency-Key` or a Matrix transaction id: 32 hex digits.
+    """Return 32 hex digits by which a service recognizes a repeated request, as an `Idempotency-Key` or a Matrix transaction id.
 
-    Each try of a step has the same one, and no other step or run has it. An operation that sends several such requests adds a
-    word of its own to each. RuntimeError outside an operation.
+    Each try of a step has the same key, and no other step or run has it. An operation that sends several such requests adds
+    a word of its own to each. RuntimeError outside an operation.
     """
     from hashlib import sha256  # most operations need none
 
@@ -62,10 +62,10 @@ def request(
 ) -> Response:
     """Send a request and wait for the head of its answer.
 
-    With a `credential`, `{key}` in the path is where the host puts the key, as `path` in the manifest says. `body` is bytes, or
+    With a `credential`, the host replaces `{key}` in the path with the key, as `path` in the manifest says. `body` is bytes, or
     an iterable of bytes that is sent piece by piece. NetworkError if the service cannot be reached, Refused (with the host's
     failure class) if the host will not send it. After `give_up_at`, in seconds of `time.monotonic()`, waiting for the head or
-    for more of the body is TimeoutError.
+    for more of the body raises TimeoutError.
     """
     conversation = loop.current()
     if isinstance(body, str):
@@ -92,11 +92,11 @@ class Headers:
         self._pairs: Final = pairs
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of `name`."""
+        """Return the first value of `name`, or `default`."""
         return next(iter(self.get_all(name)), default)
 
     def get_all(self, name: str) -> list[str]:
-        """Every value of `name`, in order."""
+        """Return every value of `name`, in order."""
         return [value for known, value in self._pairs if known.lower() == name.lower()]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -110,7 +110,7 @@ class Headers:
 
 
 class Response:
-    """The answer to one request: status and headers now, the body as it comes."""
+    """The answer to one request: its status and headers at once, its body as it arrives."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Response:
         self._whole: bytes | None = None
 
     def iter_bytes(self) -> Iterator[bytes]:
-        """The body in pieces, as the host sends them. Refused or NetworkError if it breaks off."""
+        """Yield the body in pieces, as the host sends them. Refused or NetworkError if it breaks off."""
         while not self._is_done:
             message, piece = self._conversation.next_answer(self._id, _left(self._give_up_at))
             if isinstance(message, frames.Refused):
@@ -142,7 +142,7 @@ class Response:
                 yield piece
 
     def read(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> bytes:
-        """The whole body, kept for the next call. ExternalApiError if it is larger than `limit_bytes`."""
+        """Read the whole body and keep it for the next call. ExternalApiError if it is larger than `limit_bytes`."""
         if self._whole is None:
             pieces, size = [], 0
             for piece in self.iter_bytes():
@@ -155,22 +155,22 @@ class Response:
         return self._whole
 
     def text(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> str:
-        """The body as text, in the charset its header names, else UTF-8; what does not decode becomes U+FFFD."""
+        """Read the body as text in the charset that its header names, else UTF-8; what does not decode becomes U+FFFD."""
         return self.decoded(self.read(limit_bytes))
 
     def decoded(self, data: bytes) -> str:
-        """A piece of the body as `text` decodes it."""
+        """Decode a piece of the body in the way that `text` does."""
         content_type = self.headers.get("content-type", "") or ""
         charset = content_type.lower().partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
         try:
             return data.decode(charset, "replace")
-        except (LookupError, ValueError):  # a charset is the service's word, and Python knows some that cannot replace
+        except (LookupError, ValueError):  # the service chooses the charset, and some of Python's codecs cannot replace
             return data.decode("utf-8", "replace")
 
     def json(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> Any:
-        """The body as JSON. ExternalApiError if it is not.
+        """Read the body as JSON. ExternalApiError if it is not JSON.
 
-        Halves of characters become U+FFFD, and numbers that no float can say become text.
+        Halves of characters become U+FFFD, and numbers that no frame can carry become text.
         """
         data = self.read(limit_bytes)
         try:
@@ -179,9 +179,9 @@ class Response:
             raise ExternalApiError(f"the answer to {self._what} is not JSON", status=self.status) from error
 
     def raise_for_status(self, words: str | None = None) -> Self:
-        """Itself if the status is below 400, else ExternalApiError with status and Retry-After; the body is dropped.
+        """Return this response if its status is below 400; else raise ExternalApiError with status and Retry-After.
 
-        `words` replace the usual message.
+        `words` replace the usual message. In case of an error, the body is dropped.
         """
         if self.status < 400:
             return self
@@ -194,12 +194,12 @@ class Response:
 
     @property
     def retry_after_s(self) -> int | None:
-        """When the service said to come back, if it said so in seconds; a date is left to whoever knows the time there."""
+        """Seconds after which the service said to come back; None if it said nothing, or a date, which needs its clock."""
         value = self.headers.get("retry-after", "") or ""
         return int(value) if value.isdecimal() and len(value) < 7 else None
 
     def close(self) -> None:
-        """Be done with it: what has not been read is dropped, and the host told to stop."""
+        """Drop what has not been read, and tell the host to stop."""
         if not self._is_done:
             self._is_done = True
             self._conversation.forget(self._id)
@@ -229,7 +229,7 @@ def _answer(conversation: loop.Conversation, request_id: int, what: str, give_up
     if isinstance(message, frames.Refused):
         conversation.forget(request_id)
         raise refusal(message.error)
-    assert isinstance(message, frames.HttpHead)  # the session lets nothing else come first
+    assert isinstance(message, frames.HttpHead)  # the session allows no other first frame
     return Response(conversation, request_id, message, what, give_up_at)
 
 
@@ -248,7 +248,7 @@ def _upload(conversation: loop.Conversation, request_id: int, body: Iterable[byt
 
 
 def refusal(error: frames.FrameFailure) -> Refused:
-    """What to raise for the error of a `refused` frame."""
+    """Return the exception to raise for the error of a `refused` frame."""
     if error.failure_class == "network_error":
         return NetworkError(error.message, details=error.details)
     return Refused(error.failure_class, error.message, details=error.details)

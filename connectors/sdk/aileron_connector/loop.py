@@ -1,17 +1,17 @@
-"""The connector's end of the frames: read one invocation, run its operation, answer.
+"""The connector's end of the frames: read one invocation, run its operation, send the answer.
 
 Runs inside the jail: one process, one thread, one invocation. Frames come in on descriptor 3 and go out on descriptor 4;
-what is printed goes to 1 and 2, the log. A thread of your own may compute but not talk: everything here is for the thread
-that called `run`.
+printed text goes to 1 and 2, the log. A thread of your own may compute, but only the thread that called `run` may use
+this module.
 
 Rules
-- A read waits as long as the host lets it: the deadline of the invocation is the host's, and ends the process.
-- A write never waits alone. While the pipe to the host is full, frames from the host are taken in and kept, so that two
-  full pipes cannot stand facing each other.
-- What is kept of answers that are not being read is bounded by MAX_KEPT_BYTES and MAX_KEPT_FRAMES (and one read).
-- When the host is gone, so are we: HostGoneError passes through `except Exception`.
+- A read waits as long as the host lets it: the host enforces the deadline of the invocation, and ends the process.
+- A write never only waits. While the pipe to the host is full, frames from the host are taken in and kept, so that two
+  full pipes cannot block each other.
+- Answers that are kept because nothing reads them yet are bounded by MAX_KEPT_BYTES and MAX_KEPT_FRAMES (plus one read).
+- When the host is gone, this process ends: HostGoneError passes through `except Exception`.
 
-    serve(fd_in, fd_out)       # the same over any pair of pipes, for tests
+    serve(fd_in, fd_out)       # like run(), over any pair of pipes, for tests
 
 Source: docs/reference/frames.md. Not here: what an operation is (operation.py), requests (http.py).
 """
@@ -59,29 +59,29 @@ __all__ = ["Conversation", "HostGoneError", "current", "run", "serve"]
 FRAMES_IN: Final = 3
 FRAMES_OUT: Final = 4
 MAX_KEPT_BYTES: Final = 8 << 20
-"""8 MiB of answers not yet read: an eighth of the memory a connector has unless it asks for more."""
+"""8 MiB of unread answers: an eighth of the memory that a connector has unless it asks for more."""
 MAX_KEPT_FRAMES: Final = 1 << 16
-"""Each takes some 120 bytes besides its body, so as much again at most: a service may send a byte at a time."""
+"""65,536 unread frames: each takes some 120 bytes besides its body, so as much again at most, if a service sends single bytes."""
 
 _SMALL_READ_BYTES: Final = 4096
 _LARGE_READ_BYTES: Final = 1 << 20
 _PIPE_BYTES: Final = 256 << 10
-"""What the host's pipe holds: asked for while more comes than a small read takes, so that it is emptied at once."""
+"""Capacity of the host's pipe: read while more comes than a small read takes, so that one read empties the pipe."""
 _MAX_WRAPPED: Final = 16
-"""Exceptions around one another; requests around urllib3 around ours are five."""
+"""Maximum number of exceptions that are unwrapped: requests around urllib3 around the refusal are five."""
 _MAX_MESSAGE_CHARACTERS: Final = 2000
-"""Of a failure's words; enough for any sentence, and four bytes a character still leave room in a header."""
+"""Maximum characters of a failure's message; enough for any sentence, and at four bytes each they leave room in a header."""
 
 
 class HostGoneError(BaseException):
-    """The host has closed its end, or what it says is not this protocol. An operation must not catch this."""
+    """The host has closed its end, or does not speak this protocol. An operation must not catch this."""
 
 
 class Conversation:
-    """One invocation's frames, both ways."""
+    """The frames of one invocation, in both directions."""
 
     def __init__(self, fd_in: int, fd_out: int) -> None:
-        os.set_blocking(fd_out, False)  # our end of the pipe alone: the host's end is another file description
+        os.set_blocking(fd_out, False)  # only our end of the pipe: the host's end is another file description
         self._in: Final = fd_in
         self._incoming: Final = select.poll()
         self._incoming.register(fd_in, select.POLLIN)
@@ -96,16 +96,16 @@ class Conversation:
         self._last_id = 0
         self._is_torn = False
         self.on_heard: Final[set[Callable[[], None]]] = set()
-        """Called when frames have been taken in, by whomever: for tasks of an event loop that wait for theirs."""
+        """Callbacks for when any caller has taken in frames: tasks of an event loop wait for theirs with it."""
         self.invoke: Final = self._first_frame()
 
     @property
     def hosts(self) -> list[GrantedHost]:
-        """What this invocation may reach."""
+        """Destinations that this invocation may reach."""
         return self.invoke.hosts
 
     def send(self, message: Message, body: bytes | memoryview = b"") -> None:
-        """Send one frame. FrameError if it cannot be one, or may not go now; then nothing is sent."""
+        """Send one frame. FrameError if it is not a valid frame or may not be sent now; then nothing is sent."""
         if _thread.get_ident() != self._thread:
             raise RuntimeError("only the thread that called run() may talk to the host")
         if self._is_torn:
@@ -126,28 +126,28 @@ class Conversation:
         *,
         is_streamed: bool,
     ) -> int:
-        """Send a request with `body` inline, none, or to be streamed; returns its id."""
+        """Send a request and return its id; its `body` is inline, none, or to be streamed."""
         kind: Any = "stream" if is_streamed else "none" if body is None else "inline"
         request_id = self._last_id + 1
         message = HttpRequest(id=request_id, method=method, url=url, headers=headers, credential=credential, body=kind)
         return self._opened(message, b"" if body is None else body)
 
     def open_tcp(self, host: str, port: int, *, tls: bool, command: str | None = None) -> int:
-        """Ask for a stream to a granted destination; returns its id."""
+        """Request a stream to a granted destination and return its id."""
         asked = TcpOpen(id=self._last_id + 1, host=host, port=port, tls=tls, command=command)
         return self._opened(asked, b"")
 
     def open_websocket(
         self, url: str, headers: list[tuple[str, str]], subprotocols: list[str], credential: str | None
     ) -> int:
-        """Ask for a WebSocket at a granted destination; returns its id."""
+        """Request a WebSocket at a granted destination and return its id."""
         asked = WebSocketOpen(
             id=self._last_id + 1, url=url, headers=headers, subprotocols=subprotocols, credential=credential
         )
         return self._opened(asked, b"")
 
     def say(self, message: WebSocketMessage | WebSocketClose, data: bytes | memoryview) -> bool:
-        """Send a part of a message, or the end of all. False if the host has ended it: what it said is still to be read."""
+        """Send a part of a message, or a close. False if the host has ended the WebSocket: what it sent is still to be read."""
         self._take_in_what_is_there()
         if self._session.is_answered(message.id):
             self.cancel(message.id)
@@ -156,7 +156,7 @@ class Conversation:
         return True
 
     def upload(self, request_id: int, data: bytes | memoryview, *, end: bool = False) -> bool:
-        """Send a piece of a streamed body. False if the host has already answered in full: stop, nobody reads it."""
+        """Send a piece of a streamed body. False if the host has already answered in full: stop, because it reads no more."""
         self._take_in_what_is_there()
         if self._session.is_answered(request_id):
             self.cancel(request_id)
@@ -165,7 +165,7 @@ class Conversation:
         return True
 
     def next_answer(self, request_id: int, timeout_s: float | None = None) -> Frame:
-        """The next frame that answers this request; waits for it. TimeoutError after `timeout_s`, if there is one."""
+        """Wait for the next frame that answers this request. TimeoutError after `timeout_s`, if given."""
         kept = self._kept[request_id]
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         while not kept:
@@ -181,19 +181,19 @@ class Conversation:
         return self._taken(kept)
 
     def maybe_answer(self, request_id: int) -> Frame | None:
-        """The next frame that answers this request, if it is there. At most one read, for who shares an event loop."""
+        """Return the next frame that answers this request, or None. Reads at most once, so that an event loop can call it."""
         kept = self._kept[request_id]
         if not kept and not self.is_full and self._is_readable(0):
             self._take_in(self._read())
         return self._taken(kept) if kept else None
 
     def cancel(self, request_id: int) -> None:
-        """End a request's upload and, if its answer is not complete, the answer. No harm if it is over."""
+        """End a request's upload and, if its answer is not complete, the answer. Does nothing if the request is over."""
         if request_id in self._session.open_ids and not self._session.is_cancelled(request_id):
             self.send(Cancel(id=request_id))
 
     def forget(self, request_id: int) -> None:
-        """Cancel a request and drop what has come and will come of its answer."""
+        """Cancel a request and drop the received and later frames of its answer."""
         kept = self._kept.pop(request_id, None)
         if kept is not None:
             self._kept_bytes -= sum(len(frame.body or b"") for frame in kept)
@@ -202,17 +202,17 @@ class Conversation:
 
     @property
     def fd_in(self) -> int:
-        """Where frames come in: readable when there may be an answer. Not to be read by others."""
+        """Descriptor of incoming frames: readable when there may be an answer. Other code must not read it."""
         return self._in
 
     @property
     def fd_out(self) -> int:
-        """Where frames go out. Not to be written by others."""
+        """Descriptor of outgoing frames. Other code must not write to it."""
         return self._out
 
     @property
     def is_full(self) -> bool:
-        """As much is kept of answers that are not being read as may be."""
+        """True while more unread answers are kept than the bounds allow; then no more is taken in."""
         return self._kept_bytes > MAX_KEPT_BYTES or self._kept_frames > MAX_KEPT_FRAMES
 
     def _opened(self, message: HttpRequest | TcpOpen | WebSocketOpen, body: bytes) -> int:
@@ -235,7 +235,7 @@ class Conversation:
         frames: list[Frame] = []
         while not frames:
             frames = self._frames(self._read())
-        assert isinstance(frames[0].message, Invoke)  # the session lets nothing else come first
+        assert isinstance(frames[0].message, Invoke)  # the session allows no other first frame
         return frames[0].message
 
     def _take_in(self, data: bytes) -> None:
@@ -295,7 +295,7 @@ class Conversation:
     def _wait_writable(self) -> None:
         poll = select.poll()
         poll.register(self._out, select.POLLOUT)
-        if not self.is_full:  # else the host waits for us, and its own writing must not keep it from reading
+        if not self.is_full:  # if full, the host has to wait for us; its own writing must not keep it from reading
             poll.register(self._in, select.POLLIN)
         ready = dict(poll.poll())  # no timeout: the host's deadline ends the process
         if self._in in ready:
@@ -306,29 +306,29 @@ _current: Conversation | None = None
 
 
 def current() -> Conversation:
-    """The conversation of the invocation that is running. RuntimeError outside an operation."""
+    """Return the conversation of the running invocation. RuntimeError outside an operation."""
     if _current is None:
         raise RuntimeError("no invocation is running: call this inside an operation, not when the module is loaded")
     return _current
 
 
 def maybe_current() -> Conversation | None:
-    """The conversation of the invocation that is running; None outside an operation, and in a thread that plays the host."""
+    """Return the conversation of the running invocation; None outside an operation, and in a thread that plays the host."""
     return None if _thread.get_ident() in HOST_THREADS else _current
 
 
 HOST_THREADS: Final[set[int]] = set()
-"""Threads of this process that are no part of the connector: testing.py answers requests in one, for real."""
+"""Threads of this process that are not part of the connector: testing.py answers requests in one, with real sockets."""
 
 
 def run() -> None:
-    """Serve the one invocation this process was started for, over descriptors 3 and 4. Call it last."""
+    """Serve the one invocation that this process was started for, over descriptors 3 and 4. Call it last."""
     serve(FRAMES_IN, FRAMES_OUT)
 
 
 def serve(fd_in: int, fd_out: int) -> None:
-    """Serve one invocation over any pair of pipes: read `invoke`, run, answer. SystemExit(1) if the host is gone."""
-    global _current  # one process, one invocation: the author's functions need no handle to pass around
+    """Serve one invocation over any pair of pipes: read `invoke`, run, send the answer. SystemExit(1) if the host is gone."""
+    global _current  # one process has one invocation, so the author's functions need no handle to pass around
     try:
         conversation = Conversation(fd_in, fd_out)
         _current = conversation
@@ -336,7 +336,7 @@ def serve(fd_in: int, fd_out: int) -> None:
             answer = _answer(conversation.invoke)
         finally:
             _current = None
-        _flush()  # before the answer: with it the host may end this process
+        _flush()  # before the answer, because the host may end this process once it has that
         conversation.send(answer)
     except HostGoneError as error:
         with contextlib.suppress(OSError):
@@ -345,7 +345,7 @@ def serve(fd_in: int, fd_out: int) -> None:
 
 
 def _answer(invoke: Invoke) -> Result | Failed:
-    """The operation's output or why there is none; always something that fits into a frame."""
+    """Return the operation's output, or the reason why there is none; it always fits into a frame."""
     if invoke.protocol != PROTOCOL_VERSION:
         return _failed(
             "connector_runtime_error",
@@ -360,13 +360,13 @@ def _answer(invoke: Invoke) -> Result | Failed:
         return _OUT_OF_MEMORY
     except HostGoneError:
         raise
-    except BaseException as error:  # noqa: BLE001  (the end of the task: whatever it was, the host hears of it)
+    except BaseException as error:  # noqa: BLE001  (the end of the task: the host is told of any exception)
         _print_traceback(error)
         return _from_exception(error)
 
 
 def _result(output: Any, op: str) -> Result:
-    """The output in one frame: what the operation did is done, so it is not lost for one number or half a character."""
+    """Return the output in one frame: the operation has acted, so its output is not lost for one number or half a character."""
     result = Result(output=output)
     try:
         try:
@@ -407,9 +407,9 @@ def _from_exception(error: BaseException) -> Failed:
 
 
 def _refusal_behind(error: BaseException) -> Refused | None:
-    """The host's refusal that a library's exception is made of, as libraries wrap what goes wrong below them.
+    """Return the host's refusal behind a library's exception, since libraries wrap what goes wrong below them; else None.
 
-    Not behind a built-in exception that is no OSError: a KeyError raised while a refusal was being handled is a bug.
+    A built-in exception that is not an OSError ends the search: a KeyError raised while a refusal was handled is a bug.
     """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):
@@ -422,9 +422,9 @@ def _refusal_behind(error: BaseException) -> Refused | None:
 
 
 def _limit_of(error: BaseException) -> str | None:
-    """Which limit of the jail an exception comes from, by the word used in `details.limit`.
+    """Return the limit of the jail that an exception comes from, by the word used in `details.limit`; None if it is none.
 
-    Or the exception it was raised from, as libraries do it. What was merely being handled meanwhile is no cause.
+    The exceptions that it was raised from count too, as libraries do it; one that was merely being handled does not.
     """
     behind: BaseException | None = error
     for _ in range(_MAX_WRAPPED):
@@ -440,7 +440,7 @@ def _limit_named_by(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "memory"
     if isinstance(error, OSError):
-        if error.errno == errno.EAGAIN:  # also what a descriptor says that has nothing to read
+        if error.errno == errno.EAGAIN:  # a descriptor with nothing to read says this too
             return "processes" if _was_starting_a_process(error) else None
         return _LIMIT_OF_ERRNO.get(error.errno or 0)
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
@@ -460,7 +460,7 @@ _STARTS_PROCESSES: Final = frozenset({"fork", "forkpty", "posix_spawn", "posix_s
 
 
 def _was_starting_a_process(error: OSError) -> bool:
-    """By the function it was raised in: one of subprocess, or one that calls os.fork as multiprocessing does."""
+    """Return whether the function that raised it starts processes: in subprocess, or by os.fork, as multiprocessing does."""
     last = None
     trace = error.__traceback__
     while trace is not None:
@@ -498,13 +498,13 @@ def _carried_details(details: dict[str, Any]) -> Any:
 _OUT_OF_MEMORY: Final = _failed(
     "resource_limit_exceeded", "the connector reached its memory limit", {"limit": "memory"}
 )
-"""Made ahead of time: when it is needed there is no memory to make it."""
+"""The answer for a MemoryError, made ahead of time: when it is needed there is no memory to make it."""
 
 
 def _print_traceback(error: BaseException) -> None:
-    # The log is a courtesy. Whatever hinders it (a full pipe's end, no memory, no descriptors) must not cost the answer.
+    # The log is optional. Whatever prevents it (a closed pipe, no memory, no descriptors) must not cost the answer.
     with contextlib.suppress(Exception):
-        import traceback  # dear, and only needed here
+        import traceback  # slow to import, and only needed here
 
         traceback.print_exception(error)
 

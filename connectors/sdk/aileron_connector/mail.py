@@ -1,11 +1,11 @@
-r"""Mail messages: addresses and header fields that nothing can be injected into, and what strangers wrote as readable text.
+r"""Fields and texts of mail: addresses and headers safe from injection, and text of strangers made readable.
 
     to = mail.addresses("Mira <mira@example.com>, bob@example.com", "to")
     lines = [mail.address_field("To", to), mail.text_field("Subject", "Grüße")]
 
-What goes out: addresses are plain `name@example.com` forms, nothing that two programs could read in two ways; a line break or
-another control character anywhere in a field is refused, never taken out. What comes in: encoded words are decoded so that they
-cannot pass for an address, and bytes by whatever charset of text they claim.
+Outgoing mail: addresses are plain `name@example.com` forms, which no two programs read in different ways; a line break or
+another control character anywhere in a field is refused, never removed. Incoming mail: encoded words are decoded so that they
+cannot pass for an address, and bytes by the charset of text that they claim.
 
 Pure, and runs inside the jail. Source: RFC 5322 (form), RFC 2045 to 2047, RFC 6532. Not here: MIME parts (the `email` package has
 them), HTML (markup.py), sending (transports/mail.py).
@@ -45,9 +45,9 @@ __all__ = [
 ]
 
 MAX_NAME_CHARACTERS: Final = 128
-"""Of a display name: it may stand on one line, which has at most 998 characters (RFC 5322 section 2.1.1)."""
+"""Maximum characters of a display name: it may stand on one line, which has at most 998 characters (RFC 5322 section 2.1.1)."""
 MAX_FIELD_CHARACTERS: Final = 10_000
-"""Of one header field: a list of about 200 recipients."""
+"""Maximum number of characters of one header field: a list of about 200 recipients."""
 _LINE: Final = 76  # RFC 2047 section 2
 _CRLF: Final = "\r\n"
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -71,13 +71,13 @@ _ITEM: Final = re.compile(
 
 
 class Address(NamedTuple):
-    """One mailbox: a name for people, maybe empty, and where mail goes."""
+    """A mailbox: a name for people, which may be empty, and the address for mail."""
 
     name: str
     address: str
 
     def __str__(self) -> str:
-        """For people: a name that could be taken for an address, or for two, is in quotes."""
+        """Return the mailbox for people: a name that could be taken for an address, or for two, is in quotes."""
         if not self.name:
             return self.address
         name = quoted(self.name) if _IS_SPECIAL.search(self.name) else self.name
@@ -85,12 +85,12 @@ class Address(NamedTuple):
 
 
 def is_mailbox(text: str, *, utf8: bool = False) -> bool:
-    """Whether it is `name@example.com`. With `utf8`, the name may have letters outside of ASCII (RFC 6531)."""
+    """Return whether `text` is `name@example.com`. With `utf8`, the name may have letters outside of ASCII (RFC 6531)."""
     return (_ADDRESS_UTF8 if utf8 else _ADDRESS).fullmatch(text) is not None
 
 
 def addresses(value: str | list[str] | None, argument: str, *, utf8: bool = False) -> list[Address]:
-    """`Mira <mira@example.com>, bob@example.com` as mailboxes. BadInput, which quotes what cannot be read."""
+    """Parse text like `Mira <mira@example.com>, bob@example.com` into mailboxes. BadInput, which quotes what cannot be read."""
     if value is None:
         return []
     pieces = [piece for text in ([value] if isinstance(value, str) else value) for piece in _split(text, argument)]
@@ -98,7 +98,7 @@ def addresses(value: str | list[str] | None, argument: str, *, utf8: bool = Fals
 
 
 def _split(text: str, argument: str) -> list[str]:
-    """At the commas that are not in quotes; nothing between two commas is nobody."""
+    """Split at the commas that are not in quotes; blanks between two commas are dropped."""
     check_line(text, argument)
     if len(text) > MAX_FIELD_CHARACTERS:
         raise BadInput(f"{argument} has more than {MAX_FIELD_CHARACTERS} characters", argument=argument)
@@ -122,13 +122,13 @@ def _address(text: str, argument: str, utf8: bool) -> Address:
 
 
 def check_line(text: str, argument: str) -> None:
-    """BadInput for a line break or another control character."""
+    """Raise BadInput for a line break or another control character."""
     if _CONTROL.search(text):
         raise BadInput(f"{argument} has a line break or another control character in it", argument=argument)
 
 
 def body_text(text: str, argument: str) -> str:
-    """With line feeds as its only line breaks. BadInput for a control character."""
+    """Return `text` with line feeds as its only line breaks. BadInput for a control character."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     if _CONTROL_IN_BODY.search(lines):
         raise BadInput(f"{argument} has a control character in it", argument=argument)
@@ -136,12 +136,12 @@ def body_text(text: str, argument: str) -> str:
 
 
 def address_field(name: str, found: Sequence[Address]) -> str:
-    """A header field, without its end. Each mailbox on a line of its own: where the line is folded is not left to chance."""
+    """Return a header field of addresses, without its line end. Each mailbox has its own line, so the folds are predictable."""
     return f"{name}: " + f",{_CRLF} ".join(_mailbox(one, len(name) + 2) for one in found)
 
 
 def text_field(name: str, text: str) -> str:
-    """A header field of text, without its end; text outside of ASCII as encoded words (RFC 2047). Folded."""
+    """Return a folded header field of text, without its line end; text outside of ASCII becomes encoded words (RFC 2047)."""
     return f"{name}: {_words(' '.join(text.split()), len(name) + 2)}"
 
 
@@ -158,13 +158,13 @@ def _mailbox(one: Address, indent: int) -> str:
 
 
 def _words(text: str, indent: int) -> str:
-    """As it is, where it is ASCII and cannot be taken for something else; else as encoded words (RFC 2047). Folded."""
+    """Fold `text`: kept as it is if it is ASCII without `=?`, else as encoded words (RFC 2047)."""
     charset = "us-ascii" if text.isascii() and "=?" not in text else "utf-8"
     return Header(text, charset, maxlinelen=_LINE, header_name="x" * (indent - 2)).encode(linesep=_CRLF)
 
 
 def quoted(text: str) -> str:
-    """As a quoted string (RFC 5322 section 3.2.4)."""
+    """Return `text` as a quoted string (RFC 5322 section 3.2.4)."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -175,19 +175,19 @@ _RUN: Final = re.compile(rf"{_WORD}(?:\s+{_WORD})*")
 
 
 def message_ids(text: str) -> list[str]:
-    """Those in a field such as `References`; what is none is left out."""
+    """Return the message ids in a field such as `References`; anything else is left out."""
     return [found for found in re.findall(r"<[!-;=?-~]+>", text) if len(found) <= 250 and "@" in found]
 
 
 def readable(value: str, *, is_address: bool) -> str:
-    """A header field as one line: encoded words decoded, no control character, cut where it is long, which it says."""
+    """Return a header field as one line: encoded words decoded, no control character; a long one is cut, and says so."""
     if len(value) > MAX_FIELD_CHARACTERS:
         value = f"{value[:MAX_FIELD_CHARACTERS]}… (cut: it has {len(value)} characters)"
 
     def said(run: re.Match[str]) -> str:
         text = _decoded_words(run.group())
         if is_address and _IS_SPECIAL.search(text):
-            # As words they were a name, whatever they spell: they must not become an address by being decoded.
+            # Encoded words are part of a name, whatever they spell: they must not become an address by being decoded.
             return quoted(text)
         return text
 
@@ -205,12 +205,12 @@ def _decoded_words(run: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without control characters, and blanks as one space each."""
+    """Return `text` on one line, without control characters; each run of blanks becomes one space."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def without_controls(text: str) -> str:
-    """Of a text of several lines: control characters but line breaks and tabs become U+FFFD."""
+    """Replace control characters in a text of several lines with U+FFFD, except line breaks and tabs."""
     return _CONTROL_IN_BODY.sub("\ufffd", text)
 
 
@@ -219,11 +219,11 @@ _TEXT_CHARSETS: Final = re.compile(
     r"iso[-_]?2022[-_](jp|kr)([-_][0-9a-z]+)?|(shift|s)[-_]?jis|euc[-_]?(jp|kr|cn)|gb2312|gbk|gb18030|big5(hkscs)?|"
     r"big5-hkscs|tis-620|hz(-gb-2312)?|mac[-_]?roman)"
 )
-"""Charsets of text, by the names mail uses: Python's codecs have others, which are not (zip, hex, rot13) or cost much (idna)."""
+"""Charsets of text, by the names that mail uses. Python's other codecs are not for text (zip, hex, rot13) or are slow (idna)."""
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """As its charset says; as UTF-8 where that is what it is, since some programs convert and say nothing. Never an exception."""
+    """Decode `data` in its charset, but as UTF-8 if it is that, since some programs convert and do not say so. Never raises."""
     charset = charset.lower()
     is_stateful = b"\x1b" in data or b"\0" in data or charset.startswith("hz")
     for name, errors in (("utf-8", "strict"), (charset, "strict"), (charset, "replace"), ("utf-8", "replace")):

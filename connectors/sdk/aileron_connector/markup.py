@@ -1,10 +1,11 @@
-"""HTML as text: what a reader would see of a message that has nothing else, more or less, and apart from it what is hidden.
+"""Conversion of HTML to text: roughly what a reader sees of a message, and separately what is hidden.
 
-No styles, scripts, pictures or comments; blocks on lines of their own; where links lead, behind their words. Any text goes in,
-and time grows with its length alone: html.parser of the standard library takes a minute for 100,000 characters of `<a `.
+Styles, scripts, pictures and comments are left out; blocks are on lines of their own; a link's target follows its words. Any text
+is accepted, and the time grows only with its length: html.parser of the standard library takes a minute for 100,000 characters
+of `<a `.
 
-Text that a reader does not see (html_styles.py) is not among what is seen: it may be meant for whoever reads the message for a
-person. It is not lost either, since many newsletters begin with a line for previews.
+Text that a reader does not see (html_styles.py) is kept apart: it may be meant for a program that reads the message for a person.
+It is not dropped, since many newsletters begin with a hidden line for previews.
 
 Pure. Source: WHATWG HTML, "Tokenization" and "Parsing HTML documents", as far as text needs them.
 
@@ -27,15 +28,15 @@ from aileron_connector.mail import without_controls
 __all__ = ["MAX_HIDDEN_CHARACTERS", "Texts", "joined", "text_from", "texts_from"]
 
 MAX_TAG_CHARACTERS: Final = 4096
-"""Within which a tag's quotes are looked at; a longer one, with a picture in it, ends at the next `>`."""
+"""Characters within which a tag's quotes are respected; a longer tag, such as one with a picture in it, ends at the next `>`."""
 MAX_OPEN_ELEMENTS: Final = 1_000
-"""Twice as deep as browsers go; what comes deeper, or behind that, counts as hidden."""
+"""Maximum number of open elements: twice as deep as browsers go; text that comes deeper, or after that, counts as hidden."""
 MAX_LINK_CHARACTERS: Final = 2000
 MAX_HIDDEN_CHARACTERS: Final = 10_000
-"""Characters of a message's text that HTML hides, at most: a newsletter's line for previews has some hundred."""
+"""Maximum number of characters kept of a message's hidden text; a newsletter's line for previews has some hundred."""
 
 _RAW: Final = frozenset({"script", "style", "title", "textarea", "xmp", "iframe", "noembed", "noframes"})
-"""Nothing in these is markup, up to their own end."""
+"""Elements whose contents are not markup, up to their own end tag."""
 _SILENT: Final = frozenset("noscript template svg math object select audio video canvas".split())
 _BLOCKS: Final = frozenset(
     "address article aside blockquote body br center dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 "
@@ -55,12 +56,12 @@ class Texts(NamedTuple):
 
 
 def text_from(page: str) -> str:
-    """The text that a reader sees, without space around it; never an exception."""
+    """Return the text that a reader sees, without space around it. Never raises."""
     return texts_from(page).seen
 
 
 def texts_from(page: str) -> Texts:
-    """Both texts of a page, without space around them; never an exception."""
+    """Return both texts of a page, without space around them. Never raises."""
     pieces = list(_pieces(page))
     reader = _Reader(Styles("\n".join(piece.text for piece in pieces if piece.kind == "sheet")))
     for piece in pieces:
@@ -69,7 +70,7 @@ def texts_from(page: str) -> Texts:
 
 
 def joined(parts: Iterable[Texts]) -> Texts:
-    """Join the texts of a message's parts, without control characters. What is hidden has at most MAX_HIDDEN_CHARACTERS."""
+    """Join the texts of a message's parts, without control characters. The hidden text has at most MAX_HIDDEN_CHARACTERS."""
     every = list(parts)
     seen, hidden = _lines(part.seen for part in every), _lines(part.hidden for part in every)
     return Texts(seen, hidden if len(hidden) <= MAX_HIDDEN_CHARACTERS else f"{hidden[:MAX_HIDDEN_CHARACTERS]}…")
@@ -87,14 +88,14 @@ def _tidy(said: list[str]) -> str:
 
 class _Piece(NamedTuple):
     kind: str
-    """`text`, `start`, `end`, or `sheet`, of styles."""
+    """Kind of the piece: `text`, `start`, `end`, or `sheet` for a style sheet."""
     text: str
-    """Text as it is written, or the name of an element, in lower case."""
+    """Text as written in the page, or the name of an element in lower case."""
     attributes: str = ""
 
 
 def _pieces(page: str) -> Iterator[_Piece]:
-    """Text and tags, in order. What is begun and never ended has no text behind it."""
+    """Yield text and tags, in order. An unfinished tag, comment or raw element takes the rest of the page."""
     at = 0
     while (found := page.find("<", at)) >= 0:
         if found > at:
@@ -119,7 +120,7 @@ def _pieces(page: str) -> Iterator[_Piece]:
 
 
 def _after_declaration(page: str, at: int) -> int | None:
-    """Behind a comment, a declaration or an instruction; None for a `<` that begins nothing."""
+    """Return the position after a comment, a declaration or an instruction; None for a `<` that begins none of these."""
     if page.startswith("<!--", at):
         return _after(page, "-->", at + 4)
     return _after(page, ">", at) if page[at + 1 : at + 2] in {"!", "?", "/"} else None
@@ -147,7 +148,7 @@ _ATTRIBUTE: Final = re.compile(r"""([^\s"'<>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)
 
 
 class _Reader:
-    """Puts together what is seen, and what is not."""
+    """Collector of the seen and the hidden text of one page."""
 
     def __init__(self, sheet: Styles) -> None:
         self.seen: list[str] = []
@@ -161,7 +162,7 @@ class _Reader:
         self._depth = 0
 
     def take(self, piece: _Piece) -> None:
-        """One piece, in order."""
+        """Take the next piece of the page."""
         if piece.kind == "sheet":
             return
         if self._silent:
@@ -213,7 +214,7 @@ class _Reader:
         self._number_open[name] = self._number_open.get(name, 0) + 1
 
     def _close(self, name: str) -> None:
-        """The newest of this name, and what is open in it; nothing where none is open."""
+        """Close the newest open element of this name, and the elements in it; do nothing if none is open."""
         if not self._number_open.get(name):
             return
         while True:
@@ -229,7 +230,7 @@ class _Reader:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """Return the attributes by name in lower case; of two with one name, the first."""
+    """Return the attributes by name in lower case; if a name occurs twice, the first."""
     found: dict[str, str] = {}
     for name, double, single, bare in _ATTRIBUTE.findall(text):
         found.setdefault(name.lower(), html.unescape(double or single or bare))

@@ -1,10 +1,10 @@
-"""Dates and times as callers write them, for operations that take some.
+"""Reader of dates and times as callers write them, for operations that take some.
 
-Runs in a connector. Not imported by the package itself, so that connectors without times do not pay for it.
+Runs in a connector. The package itself does not import it, so that connectors without times do not pay for it.
 
 Rules
-- RFC 3339: a date, or a date and a time with or without offset. What a missing offset means is the operation's to say; where a
-  listing begins and ends it is UTC.
+- RFC 3339: a date, or a date and a time with or without offset. The operation says what a missing offset means; at the ends of
+  a listing it is UTC.
 - Anything else is `BadInput` with the argument's name and an example.
 
 >>> read_moment("2026-03-01", "start_time")
@@ -24,15 +24,15 @@ from aileron_connector.failures import BadInput
 __all__ = ["MAX_DAYS", "read_moment", "read_span"]
 
 MAX_DAYS: Final = 366
-"""Of one listing, or one event: a year, and a server expands recurrences for all of it."""
+"""Maximum number of days of one listing or one event: a year, for all of which a server expands recurrences."""
 
 _YEARS: Final = range(1970, 2200)
-"""What people mean by a date; it also keeps every sum of dates inside Python's range."""
+"""Years that people mean by a date; the bounds also keep every sum of dates inside Python's range."""
 _PATTERN: Final = r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|z|[+-]\d\d:\d\d)?)?"
 
 
 def read_moment(text: str, argument: str) -> date | datetime:
-    """RFC 3339: a date, or a date and time with or without offset; fractions of a second are dropped. BadInput."""
+    """Read a date, or a date and time with or without offset (RFC 3339); fractions of a second are dropped. BadInput."""
     found = re.fullmatch(_PATTERN, text.strip(), re.ASCII)
     try:
         if found is None:
@@ -50,7 +50,7 @@ def read_moment(text: str, argument: str) -> date | datetime:
 
 
 def read_span(start: str | None, end: str | None, days: int) -> tuple[datetime, datetime]:
-    """What a listing is about: from `start` (now) to `end` (`days` later), at most MAX_DAYS, both with an offset. BadInput."""
+    """Return a listing's range, from `start` (now) to `end` (`days` later), at most MAX_DAYS, both with offset. BadInput."""
     if not 1 <= days <= MAX_DAYS:
         raise BadInput(f"days {days} is not from 1 to {MAX_DAYS}", argument="days")
     since = datetime.now(UTC).replace(microsecond=0) if start is None else _instant(start, "start")
@@ -61,7 +61,7 @@ def read_span(start: str | None, end: str | None, days: int) -> tuple[datetime, 
 
 
 def _instant(text: str, argument: str) -> datetime:
-    """A point in time; a date is its first moment in UTC, and so is a time without offset."""
+    """Read a point in time; a date is its first moment in UTC, and a time without offset is in UTC."""
     moment = read_moment(text, argument)
     if not isinstance(moment, datetime):
         return datetime(moment.year, moment.month, moment.day, tzinfo=UTC)

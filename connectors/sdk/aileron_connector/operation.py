@@ -1,20 +1,20 @@
-"""Operations: what a connector can do, declared as functions.
+"""Operations, which are what a connector can do, declared as functions.
 
 The signature is the contract. Arguments come by name; each is checked against its annotation with msgspec, strictly ("1"
 is not 1, 1.0 is not an int), before the function runs. An argument the function does not have is `bad_input`, unless it
-takes `**rest`: a caller who misspells an optional argument must hear of it.
+takes `**rest`: a caller that misspells an optional argument must be told.
 
     @op
     def list_events(calendar: str | None = None, days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 7) -> dict: ...
 
-An operation that runs as a database role that cannot write, or that changes only what a person saw, says so:
+An operation can declare that it runs as a database role that cannot write, or that it changes only what a person saw:
 
     @op(login="read_only")
     def query(sql: str) -> dict: ...
 
-`aileron connector build` writes it into the manifest, and nothing here reads it: what holds a login is outside of the jail.
+`aileron connector build` writes it into the manifest, and no code here reads it: logins are held outside of the jail.
 
-What it returns becomes JSON: dicts, lists, msgspec structs, dataclasses, datetimes (RFC 3339); bytes are refused.
+The returned value becomes JSON: dicts, lists, msgspec structs, dataclasses, datetimes (RFC 3339); bytes are refused.
 
 Source: https://jcristharif.com/msgspec/supported-types.html. Reads the function's code object instead of using `inspect`,
 whose import is dearer than everything else here.
@@ -37,7 +37,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 OPERATIONS: Final[dict[str, Callable[..., Any]]] = {}
 _LOGINS: Final = ("read_only", "previewed")
 _VARARGS, _VARKEYWORDS, _NOT_PLAIN = 0x04, 0x08, 0x20 | 0x80 | 0x200
-"""CO_* flags of a code object: *args, **rest, and generator, coroutine, async generator (inspect module)."""
+"""CO_* flags of a code object: *args; **rest; and generator, coroutine or async generator (inspect module)."""
 
 
 @overload
@@ -47,8 +47,8 @@ def op(*, login: Literal["read_only", "previewed"]) -> Callable[[_Function], _Fu
 def op(function: Any = None, /, *, login: str | None = None) -> Any:
     """Register a function as the operation of its name. ValueError if it cannot be one.
 
-    `login`: what its streams to a database are logged in as: `read_only` (a role that cannot write), or `previewed` (it commits
-    only what a person saw). It is for `aileron connector build`, which reads it off the code: write the word itself.
+    `login` is the role of its streams to a database: `read_only` (a role that cannot write), or `previewed` (it commits only
+    what a person saw). It is for `aileron connector build`, which reads it from the source: write the word itself.
     """
     if login not in (None, *_LOGINS):
         raise ValueError(f"login is {login!r}; expected {' or '.join(map(repr, _LOGINS))}")
@@ -75,7 +75,7 @@ def _registered(function: _Function) -> _Function:
 
 
 def call(name: str, args: dict[str, Any]) -> Any:
-    """Run operation `name` and return its output as JSON values. ConnectorError for what the caller must mend."""
+    """Run operation `name` and return its output as JSON values. ConnectorError for what the caller must fix."""
     function = OPERATIONS.get(name)
     if function is None:
         known = sorted(OPERATIONS)

@@ -1,6 +1,7 @@
-"""A description that lies beside the program: its bytes, and the operations that it has made known.
+"""Description files that lie beside a connector's program: their bytes, and the operations that they declare.
 
-For connectors that are a description and one line (openapi/, mcp/). Runs in the jail. Not here: what a description says.
+For connectors that consist of a description and one line of code (openapi/, mcp/). Runs in the jail. Not here: the contents
+of a description.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["data_of", "declare"]
 
 
 def data_of(package: str, file: str) -> bytes:
-    """What `pkgutil.get_data` gives, without importing it: the package's loader has it, in a zip and in a folder."""
+    """Return what `pkgutil.get_data` would, without importing pkgutil: the package's loader reads both zips and folders."""
     __import__(package)
     module = sys.modules[package]
     loader: Any = module.__spec__.loader if module.__spec__ is not None else None
@@ -24,7 +25,7 @@ def data_of(package: str, file: str) -> bytes:
 
 
 def declare(names: Iterable[str], call: Callable[[str, dict[str, Any]], Any]) -> None:
-    """Make these operations known, each with any arguments: `call` checks them. ValueError if there is one of such a name."""
+    """Declare these operations, each with any arguments: `call` checks them. ValueError if a name is already declared."""
     for name in names:
         if name in operation.OPERATIONS:
             raise ValueError(f"operation {name!r} is declared twice")

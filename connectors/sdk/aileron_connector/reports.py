@@ -1,11 +1,11 @@
-"""What a connector tells the host besides its result: log lines, progress, audit facts.
+"""Reports of a connector to the host besides its result: log lines, progress, audit facts.
 
     log.info("page fetched", page=3, items=50)
     progress(3, total=10)
     audit("message_sent", recipients=2)
 
 Each needs its name (`log`, `progress`, `audit`) in the manifest's `[capabilities.runtime] imports`. A log line never makes
-an operation fail: what does not fit is cut. Runs inside the jail; the host marks all of it as the connector's own words.
+an operation fail: what does not fit is cut. Runs inside the jail; the host marks every report as the connector's own words.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from aileron_sandbox.frames import AuditEvent, FrameError, Log, LogLevel, Progre
 __all__ = ["audit", "log", "progress"]
 
 _MAX_LOG_CHARACTERS: Final = 8192
-"""Of one line: longer ones are dumps, which belong into no log."""
+"""Maximum number of characters of one log line: a longer one is a dump, which does not belong in a log."""
 
 
 class _Logger:
-    """`log.debug`, `log.info`, `log.warning`, `log.error`: a message and named JSON values."""
+    """Logger with `log.debug`, `log.info`, `log.warning`, `log.error`, each for a message and named JSON values."""
 
     def debug(self, message: str, **fields: Any) -> None:
-        """For the author."""
+        """Log a message for the connector's author."""
         self._log("debug", message, fields)
 
     def info(self, message: str, **fields: Any) -> None:
-        """For whoever asks what happened."""
+        """Log a message for a reader who asks what happened."""
         self._log("info", message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:
-        """Something is not as it should be, and the operation goes on."""
+        """Log that there is a problem, although the operation goes on."""
         self._log("warning", message, fields)
 
     def error(self, message: str, **fields: Any) -> None:
-        """Something has failed."""
+        """Log that something has failed."""
         self._log("error", message, fields)
 
     def _log(self, level: LogLevel, message: str, fields: dict[str, Any]) -> None:
@@ -55,16 +55,16 @@ log: Final = _Logger()
 
 
 def progress(done: float, total: float | None = None, message: str | None = None) -> None:
-    """How far the operation is, in a unit of your own."""
+    """Report how far the operation is, in a unit of your own."""
     words = None if message is None else message.encode("utf-8", "replace").decode()
     loop.current().send(Progress(done=done, total=total, message=words))
 
 
 def audit(event: str, **fields: Any) -> None:
-    """A fact for the audit record, beside what the host records anyway. TypeError if `fields` are not JSON values.
+    """Add a fact to the audit record, beside what the host records anyway. TypeError if `fields` are not JSON values.
 
-    A number that the record cannot hold, such as an id of 64 bits, is text in it, and half of a character U+FFFD: what a fact is
-    about is done by then, and must not fail for it.
+    A number that the record cannot hold, such as an id of 64 bits, becomes text, and half of a character becomes U+FFFD: the
+    deed that the fact is about is done by then, and must not fail for it.
     """
     from aileron_connector.carried import recordable  # most operations say none
 
@@ -72,7 +72,7 @@ def audit(event: str, **fields: Any) -> None:
 
 
 def _loggable(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as JSON values; what has no JSON form as its repr."""
+    """Return the fields as JSON values; a value without a JSON form becomes its repr."""
     loggable = {}
     for name, value in fields.items():
         try:

@@ -1,14 +1,14 @@
-r"""A stream of bytes to a declared host and port, for protocols that are not HTTP: mail, databases.
+r"""Streams of bytes to a declared host and port, for protocols that are not HTTP: mail, databases.
 
     with tcp.connect("irc.example.com", 6697) as stream:
         stream.sendall(b"NICK me\r\n")
         for line in stream.makefile("rb"): ...
 
-The host resolves the name, checks the address, connects, and speaks TLS: what goes in here is what the service reads. Where
+The host resolves the name, checks the address, connects, and speaks TLS: the service reads the bytes that are written here. If
 the manifest names a login, the host has logged in before the stream opens; no credential is in the jail.
 
-`Stream` has what libraries use of a socket, so one that takes a socket takes this; smtplib, imaplib and poplib get theirs by
-themselves (transports/mail.py). Runs inside the jail. Not here: names and addresses, which no connector needs.
+`Stream` has the methods that libraries use of a socket, so a library that takes a socket takes a `Stream`; smtplib, imaplib and
+poplib get one automatically (transports/mail.py). Runs inside the jail. Not here: names and addresses, which no connector needs.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from aileron_sandbox.frames import Refused as RefusedFrame
 __all__ = ["Stream", "connect"]
 
 _BUFFER_BYTES: Final = 64 << 10
-_SHUT_RD: Final = 0  # shutdown(2); the socket module would be 1 ms for three numbers
+_SHUT_RD: Final = 0  # shutdown(2); importing the socket module would take 1 ms for three numbers
 
 
 def connect(
     host: str, port: int, *, tls: bool = True, command: str | None = None, timeout_s: float | None = None
 ) -> Stream:
-    """Connect to a granted destination. ConnectionError if it cannot be reached, TimeoutError.
+    """Connect to a granted destination. ConnectionError if it cannot be reached; TimeoutError.
 
-    TLS is spoken from the first byte; a service that speaks none is a ConnectionError that says so. Without `tls` only to a
-    service on the user's machine that they have named in `egress.private_plain`. Where the manifest names a login, the stream is
-    logged in already, `tls` is ignored, and for `ssh` the `command` is executed. `timeout_s` is for this and each later wait;
-    None for as long as the invocation lasts.
+    TLS is spoken from the first byte; a service without TLS raises a ConnectionError that says so. `tls` may be false only for
+    a service on the user's machine that they have named in `egress.private_plain`. If the manifest names a login, the stream is
+    logged in already, `tls` is ignored, and for `ssh` the `command` is executed. `timeout_s` applies to this and each later
+    wait; None waits for as long as the invocation lasts.
     """
     conversation = loop.current()
     stream = Stream(conversation, conversation.open_tcp(host, port, tls=tls, command=command), f"{host}:{port}")
@@ -47,7 +47,7 @@ def connect(
 
 
 class Stream:
-    """An open stream. Reading ends when the service has ended its half; a stream that breaks is a ConnectionError."""
+    """An open stream. Reading ends when the service has ended its half; if the stream breaks, a ConnectionError is raised."""
 
     def __init__(self, conversation: loop.Conversation, stream_id: int, name: str) -> None:
         self._conversation: Final = conversation
@@ -60,10 +60,10 @@ class Stream:
         self._files = 0
         self._is_closed = False
         self.login: str | None = None
-        """The protocol by which the host has logged in, such as `imap`; None: nobody has."""
+        """Protocol with which the host has logged in, such as `imap`; None if it has not."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send all of it. ConnectionError if the service or the host does not take any more."""
+        """Send all of `data`. ConnectionError if the service or the host takes no more."""
         if not self._can_write:
             raise BrokenPipeError(f"the stream to {self._name} has ended")
         view = memoryview(data).cast("B")
@@ -73,26 +73,26 @@ class Stream:
                 raise BrokenPipeError(f"{self._name} accepts no more data")
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """`sendall`, and how much that was."""
+        """Send all of `data` and return its number of bytes."""
         self.sendall(data)
         return memoryview(data).nbytes
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Some bytes, at most `size`; none at the end. ConnectionError, TimeoutError."""
+        """Return some bytes, at most `size`; none at the end. ConnectionError; TimeoutError."""
         if not self._pending and size:
             self._pending = memoryview(self._next_piece())
         taken, self._pending = bytes(self._pending[:size]), self._pending[size:]
         return taken
 
     def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        """Into `buffer`; how many. As `recv`."""
+        """Receive into `buffer` and return the number of bytes; errors as for `recv`."""
         view = memoryview(buffer).cast("B")
         data = self.recv(size or len(view))
         view[: len(data)] = data
         return len(data)
 
     def can_read(self) -> bool:
-        """Whether `recv` would answer at once, with bytes or the end. ConnectionError."""
+        """Return whether `recv` would answer at once, with bytes or the end. ConnectionError."""
         while self._can_read and not self._pending:
             frame = self._conversation.maybe_answer(self._id)
             if frame is None:
@@ -104,7 +104,7 @@ class Stream:
     write = sendall
 
     def makefile(self, mode: str = "r", buffering: int | None = None, **text: Any) -> Any:
-        """A file over the stream, as `socket.makefile` has it. It keeps the stream open until it is closed too."""
+        """Return a file over the stream, like `socket.makefile`. The stream stays open until the file is closed too."""
         raw = _File(self, reads="r" in mode, writes="w" in mode)
         if buffering == 0:
             return raw
@@ -117,31 +117,31 @@ class Stream:
         return binary if "b" in mode else io.TextIOWrapper(binary, **text)
 
     def shutdown(self, how: int) -> None:
-        """End the half that writes, after which the service still may answer (1), or close (0 and 2, socket.SHUT_*)."""
+        """End the writing half (1), after which the service can still answer, or close both (0 and 2, socket.SHUT_*)."""
         if how == 1:
             self._end_writing()
         else:
             self._close_now()
 
     def close(self) -> None:
-        """Be done with it, once its files are closed."""
+        """Close the stream, once its files are closed."""
         self._is_closed = True
         if not self._files:
             self._close_now()
 
     def settimeout(self, timeout: float | None) -> None:
-        """Seconds for each wait from now on; None for as long as the invocation lasts."""
+        """Set the seconds for each later wait; None waits for as long as the invocation lasts."""
         self._timeout_s = timeout
 
     def gettimeout(self) -> float | None:
-        """As `settimeout` has it."""
+        """Return the timeout that `settimeout` has set."""
         return self._timeout_s
 
     def setsockopt(self, *_option: object) -> None:
-        """There is no socket to set it on."""
+        """Ignore the option, as there is no socket to set it on."""
 
     def getsockopt(self, *_option: object) -> int:
-        """OSError: whoever asks wants to wrap the stream in TLS of its own, which is the host's."""
+        """Raise OSError: a caller of this wants to wrap the stream in its own TLS, but the host speaks TLS."""
         raise OSError(
             "TLS cannot start in the middle of a stream (STARTTLS): the host speaks it, from the first byte; "
             "connect to the service's port for TLS, e.g. with SMTP_SSL or IMAP4_SSL"
@@ -166,7 +166,7 @@ class Stream:
             raise
         if isinstance(message, RefusedFrame):
             self._break_off(message)
-        assert isinstance(message, TcpOpened)  # the session lets nothing else come first
+        assert isinstance(message, TcpOpened)  # the session allows no other first frame
 
     def _next_piece(self) -> bytes:
         while self._can_read:
@@ -193,7 +193,7 @@ class Stream:
             self._conversation.upload(self._id, b"", end=True)
 
     def _close_now(self) -> None:
-        self._can_write = False  # `forget` ends this half, and what is on its way still goes out
+        self._can_write = False  # `forget` ends this half, but bytes already sent still go out
         self._can_read = False
         self._pending = memoryview(b"")
         self._conversation.forget(self._id)
@@ -205,7 +205,7 @@ class Stream:
 
 
 class _File(io.RawIOBase):
-    """A stream as a raw file."""
+    """A stream as a raw file, for the buffers of the io module."""
 
     def __init__(self, stream: Stream, *, reads: bool, writes: bool) -> None:
         super().__init__()

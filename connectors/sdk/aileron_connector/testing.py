@@ -1,4 +1,4 @@
-"""Try your operations in an ordinary process: no daemon, no jail, answers of your own or a real server's.
+"""Test harness for operations in an ordinary process: no daemon, no jail, and answers of your own or a real server's.
 
     from aileron_connector.testing import Reply, call
     import connector                                        # yours; `@op` makes its operations known
@@ -12,8 +12,8 @@
 `for_real(headers=…)` is such a function that sends the request, with your test credential in `headers`. Requests of libraries
 (transports/) come here as well. The operation runs in the calling thread, so debuggers and coverage work.
 
-What it does not do is the host's: rules of egress, scrubbing, limits, isolation. `aileron connector install` and `aileron run`
-try those. Streams (tcp.py) and WebSockets (websocket.py) are refused. Runs in a test, nowhere else.
+It does not do the host's part: rules of egress, scrubbing, limits, isolation. `aileron connector install` and `aileron run`
+try those. Streams (tcp.py) and WebSockets (websocket.py) are refused. Runs only in tests.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ __all__ = ["Done", "Reply", "Request", "Unreachable", "call", "for_real"]
 
 _READ_BYTES: Final = 1 << 20
 _REAL_TIMEOUT_S: Final = 30.0
-"""For each wait for a real server; what a connector has in all, unless its manifest says more."""
+"""Seconds for each wait for a real server: the time that a connector has in all, unless its manifest says more."""
 _DEADLINE_MS: Final = 30_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What an operation, or a library in it, asked the host to send. `credential` is the kind it named."""
+    """A request that an operation, or a library in it, asked the host to send. `credential` is the kind that it named."""
 
     method: str
     url: str
@@ -75,13 +75,13 @@ class Request:
     credential: str | None
 
     def json(self) -> Any:
-        """The body as JSON."""
+        """Decode the body as JSON."""
         return json.loads(self.body)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-    """What the service answers."""
+    """An answer of the service."""
 
     status: int = 200
     body: bytes = b""
@@ -89,12 +89,12 @@ class Reply:
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> Reply:
-        """A JSON answer."""
+        """Make a JSON answer of `value`."""
         return cls(status, json.dumps(value).encode(), (("content-type", "application/json"),))
 
 
 class Unreachable(Exception):
-    """Raise this in an `answer` function, or put one into a list of replies: the request fails as a `network_error`."""
+    """The service cannot be reached. Raise it in an `answer` function, or list it as a reply; it becomes a `network_error`."""
 
 
 Answer = Callable[[Request], Reply] | Sequence[Reply | Unreachable]
@@ -102,7 +102,7 @@ Answer = Callable[[Request], Reply] | Sequence[Reply | Unreachable]
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """What came of an operation: its `output`, or the `failure` that the caller would see; and what it said on the way."""
+    """The result of an operation: its `output`, or the `failure` that the caller would see, and what it reported on the way."""
 
     answer: Result | Failed
     requests: tuple[Request, ...]
@@ -112,14 +112,14 @@ class Done:
 
     @property
     def output(self) -> Any:
-        """AssertionError with the failure if there is none."""
+        """The operation's output; AssertionError with the failure if there is none."""
         if isinstance(self.answer, Failed):
             raise AssertionError(f"{self.answer.failure_class}: {self.answer.message}")
         return self.answer.output
 
     @property
     def failure(self) -> Failed:
-        """AssertionError with the output if there is none."""
+        """The operation's failure; AssertionError with the output if it succeeded."""
         if isinstance(self.answer, Result):
             raise AssertionError(f"it succeeded: {self.answer.output!r}")
         return self.answer
@@ -132,10 +132,10 @@ def call(
     answer: Answer = (),
     hosts: Iterable[str] = ("https://notes.example.com",),
 ) -> Done:
-    """Run operation `op`, which must be declared by now. `hosts` are the origins it may reach, as `hosts()` gives them.
+    """Run operation `op`, which must have been declared. `hosts` are the origins it may reach, as `hosts()` gives them.
 
-    A request to another origin is refused as `capability_denied`, which ends a real invocation. AssertionError if there are
-    more requests than replies, or fewer.
+    A request to another origin is refused as `capability_denied`, which would end a real invocation. AssertionError if there
+    are more requests than replies, or fewer.
     """
     replies = _Replies(answer)
     granted = [_granted(origin) for origin in hosts]
@@ -155,10 +155,10 @@ def call(
     try:
         loop.serve(our_in, our_out)
     except SystemExit:
-        pass  # the host has gone before the operation's end, and `done` says why
+        pass  # the host ended before the operation did, and `done` says why
     finally:
-        os.close(our_in)  # what is still being sent has no reader
-        os.close(our_out)  # and nothing more comes
+        os.close(our_in)  # what the host still sends has no reader
+        os.close(our_out)  # and the host gets no more
         thread.join()
     done = host.done()
     replies.check_used()
@@ -168,7 +168,7 @@ def call(
 def for_real(
     headers: Mapping[str, str] | None = None, *, tls: ssl.SSLContext | None = None
 ) -> Callable[[Request], Reply]:
-    """An `answer` that sends each request to the server it names. `headers` go with those that name a credential."""
+    """Return an `answer` that sends each request to the server it names. `headers` are added to those that name a credential."""
 
     def send(request: Request) -> Reply:
         url = urllib.parse.urlsplit(request.url)
@@ -204,7 +204,7 @@ def _put(
 
 
 class _Replies:
-    """The author's answers."""
+    """The answers that the test's author gave."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer: Final = answer
@@ -212,7 +212,7 @@ class _Replies:
         self.problem: str | None = None
 
     def to(self, request: Request) -> Reply:
-        """The next one, or what the function says."""
+        """Return the next reply, or the result of the author's function."""
         if callable(self._answer):
             return self._answer(request)
         if self._used >= len(self._answer):
@@ -225,7 +225,7 @@ class _Replies:
         return reply
 
     def check_used(self) -> None:
-        """AssertionError if they do not fit the requests."""
+        """Raise AssertionError if the replies do not fit the requests."""
         if self.problem is None and not callable(self._answer) and self._used < len(self._answer):
             self.problem = f"{self._used} requests were made, but there are {len(self._answer)} replies"
         if self.problem is not None:
@@ -233,7 +233,7 @@ class _Replies:
 
 
 class _Host:
-    """The host's end of the frames, in a thread of the test."""
+    """The host's end of the frames, run in a thread of the test."""
 
     def __init__(self, fd_in: int, fd_out: int, hosts: list[GrantedHost], replies: _Replies) -> None:
         self._in: Final = fd_in
@@ -249,14 +249,14 @@ class _Host:
         self._error: BaseException | None = None
 
     def run(self, first: Invoke) -> None:
-        """From the first frame to the last."""
+        """Serve one invocation, from the first frame to the last."""
         ident = threading.get_ident()
-        loop.HOST_THREADS.add(ident)  # so that libraries in `answer` connect as they always do
+        loop.HOST_THREADS.add(ident)  # so that libraries in `answer` connect without the transports
         try:
             self._send(first)
             for message, body in self._frames():
                 self._take(message, body or b"")
-        except BaseException as error:  # noqa: BLE001  (the end of a thread: `done` raises it in the test's own)
+        except BaseException as error:  # noqa: BLE001  (the end of a thread: `done` raises it in the test's thread)
             self._error = error
         finally:
             loop.HOST_THREADS.discard(ident)
@@ -264,7 +264,7 @@ class _Host:
             os.close(self._in)
 
     def done(self) -> Done:
-        """What came of it. Whatever the author's `answer` raised rises here."""
+        """Return the result. Raises whatever the author's `answer` raised."""
         if self._error is not None:
             raise self._error
         if self._answer is None:
@@ -337,7 +337,7 @@ class _Host:
     def _send(self, message: Message, body: bytes = b"") -> None:
         self._session.sending(message)
         data = b"".join(map(bytes, encode(message, body)))
-        with contextlib.suppress(BrokenPipeError):  # it has said its last word, and does not listen any more
+        with contextlib.suppress(BrokenPipeError):  # the operation has answered and no longer reads
             while data:
                 data = data[os.write(self._out, data) :]
 

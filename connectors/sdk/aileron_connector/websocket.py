@@ -1,13 +1,13 @@
-"""A WebSocket by asking the host: it checks, adds the credential, shakes hands, and passes messages on both ways.
+"""WebSockets through the host: it checks, adds the credential, shakes hands, and passes messages on in both directions.
 
     with websocket.connect("wss://stream.example.com/v1", credential="api_key") as socket:
         socket.send(json.dumps({"subscribe": "trades"}))
         for message in socket: ...
 
-`credential` is the kind your manifest declares; the key itself never comes here, also where it is in the first message. A message
-is `str` or `bytes`. Pings are the host's, both ways. A WebSocket that is left (`with` does it) is closed.
+`credential` is the kind your manifest declares; the key itself never comes here, even if it belongs in the first message. A
+message is `str` or `bytes`. The host handles pings in both directions. `with` closes the WebSocket at its end.
 
-Runs inside the jail; what may be reached is decided by the host. Not here: the library `websockets` (transports/websockets.py).
+Runs inside the jail; the host decides what may be reached. Not here: the library `websockets` (transports/websockets.py).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from aileron_sandbox.frames import Refused as RefusedFrame
 __all__ = ["DEFAULT_MESSAGE_LIMIT_BYTES", "Closed", "HandshakeRefused", "WebSocket", "connect"]
 
 DEFAULT_MESSAGE_LIMIT_BYTES: Final = 8 << 20
-"""8 MiB of one message, as of an answer that is read whole (http.py)."""
+"""8 MiB for one message, the same as for an answer that is read whole (http.py)."""
 _NORMAL: Final = 1000
 _BENIGN: Final = frozenset({_NORMAL, 1001, None})
-"""RFC 6455 section 7.4.1: done, or going away; or closed without a word."""
+"""Close codes that are no error (RFC 6455 section 7.4.1): done, going away, or none given."""
 _TOO_BIG: Final = 1009
 
 
 class Closed(ConnectionError):
-    """The service has closed it. `code` is None where it gave none."""
+    """The service has closed the WebSocket. `code` is None if it gave none."""
 
     def __init__(self, code: int | None, reason: str) -> None:
         super().__init__(f"the WebSocket is closed: {code or 'no code'} {reason}".rstrip())
@@ -50,7 +50,7 @@ class Closed(ConnectionError):
 
 
 class HandshakeRefused(ExternalApiError):
-    """The service answered with something else than a WebSocket: `status`, `headers` and `body` of that."""
+    """The service answered with something other than a WebSocket, of which this has `status`, `headers` and `body`."""
 
     def __init__(self, url: str, head: HttpHead, body: bytes) -> None:
         answer_headers = http.Headers(head.headers)
@@ -73,10 +73,10 @@ def connect(
     timeout_s: float | None = None,
     limit_bytes: int = DEFAULT_MESSAGE_LIMIT_BYTES,
 ) -> WebSocket:
-    """Open a WebSocket at a granted host, with `wss://`; without TLS (`ws://`) as with `http://`.
+    """Open a WebSocket at a granted host, with `wss://`; without TLS (`ws://`) under the same conditions as `http://`.
 
-    HandshakeRefused if the service opens none, NetworkError if it cannot be reached, TimeoutError. `timeout_s` is for this and
-    each later wait; None for as long as the invocation lasts. A message of more than `limit_bytes` closes it.
+    HandshakeRefused if the service opens none; NetworkError if it cannot be reached; TimeoutError. `timeout_s` applies to this
+    and each later wait; None waits for as long as the invocation lasts. A message of more than `limit_bytes` closes it.
     """
     conversation = loop.current()
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
@@ -92,7 +92,7 @@ def connect(
 
 
 class WebSocket:
-    """One that is open. Iterate for its messages, until the service closes it; `Closed` where it did so with an error's code."""
+    """An open WebSocket. Iterate over its messages until the service closes it; raises `Closed` if its code reports an error."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class WebSocket:
         self.headers: Final = http.Headers(head.headers)
         self.subprotocol: Final = head.subprotocol
         self.timeout_s = timeout_s
-        """Seconds for each wait; None for as long as the invocation lasts."""
+        """Seconds for each wait; None waits for as long as the invocation lasts."""
         self._conversation: Final = conversation
         self._id: Final = request_id
         self._url: Final = url.partition("?")[0]
@@ -126,20 +126,20 @@ class WebSocket:
         timeout_s: float | None = None,
         limit_bytes: int = DEFAULT_MESSAGE_LIMIT_BYTES,
     ) -> Self:
-        """Of the first frame that answers. Refused or NetworkError if that says so."""
+        """Make a WebSocket from its first answering frame. Refused or NetworkError if that is a refusal."""
         message = first.message
         if isinstance(message, RefusedFrame):
             raise http.refusal(message.error)
-        assert isinstance(message, WebSocketOpened)  # the session lets nothing else come first
+        assert isinstance(message, WebSocketOpened)  # the session allows no other first frame
         return cls(conversation, request_id, url, message, timeout_s, limit_bytes)
 
     @property
     def closed(self) -> Closed | None:
-        """How the service closed it; None while it has not."""
+        """Code and reason with which it was closed; None while it is open."""
         return self._closed
 
     def send(self, message: str | bytes | bytearray | memoryview) -> None:
-        """Text or binary, as it is. Closed if the service has closed; ConnectionError if it broke."""
+        """Send text (`str`) or binary data. Closed if the service has closed; ConnectionError if the connection broke."""
         text = isinstance(message, str)
         view = memoryview(message.encode() if isinstance(message, str) else message).cast("B")
         for at in range(0, len(view) or 1, MAX_BODY_BYTES):
@@ -150,8 +150,8 @@ class WebSocket:
                 self._read_to_the_end()
 
     def recv(self, timeout_s: float | None = None) -> str | bytes:
-        """The next message. Closed, once the service has closed; ConnectionError if it broke; TimeoutError, after which a
-        later call goes on. `timeout_s` None: that of the WebSocket.
+        """Wait for the next message. Closed if the service has closed; ConnectionError if the connection broke; TimeoutError,
+        after which a later call goes on. `timeout_s` replaces the WebSocket's own.
         """
         waits = self.timeout_s if timeout_s is None else timeout_s
         while True:
@@ -162,7 +162,7 @@ class WebSocket:
                 return message
 
     def take(self, frame: Frame) -> str | bytes | None:
-        """The message that this frame completes, if it does. As `recv`."""
+        """Take in a frame and return the message that it completes, or None. Errors as for `recv`."""
         message, data = frame
         if isinstance(message, RefusedFrame):
             self._forget(Closed(None, message.error.message))
@@ -170,7 +170,7 @@ class WebSocket:
         if isinstance(message, WebSocketClose):
             self._forget(Closed(message.code, message.reason))
             return None
-        assert isinstance(message, WebSocketMessage)  # the session lets nothing else come here
+        assert isinstance(message, WebSocketMessage)  # the session allows no other frame here
         self._size += len(data or b"")
         if self._size > self._limit_bytes:
             self._say_close(_TOO_BIG, "")
@@ -183,9 +183,9 @@ class WebSocket:
         return whole.decode("utf-8", "replace") if message.text else whole
 
     def close(self, code: int = _NORMAL, reason: str = "") -> None:
-        """Say so, and wait for the service to answer, as long as the host does; what still comes is dropped.
+        """Send a close, and wait for the service's answer, as long as the host does; messages that still arrive are dropped.
 
-        `reason`: as much goes out as fits into 123 bytes. ValueError for a code that no end may send (RFC 6455 section 7.4).
+        `reason` is cut to what fits into 123 bytes. ValueError for a code that must not be sent (RFC 6455 section 7.4).
         """
         if self._closed is None:
             self._say_close(code, reason)
@@ -214,7 +214,7 @@ class WebSocket:
             self.leave()
 
     def leave(self) -> None:
-        """Be done with it, without waiting: the host says that this end goes away. What was sent before still goes out."""
+        """Leave without waiting: the host says that this end goes away. What was sent before still goes out."""
         if self._closed is None:
             self._forget(Closed(None, ""))
 
@@ -242,7 +242,7 @@ class WebSocket:
 def _refused(
     conversation: loop.Conversation, request_id: int, url: str, head: HttpHead, timeout_s: float | None
 ) -> Exception:
-    """What the service said instead, read to its end: the host passes on some 64 KiB at most."""
+    """Return the exception for an answer that is no WebSocket. Reads its whole body; the host passes on about 64 KiB."""
     pieces = []
     while True:
         message, piece = conversation.next_answer(request_id, timeout_s)

@@ -1,8 +1,8 @@
-"""Tools of a remote MCP server: a connector of one line, and the tools as they were when it was made.
+"""Connectors of one line for a remote MCP server, with the server's tools as they were when the connector was made.
 
-service.py the tools at work, `run` · document.py the packed tools as types · comparing.py what a server has changed since ·
-client.py the conversation with a server, in both of the protocol's ways · messages.py what goes over it · sse.py answers that
-come as a stream · headers.py what a request says outside its body · results.py the output of a call
+service.py `run`, and calls of the tools · document.py the packed tools as types · comparing.py what a server has changed since ·
+client.py the conversation with a server, in both of the protocol's variants · messages.py its messages · sse.py answers that
+come as a stream · headers.py what a request says in its headers · results.py the output of a call
 
     from aileron_connector import mcp
 

@@ -1,27 +1,27 @@
-"""A conversation with an MCP server over streamable HTTP: which tools there are, and a call of one.
+"""A conversation with an MCP server over streamable HTTP: list its tools, and call one.
 
     with Client(wire) as client:
         client.open(MODERN)
         for page in client.pages(): ...
         result = client.call("add_note", {"text": "milk"})
 
-Both of the protocol's ways are spoken: a session that begins with `initialize` (revisions up to 2025-11-25), and requests that
-each say all there is to know (2026-07-28). How bytes get there is the caller's `wire`, so that the connector and the author's
-command, which sends them itself, speak alike.
+Both variants of the protocol are spoken: a session that begins with `initialize` (revisions up to 2025-11-25), and requests
+that are each complete in themselves (2026-07-28). The caller's `wire` transports the bytes, so that the connector and the
+author's command, which sends them itself, speak alike.
 
 Runs in the jail, and in the author's command. The server is not trusted.
 
 Rules
 - An answer is one message with the number of the request. Another number, another kind of body, or no end is a failure.
-- What a server asks of us is refused: no model is lent, no person is asked, no folder is named. `ping` is answered.
-- A session ends with the conversation. If the server has forgotten it (404), another is begun, once, and what was asked in it is
-  asked again: a request of a session that is not known was not carried out. Nothing else is repeated.
-- Redirects are not followed; where they lead is said.
-- A list of tools ends with a cursor that is empty or was there before, which some servers write on its last page.
+- Requests of a server to its client are refused: no model is lent, no person is asked, no folder is named. `ping` is answered.
+- A session ends with the conversation. If the server has forgotten it (404), another is begun, once, and its requests are
+  repeated: a request of an unknown session was not carried out. Nothing else is repeated.
+- Redirects are not followed; the failure says where they lead.
+- A list of tools also ends with a cursor that is empty or occurred before, which some servers write on its last page.
 - A failure after a call was sent says that the call may have been carried out.
 
 Source: Model Context Protocol 2025-11-25 and 2026-07-28, Lifecycle, Transports and Tools. Not here: whether a tool is still the
-same (comparing.py), what its result becomes (results.py), streams that are resumed.
+same (comparing.py), what its result becomes (results.py), resuming of streams.
 """
 
 from __future__ import annotations
@@ -64,40 +64,40 @@ __all__ = [
 ]
 
 MODERN: Final = "2026-07-28"
-"""The revision without sessions."""
+"""Revision without sessions."""
 LATEST: Final = "2025-11-25"
-"""The newest with them, which `initialize` offers."""
+"""Newest revision with sessions, which `initialize` offers."""
 REVISIONS: Final = (LATEST, "2025-06-18", "2025-03-26", "2024-11-05")
-"""Those that a server may choose instead."""
+"""Revisions that a server may choose in reply."""
 MAX_TOOLS: Final = 2_000
-"""Of one server: ten times what the largest known has, and more than a connector can offer."""
+"""Maximum number of tools of one server: ten times what the largest known server has, and more than a connector can offer."""
 
 _MAX_PAGES: Final = 100
-"""Of a list: an invocation has 256 requests."""
+"""Maximum number of pages of a list: an invocation has 256 requests."""
 _MAX_CURSOR: Final = 4096
 _MAX_STREAM_BYTES: Final = 16 << 20
-"""16 MiB of one answer: four of the largest messages, most of which is progress that nobody keeps."""
+"""16 MiB for one streamed answer: four of the largest messages; most of them are progress, which is not kept."""
 _MAX_MESSAGES: Final = 10_000
-"""In one answer: a message each 6 ms for a minute."""
+"""Maximum number of messages in one answer: one each 6 ms for a minute."""
 _MAX_ASKED: Final = 16
-"""Requests of a server to us in one answer: who is refused so often does not listen."""
+"""Maximum number of requests of the server to its client in one answer: a server that is refused so often does not listen."""
 _MAX_ERROR_BYTES: Final = 64 << 10
 _MAX_PROGRESS: Final = 200
 _PROGRESS_EVERY_S: Final = 0.1
-"""Progress is for people who watch."""
+"""Minimum seconds between two reports of progress, which are for people who watch."""
 _MAX_AMOUNT: Final = 1 << 53
 _MAX_SESSION: Final = 1024
 _PARTING_S: Final = 1.0
-"""For what is said at the end, which nobody waits for."""
+"""Seconds for messages at the end, whose answers nothing waits for."""
 _META: Final = "io.modelcontextprotocol/"
 _WHO: Final = {"name": "aileron", "version": "1"}
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
-"""Status that tells a request with a session that the session is over (2025-11-25, Session Management)."""
+"""Status with which a server answers a request of a session that is over (2025-11-25, Session Management)."""
 _NO_SESSION: Final = (-32000, -32001)
-"""Codes of the official SDKs for a session that is not known."""
+"""Codes with which the official SDKs report an unknown session."""
 _NOT_ABOUT_REVISION: Final = (401, 403, 429)
-"""Statuses that say nothing about which revision a server speaks."""
+"""Statuses that do not tell which revision a server speaks."""
 
 T = TypeVar("T")
 Pairs = Sequence[tuple[str, str]]
@@ -108,11 +108,11 @@ class Fields(Protocol):
     """Headers of an answer."""
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of `name`, whatever its case."""
+        """Return the first value of `name`, in any case, or `default`."""
 
 
 class Answer(Protocol):
-    """The answer to one request, as aileron_connector.http gives it."""
+    """The answer to one request, with the interface of aileron_connector.http.Response."""
 
     @property
     def status(self) -> int:
@@ -120,28 +120,28 @@ class Answer(Protocol):
 
     @property
     def headers(self) -> Fields:
-        """Its headers."""
+        """The answer's headers."""
 
     @property
     def retry_after_s(self) -> int | None:
-        """When to come back, if it says so."""
+        """Seconds after which the server said to come back; None if it did not say."""
 
     def iter_bytes(self) -> Iterator[bytes]:
-        """The body in pieces."""
+        """Yield the body in pieces."""
 
     def close(self) -> None:
-        """Be done with it."""
+        """Close the answer, and drop what has not been read."""
 
 
 class Wire(Protocol):
-    """How a request gets to the server. TimeoutError after `give_up_at`, also while the answer is read."""
+    """A function that sends requests to the server. TimeoutError after `give_up_at`, also while the answer is read."""
 
     def __call__(self, method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Answer:
-        """Send it, and wait for the head of its answer."""
+        """Send a request, and wait for the head of its answer."""
 
 
 class RpcFailure(ExternalApiError):
-    """The server refused a request: with an error of the protocol, or with a status alone (`code` None)."""
+    """The server refused a request, either with an error of the protocol or only with a status (`code` None)."""
 
     def __init__(self, words: str, code: int | None, status: int | None, retry_after_s: int | None = None) -> None:
         details = {"code": code} if code is not None and abs(code) < _MAX_AMOUNT else {}
@@ -150,32 +150,32 @@ class RpcFailure(ExternalApiError):
 
     @classmethod
     def of(cls, method: str, error: RpcError, status: int | None = None, retry_after_s: int | None = None) -> Self:
-        """Of the protocol's error."""
+        """Make the failure for an error of the protocol."""
         said = one_line(error.message)
         words = f"the server refused {method} (code {error.code}){f': {said}' if said else ''}"
         return cls(words, error.code, status, retry_after_s)
 
     @property
     def is_about_revision(self) -> bool:
-        """Whether the server may speak the other way."""
+        """True if the server may speak the other variant of the protocol."""
         return self.code == UNSUPPORTED_VERSION or self.status in (400, 404, 405, 406)
 
     @property
     def is_about_session(self) -> bool:
-        """Return whether the server refused a request because it does not know the session.
+        """True if the server refused a request because it does not know the session.
 
-        That is 404 by the specification, and 400 with an error of these in servers that are made after the SDKs' own examples.
+        The specification says 404; servers made after the SDKs' own examples say 400 with one of the errors in _NO_SESSION.
         """
         has_words = self.code in _NO_SESSION and "session" in self.message.lower()
         return self.status == _NOT_FOUND or (self.status == _BAD_REQUEST and has_words)
 
 
 class SessionGoneError(RpcFailure):
-    """The server does not know the session any more, so it has not done what it was asked for."""
+    """The server no longer knows the session, so it has not carried out the request."""
 
 
 class Client:
-    """One conversation. `give_up_at`, in seconds of `time.monotonic()`, is when to stop waiting and say so."""
+    """A conversation with one server. It gives up waiting at `give_up_at`, in seconds of `time.monotonic()`, and says so."""
 
     def __init__(self, wire: Wire, on_progress: Progressed | None = None, give_up_at: float | None = None) -> None:
         self._wire: Final = wire
@@ -186,9 +186,9 @@ class Client:
         self._progress = 0
         self._next_progress_at = 0.0
         self.protocol = ""
-        """The revision that is spoken."""
+        """Revision that is spoken; empty before `open`."""
         self.server: dict[str, Any] = {}
-        """What the server says of itself."""
+        """The server's description of itself."""
 
     def __enter__(self) -> Self:
         return self
@@ -201,16 +201,16 @@ class Client:
     # Beginning and end
 
     def open(self, expected: str = "") -> None:
-        """Begin. `expected`: the revision that was spoken before; empty: find out."""
+        """Begin the conversation. `expected` is the revision that was spoken before; if empty, find out."""
         if expected == MODERN:
-            self.protocol = MODERN  # nothing to say ahead of a request
+            self.protocol = MODERN  # this revision needs no message before a request
         elif expected:
             self._initialize()
         else:
             self._find_out()
 
     def close(self) -> None:
-        """End the session, if there is one, so that none is left at the server. It may refuse to."""
+        """End the session, if there is one, so that none is left at the server. The server may refuse."""
         if not self._session:
             return
         with contextlib.suppress(ConnectorError, TimeoutError):
@@ -218,7 +218,7 @@ class Client:
             self._wire("DELETE", headers, None, time.monotonic() + _PARTING_S).close()
 
     def in_session(self, work: Callable[[], T]) -> T:
-        """Do `work`, and all of it once more in a new session if the server has forgotten this one meanwhile."""
+        """Do `work`, and repeat all of it in a new session if the server has forgotten this one meanwhile."""
         try:
             return work()
         except SessionGoneError:
@@ -258,7 +258,7 @@ class Client:
     # Tools
 
     def pages(self) -> Iterator[list[dict[str, Any]]]:
-        """The tools, page by page, each as the server lists it. Read no further than you need."""
+        """Yield the tools, page by page, each as the server lists it. Read no further than you need."""
         cursor: str | None = None
         seen: set[str] = set()
         listed: dict[str, Any] = {}
@@ -271,7 +271,7 @@ class Client:
             number += len(tools)
             if number > MAX_TOOLS:
                 raise ExternalApiError(f"the server lists more than {MAX_TOOLS} tools")
-            # A page that comes again, where a server does not read the cursor; what only has a name twice is the caller's matter.
+            # Drop a page that is repeated by a server that ignores the cursor. The caller handles two tools with one name.
             fresh = (
                 [tool for tool in tools if tool["name"] not in listed or listed[tool["name"]] != tool]
                 if seen
@@ -294,11 +294,11 @@ class Client:
         except RpcFailure as error:
             if cursor is not None or self.protocol != MODERN or not error.is_about_revision:
                 raise
-            self._initialize()  # it has gone back to sessions
+            self._initialize()  # the server has gone back to sessions
             return self._ask("tools/list", params)
 
     def call(self, name: str, arguments: dict[str, Any], headers: Pairs = ()) -> dict[str, Any]:
-        """Call a tool and give its result, as it came. `headers` are those of marked arguments, for revisions that have them."""
+        """Call a tool and return its result unchanged. `headers` are those of marked arguments, for revisions that have them."""
         params = {"name": name, "arguments": arguments, "_meta": {"progressToken": self._number + 1}}
         more = [("Mcp-Name", value_of(name)), *headers] if self.protocol == MODERN else []
         try:
@@ -316,7 +316,7 @@ class Client:
 
     def _cancel(self) -> None:
         if self.protocol == MODERN:
-            return  # the stream is closed, which says it
+            return  # closing the stream cancels the call
         params = {"requestId": self._number, "reason": "no time is left"}
         with contextlib.suppress(ConnectorError, TimeoutError):
             self._tell(notification("notifications/cancelled", params), time.monotonic() + _PARTING_S)
@@ -324,7 +324,7 @@ class Client:
     # Requests
 
     def _ask(self, method: str, params: dict[str, Any], headers: Pairs = ()) -> dict[str, Any]:
-        """The result of a request. TimeoutError for a call that is late; for all else that is a failure."""
+        """Send a request and return its result. TimeoutError if a call is late; for other requests, ConnectorError."""
         self._number += 1
         if self.protocol == MODERN:
             about = {"protocolVersion": MODERN, "clientInfo": _WHO, "clientCapabilities": {}}
@@ -337,8 +337,8 @@ class Client:
             if method == "tools/call":
                 raise
             raise _late(f"the server has not answered {method} in time; no tool was called") from None
-        assert message.result is not None  # what has an error was raised
-        # Of a call, results.py says what had to be replaced.
+        assert message.result is not None  # an error was raised already
+        # For a call, results.py replaces what no frame can carry, and reports it.
         return message.result if method == "tools/call" else carried(message.result).value
 
     def _asked(self, method: str, body: bytes, headers: Pairs) -> Message:
@@ -365,7 +365,7 @@ class Client:
         return found
 
     def _tell(self, body: bytes, give_up_at: float | None = None) -> None:
-        """Send what has no answer."""
+        """Send a message that has no answer."""
         try:
             answer = self._wire("POST", self._headers(), body, give_up_at or self._give_up_at)
         except TimeoutError:
@@ -396,7 +396,7 @@ class Client:
         )
 
     def _streamed(self, answer: Answer, method: str) -> Message:
-        """The answer in a stream; what else is in it is heard or refused."""
+        """Return the answer from a stream; other messages in it are handled or refused."""
         events, size, number, asked = Events(), 0, 0, 0
         for piece in answer.iter_bytes():
             size += len(piece)
@@ -404,7 +404,7 @@ class Client:
                 number += 1
                 message = (
                     _decoded(data) if data else None
-                )  # without data: where a resumed stream would begin (2025-11-25)
+                )  # an event without data marks where a resumed stream would begin (2025-11-25)
                 if message is not None and message.is_answer:
                     return self._own(message, method)
                 asked += message is not None and message.is_request
@@ -417,7 +417,7 @@ class Client:
         raise ExternalApiError(f"the stream ended before {method} was answered")
 
     def _own(self, message: Message, method: str) -> Message:
-        """The answer, if it is one to what was asked."""
+        """Return the message if it answers this request; else raise ExternalApiError."""
         if not message.is_answer or (message.id is not None and message.id != self._number):
             raise ExternalApiError(f"the server answered {method} with a message that is no answer to it")
         if message.error is not None:
@@ -433,7 +433,7 @@ class Client:
             self._progressed(message.params)
 
     def _refuse(self, message: Message) -> None:
-        """A request to us. Where there are no sessions there is nowhere to answer, and no server may ask."""
+        """Refuse the server's request, or answer a `ping`. Without sessions no answer is possible, so that is a failure."""
         if self.protocol == MODERN or message.id is None:
             raise ExternalApiError("the server asked something of its client, which this revision does not have")
         is_ping = message.method == "ping"
@@ -476,7 +476,7 @@ def _kind(answer: Answer) -> str:
 
 
 def _session_of(answer: Answer) -> str:
-    """The session's name: visible ASCII, as the specification says, or it is none that could be sent back."""
+    """Return the session's name. ExternalApiError if it is not visible ASCII, as specified, and so cannot be sent back."""
     session = answer.headers.get("mcp-session-id", "") or ""
     if len(session) > _MAX_SESSION or not all("\x21" <= one <= "\x7e" for one in session):
         raise ExternalApiError("the server's session has a name that no header can have")
@@ -504,7 +504,7 @@ def _decoded(data: bytes) -> Message:
     try:
         return decoded(data)
     except MessageError as error:
-        # A tool may have run: what came goes to whoever asked, since it cannot be asked for again.
+        # A tool may have run: the caller gets what came, since the call must not simply be repeated.
         came = one_line(data[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))
         raise ExternalApiError(f"the server sent {error}", details={"answer": came} if came else {}) from None
 
@@ -518,9 +518,9 @@ def _redirected(answer: Answer, what: str) -> ExternalApiError:
 
 
 def _refused(answer: Answer, method: str) -> ExternalApiError:
-    """An error status, with the protocol's error where the body is one."""
+    """Return the failure for an error status, with the protocol's error if the body is one."""
     data = b""
-    with contextlib.suppress(Refused):  # if it breaks off, its status is still what the caller has to know
+    with contextlib.suppress(Refused):  # if the body breaks off, the caller still needs the status
         for piece in answer.iter_bytes():
             data += piece
             if len(data) > _MAX_ERROR_BYTES:

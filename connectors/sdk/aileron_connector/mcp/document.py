@@ -1,11 +1,11 @@
-"""The packed tools of one server, as types: what an import writes and a connector reads, `service/tools.json`.
+"""Types for the packed tools of one server, `service/tools.json`, which an import writes and a connector reads.
 
-Each tool is there twice. `listed` is what the server said of it, to the letter: name, title, description, schemas and
+Each tool is described twice. `listed` is exactly what the server said of it: name, title, description, schemas and
 annotations. A call compares it with what the server says now. `sent` and `answered` are its schemas in the keywords of
-aileron_connector/check.py, which arguments and answers are held to; named schemas are in `components.schemas`, as in a packed
-OpenAPI document.
+aileron_connector/check.py, against which arguments and answers are checked; named schemas are in `components.schemas`, as in a
+packed OpenAPI document.
 
-Tools and schemas stay undecoded until they are asked for (`msgspec.Raw`): a run needs one tool, and a server may have hundreds.
+Tools and schemas stay undecoded until they are used (`msgspec.Raw`): a run needs one tool, and a server may have hundreds.
 
 Source: docs/reference/packed-mcp-tools.md. Not here: comparing (comparing.py).
 """
@@ -21,14 +21,14 @@ __all__ = ["FORMAT", "FROZEN", "Components", "Tool", "Tools", "canonical", "dige
 
 FORMAT: Final = 1
 FROZEN: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""What a server says of a tool to those who choose and call it. Icons and `_meta` are for others."""
+"""Keys with which a server describes a tool to those that choose and call it. Icons and `_meta` are for others."""
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One tool. `arguments`: property to argument; or `argument`: the one that is all of them."""
+    """A packed tool. `arguments` maps properties to argument names; or `argument` names the one argument that has all of them."""
 
     digest: str
-    """sha256 of `listed` in canonical form, `sha256:` and 64 hex digits: which text was agreed to, for records."""
+    """SHA-256 of `listed` in canonical form, `sha256:` and 64 hex digits: for records, which text the consent was for."""
     listed: dict[str, Any]
     arguments: dict[str, str] = {}
     argument: str = ""
@@ -37,37 +37,37 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Components(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Schemas by name."""
+    """Named schemas of the document."""
 
     schemas: dict[str, msgspec.Raw] = {}
 
 
 class Tools(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """All of it. `tools` are by the operations that call them."""
+    """The whole file. The keys of `tools` are the operations that call them."""
 
     format: int
     title: str
     version: str = ""
     path: str
-    """Of the server, on the first host of the manifest."""
+    """Path of the server, on the first host of the manifest."""
     protocol: str
-    """The revision that was spoken when the tools were listed."""
+    """Revision of the protocol that was spoken when the tools were listed."""
     credential: str = ""
-    """The kind that the manifest declares; empty: none."""
+    """Kind of credential that the manifest declares; empty if none."""
     tools: dict[str, msgspec.Raw]
     components: Components = Components()
 
 
 def frozen_part(listed: dict[str, Any]) -> dict[str, Any]:
-    """What of a listed tool is frozen, and compared."""
+    """Return the part of a listed tool that is frozen and compared."""
     return {key: listed[key] for key in FROZEN if listed.get(key) is not None}
 
 
 def canonical(listed: dict[str, Any]) -> bytes:
-    """Bytes that are the same for the same values, whatever the order of their keys."""
+    """Return bytes that are equal for equal values, in whatever order their keys are."""
     return msgspec.json.encode(listed, order="sorted")
 
 
 def digest_of(listed: dict[str, Any]) -> str:
-    """`sha256:` and 64 hex digits, over the canonical form."""
+    """Return `sha256:` and 64 hex digits, over the canonical form."""
     return f"sha256:{hashlib.sha256(canonical(listed)).hexdigest()}"

@@ -1,4 +1,4 @@
-"""What a request says of itself in its headers, since the revision 2026-07-28: method, name, and arguments that a tool marks.
+"""Headers in which a request repeats its contents, since revision 2026-07-28: method, name, and arguments that a tool marks.
 
 Pure. Runs in the jail, and in the author's command.
 
@@ -18,7 +18,7 @@ from typing import Any, Final
 __all__ = ["MARK", "argument_headers", "header_problem", "value_of"]
 
 MARK: Final = "x-mcp-header"
-"""The keyword of a schema that has its value sent as a header too."""
+"""Keyword of a schema whose value is also sent as a header."""
 _PREFIX: Final = "Mcp-Param-"
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
@@ -28,14 +28,14 @@ _MAX_DEPTH: Final = 64
 
 
 def value_of(text: str) -> str:
-    """A text as the value of a header: as it is, or wrapped where a header could not have it."""
+    """Return a text as a header's value: as it is, or in base64 if a header cannot have it."""
     if _PLAIN.fullmatch(text) and not _WRAPPED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
 
 
 def argument_headers(schema: Any, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A header for each argument that the schema marks and the call has."""
+    """Return a header for each argument that the schema marks and the call has."""
     found = []
     for path, name, _ in _marked(schema, (), 0):
         value: Any = arguments
@@ -49,7 +49,7 @@ def argument_headers(schema: Any, arguments: Mapping[str, Any]) -> list[tuple[st
 
 
 def header_problem(schema: Any) -> str | None:
-    """What is wrong with the marks of a schema, so that the tool must not be called; None if nothing is."""
+    """Return what is wrong with a schema's marks, for which the tool must not be called; None if all is right."""
     names: set[str] = set()
     for _, name, inner in _marked(schema, (), 0):
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
@@ -65,7 +65,7 @@ def header_problem(schema: Any) -> str | None:
 
 
 def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, dict[str, Any]]]:
-    """Properties with a mark: where, the name, and their schema."""
+    """Yield the properties with a mark: their path, the header's name, and their schema."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or depth > _MAX_DEPTH:
         return
@@ -77,7 +77,7 @@ def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tu
 
 
 def _count(value: Any, depth: int) -> int:
-    """Marks anywhere: more than are on properties is a schema that a client must not use."""
+    """Return the number of marks anywhere; a client must not use a schema that has marks outside of properties."""
     if depth > _MAX_DEPTH * 2:
         return 0
     if isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""Messages of JSON-RPC 2.0, as the Model Context Protocol sends them: one at a time.
+"""Messages of JSON-RPC 2.0 as the Model Context Protocol sends them: one at a time.
 
     decoded(b'{"jsonrpc": "2.0", "id": 1, "result": {}}').is_answer     # True
 
-Runs in the jail, and in the author's command. The server is not trusted: what is not one message is MessageError, and the
-words of an error are bounded before anybody reads them.
+Runs in the jail, and in the author's command. The server is not trusted: bytes that are not one message raise MessageError, and
+the words of an error are bounded before they are shown.
 
 Source: JSON-RPC 2.0; Model Context Protocol 2025-11-25 and 2026-07-28, Base Protocol. Not here: which message may follow which
 (client.py).
@@ -33,9 +33,9 @@ __all__ = [
 
 METHOD_NOT_FOUND: Final = -32601
 UNSUPPORTED_VERSION: Final = -32022
-"""Of a server that does not speak the revision of a request; its data names those that it does."""
+"""Error code of a server that does not speak the revision of a request; its data names those that it speaks."""
 _MAX_WORDS: Final = 600
-"""Characters of what a server says of an error."""
+"""Maximum number of characters of a server's words about an error."""
 
 
 class MessageError(ValueError):
@@ -43,7 +43,7 @@ class MessageError(ValueError):
 
 
 class RpcError(msgspec.Struct, frozen=True):
-    """Why a request failed, as the other side says it."""
+    """The reason why a request failed, in the other side's words."""
 
     code: int
     message: str = ""
@@ -51,7 +51,7 @@ class RpcError(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message. Which kind it is depends on what it has."""
+    """A message. Its fields tell of which kind it is."""
 
     jsonrpc: Literal["2.0"]
     id: int | str | None = None
@@ -62,17 +62,17 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers a request."""
+        """True if the message answers a request."""
         return self.method is None
 
     @property
     def is_request(self) -> bool:
-        """Whether it wants an answer."""
+        """True if the message needs an answer."""
         return self.method is not None and self.id is not None
 
 
 def decoded(data: bytes) -> Message:
-    """Decode one message, or raise MessageError. Its values may be what no frame can carry (aileron_connector/carried.py)."""
+    """Decode one message, or raise MessageError. It may have values that no frame can carry (aileron_connector/carried.py)."""
     try:
         message = msgspec.convert(parsed(data), Message)
     except ValueError as error:  # ValidationError too
@@ -86,27 +86,27 @@ def decoded(data: bytes) -> Message:
 
 
 def request(number: int, method: str, params: dict[str, Any]) -> bytes:
-    """A request."""
+    """Encode a request."""
     return _encoded({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
 def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
-    """A message without an answer."""
+    """Encode a notification, which is a message without an answer."""
     return _encoded({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
 
 
 def reply(to: int | str, result: dict[str, Any]) -> bytes:
-    """An answer."""
+    """Encode an answer."""
     return _encoded({"jsonrpc": "2.0", "id": to, "result": result})
 
 
 def refusal(to: int | str, words: str) -> bytes:
-    """An answer to a request that is not supported here."""
+    """Encode the answer to a request that is not supported here."""
     return _encoded({"jsonrpc": "2.0", "id": to, "error": {"code": METHOD_NOT_FOUND, "message": words}})
 
 
 def one_line(text: str, most: int = _MAX_WORDS) -> str:
-    """A server's words on one visible line, for a message to people and agents."""
+    """Return a server's words on one visible line, for a message to people and agents."""
     words = " ".join(text[: 4 * most].split())
     seen = "".join([character for character in words if character.isprintable()])
     return seen if len(seen) <= most else f"{seen[: most - 1]}…"

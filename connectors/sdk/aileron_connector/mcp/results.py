@@ -1,19 +1,19 @@
-"""The output of a tool's result: text, data, images and links, as JSON that fits a frame.
+"""Conversion of a tool's result to an output: text, data, images and links, as JSON that fits a frame.
 
     output({"content": [{"type": "text", "text": "done"}]}, tool, schemas)      # {"text": "done"}
 
-Runs in the jail. The server is not trusted: what it says is bounded, becomes data, and never goes into the log.
+Runs in the jail. The server is not trusted: its content is bounded, becomes data, and never goes into the log.
 
 Rules
-- `isError` is ExternalApiError with the text.
-- Structured content is the output as it is, compared with the tool's output schema as an answer (aileron_connector/check.py). The
-  text beside it says the same, by the specification, and is left out.
-- The call is over, and what it did stays done: what does not fit the schema, the protocol or a frame (carried.py) is the output
-  all the same, and `does_not_fit` says where and why.
-- Otherwise the texts are `text`. What is neither is listed in `content`: images and audio as base64, links as links, which nobody
-  follows here.
-- Text that is too large for a frame is cut, and so is structured content, as the text of its JSON; of `content`, what does not
-  fit is left out at the end. `left_out` says how much: characters of text, members of content.
+- `isError` raises ExternalApiError with the text.
+- Structured content becomes the output unchanged, and is checked against the tool's output schema as an answer
+  (aileron_connector/check.py). The text beside it says the same, by the specification, and is left out.
+- The call is over, and its effects remain: content that does not fit the schema, the protocol or a frame (carried.py) is
+  returned nevertheless, and `does_not_fit` says where and why.
+- Without structured content, the texts become `text`. Other parts are listed in `content`: images and audio as base64, links as
+  links, which are not followed here.
+- Text that is too large for a frame is cut, and so is structured content, as the text of its JSON. Members of `content` that do
+  not fit are left out at the end. `left_out` says how much: characters of text, or members of content.
 
 Source: Model Context Protocol 2025-11-25 and 2026-07-28, Tools (Tool Result). Not here: calling it (client.py).
 """
@@ -36,14 +36,14 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, FrameTooLargeError, Result, e
 __all__ = ["output"]
 
 _MAX_ERROR: Final = 1_500
-"""Characters of what a tool says when it fails; the words of a failure have 2,000."""
+"""Maximum number of characters of a failed tool's text; the message of a failure has 2,000."""
 _MAX_BLOCKS: Final = 1_000
 _MAX_FIELD: Final = 2_000
 _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES // 2
 """Half of a frame for text that is cut: JSON may take two bytes for one."""
 _BY_PROTOCOL: Final = " (by the protocol)"
 _OURS: Final = frozenset({"text", "content", "left_out"})
-"""Keys of an output that mean something here."""
+"""Keys with a meaning of their own in an output."""
 _LINKED: Final = ("uri", "name", "title", "description", "size")
 
 
@@ -87,7 +87,7 @@ def _structured(value: Any, rest: list[dict[str, Any]], misfits: list[str]) -> A
 
 
 def _marked(value: Any, misfits: list[str]) -> Any:
-    """The output as one frame carries it, with what does not fit said beside it."""
+    """Return the output as one frame carries it, with what does not fit named beside it."""
     told = carried(value)
     return _fitted(marked(told.value, [*misfits, *told.changes]))
 
@@ -97,7 +97,7 @@ def _is_text(block: dict[str, Any]) -> bool:
 
 
 def _block(block: dict[str, Any], misfits: list[str]) -> dict[str, Any]:
-    """One part that is no text, as data."""
+    """Return one part that is not text, as data."""
     kind = block.get("type")
     if kind in ("image", "audio"):
         return {"type": kind, **_binary(block, "data", misfits)}
@@ -149,7 +149,7 @@ def _fitted(told: Any) -> Any:
     if not isinstance(told, dict):
         return _cut(told)
     content = told.get("content", [])
-    low, high = 0, len(content) - 1 if isinstance(content, list) else -1  # the most members that fit, by halves
+    low, high = 0, len(content) - 1 if isinstance(content, list) else -1  # binary search for the most members that fit
     fitting: dict[str, Any] | None = None
     while low <= high:
         middle = (low + high) // 2
@@ -162,7 +162,7 @@ def _fitted(told: Any) -> Any:
 
 
 def _cut(told: Any) -> Any:
-    """The beginning of what is one thing, as text."""
+    """Return the beginning of an output that has no list to shorten, as text."""
     is_text = isinstance(told, dict) and isinstance(told.get("text"), str) and told.keys() <= {"text", MARK}
     text = told["text"] if is_text else msgspec.json.encode(told).decode()
     kept = text.encode("utf-8", "replace")[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")

@@ -1,16 +1,16 @@
-"""Packed tools at work: the operations that they are, and a call of one.
+"""Operations of packed tools: declare them, and carry out a call.
 
     declare("service")              # reads service/tools.json beside the program, and makes its operations known
-    run("service")                  # the same, and serves the invocation: all that a connector has to do
+    run("service")                  # declares them and serves the invocation: all that a connector has to do
 
 Runs in the jail. The tools were installed with the program and are as trusted as it. The server is not: what it lists is compared
 with them before anything is called.
 
 Rules
-- Arguments are held to the tool's schema before anything is sent.
-- The server is asked for its tools with each call. A tool that is not as it was is not called, and the failure says what changed:
-  its words are what a model chose it by, and its schema is what a person approved. A person who has read the change may
-  accept it: then the invocation has the digest of just that, and the tool is called as long as it is that or what it was.
+- Arguments are checked against the tool's schema before anything is sent.
+- Each call first asks the server for its tools. A tool that has changed is not called, and the failure says what changed: a
+  model chose the tool by its words, and a person approved its schema. A person who has read the change may accept it: then
+  the invocation has the digest of exactly the changed tool, and the tool is called as long as it is in that or its old form.
 - Requests go to the first host of this invocation. The host adds the credential.
 - The conversation ends with the invocation: no session is left.
 """
@@ -36,12 +36,12 @@ __all__ = ["MAX_DEFINITION_BYTES", "Service", "declare", "run"]
 _FILE: Final = "tools.json"
 _MARGIN: Final = 0.1
 _MAX_MARGIN_S: Final = 3.0
-"""Of the invocation's time, what is kept for telling the server to stop and for the answer."""
+"""Maximum seconds of the invocation's time that are kept for telling the server to stop and for the answer."""
 _MAX_PLACES: Final = 3
-"""Of what changed, in a sentence; all of it is in the details."""
+"""Maximum number of changed places that a message names; the details have more of them."""
 MAX_DEFINITION_BYTES: Final = 20 << 10
-"""20 KiB of a tool as it was, and as much of it as it is: both go into one frame header of 64 KiB, beside a message and changes.
-The largest tools of well-known servers have a quarter of that.
+"""20 KiB for a tool in its old form, and as much for its new one: both go into one frame header of 64 KiB, beside a message and
+changes. The largest tools of well-known servers have a quarter of that.
 """
 _MAX_CHANGES_BYTES: Final = 8 << 10
 
@@ -50,7 +50,7 @@ _TOOL: Final = msgspec.json.Decoder(Tool)
 
 
 class Service:
-    """The tools of one server. ConnectorError if the document is none."""
+    """The tools of one server. ConnectorError if the document is not valid."""
 
     def __init__(self, document: bytes) -> None:
         try:
@@ -63,15 +63,15 @@ class Service:
 
     @property
     def names(self) -> list[str]:
-        """The operations, in the document's order."""
+        """Names of the operations, in the document's order."""
         return list(self._tools.tools)
 
     def declare(self) -> None:
-        """Make the operations known. ValueError if there is one of such a name already."""
+        """Declare the operations. ValueError if one of such a name exists already."""
         packed.declare(self._tools.tools, self.call)
 
     def call(self, op: str, arguments: dict[str, Any]) -> Any:
-        """Call the tool of an operation, if it still is the one that was imported, and make its output of the result."""
+        """Call the tool of an operation, if it is unchanged or its change is accepted, and return its result as the output."""
         try:
             tool = _TOOL.decode(self._tools.tools[op])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -84,14 +84,14 @@ class Service:
             def called() -> dict[str, Any]:
                 _check_same(
                     tool, _listed(client, name), loop.current().invoke.accepted
-                )  # a new session may have another
+                )  # a new session may have another tool of this name
                 return client.call(name, given, argument_headers(tool.listed.get("inputSchema"), given))
 
             result = client.in_session(called)
         return output(result, tool, self._schemas)
 
     def _given(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The tool's arguments. BadInput for those that its schema does not allow."""
+        """Return the tool's arguments. BadInput for those that its schema does not allow."""
         properties = {argument: name for name, argument in tool.arguments.items()}
         known = [*properties, *([tool.argument] if tool.argument else [])]
         for argument in arguments:
@@ -130,7 +130,7 @@ def _give_up_at() -> float:
 
 
 def _listed(client: Client, name: str) -> dict[str, Any] | None:
-    """What the server says of a tool now. None if it does not have it."""
+    """Return the server's present description of a tool. None if it does not have the tool."""
     for page in client.pages():
         found = [one for one in page if one["name"] == name]
         if len(found) > 1:
@@ -153,7 +153,7 @@ def _check_same(tool: Tool, now: dict[str, Any] | None, accepted: str | None) ->
 
 
 def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> ExternalApiError:
-    """Places in words, texts in the details: what a server now says of a tool is for a person to read, before a model does."""
+    """Return the failure for a changed tool. Only its details have the new texts, so that a person reads them before a model."""
     places = ", ".join(one.place for one in found[:_MAX_PLACES])
     more = f" and {len(found) - _MAX_PLACES} more" if len(found) > _MAX_PLACES else ""
     return ExternalApiError(
@@ -171,13 +171,13 @@ def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> Extern
 
 
 def _definition(key: str, listed: dict[str, Any]) -> dict[str, str]:
-    """A tool whole, as the bytes that its digest is of; left out where it is more than a person can be asked about."""
+    """Return a whole tool, as the bytes that its digest covers; empty if it is larger than a person can be asked about."""
     whole = canonical(listed)
     return {key: whole.decode()} if len(whole) <= MAX_DEFINITION_BYTES else {}
 
 
 def _sendable(changes: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The first of them that fit beside two definitions: a failure that does not fit into its frame says nothing."""
+    """Return the first changes that fit beside two definitions: a failure that does not fit into its frame is lost."""
     while changes and len(msgspec.json.encode(changes)) > _MAX_CHANGES_BYTES:
         changes = changes[:-1]
     return changes
@@ -188,7 +188,7 @@ def _broken(error: Exception) -> ConnectorError:
 
 
 def declare(package: str) -> Service:
-    """Make known the operations of the `tools.json` in this package, which lies beside the program."""
+    """Declare the operations of the `tools.json` in this package, which lies beside the program."""
     service = Service(packed.data_of(package, _FILE))
     service.declare()
     return service

@@ -1,4 +1,4 @@
-r"""Server-sent events: a stream of bytes as messages.
+r"""Reader of server-sent events: turns a stream of bytes into messages.
 
     events = Events()
     events.feed(b"data: {}\n")      # []
@@ -9,8 +9,8 @@ Runs in the jail, and in the author's command. The server is not trusted.
 Rules
 - Any split of the bytes gives the same messages.
 - Events of another name than `message` are dropped, as are comments, ids and unknown fields.
-- A message that the stream ends in the middle of is none.
-- What is kept of one event is bounded. After StreamError a reader is dead: every later call raises it again.
+- A message that is incomplete at the end of the stream is dropped.
+- The bytes kept of one event are bounded. After StreamError a reader is dead: every later call raises it again.
 
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html, section 9.2.6. Not here: how many bytes a stream may
 have (client.py), resuming one that broke off.
@@ -23,18 +23,18 @@ from typing import Final
 __all__ = ["MAX_EVENT_BYTES", "Events", "StreamError"]
 
 MAX_EVENT_BYTES: Final = 4 << 20
-"""4 MiB of one event: four times what the output of an operation may have, for images that come as base64 in JSON."""
+"""4 MiB for one event: four times what the output of an operation may have, for images that come as base64 in JSON."""
 _MARK: Final = b"\xef\xbb\xbf"
 _MAX_LINES: Final = 100_000
-"""Lines of data in one event: JSON over many lines is read, a page of empty ones is not collected."""
+"""Maximum number of lines of data in one event: JSON over many lines is read, but a page of empty ones is not collected."""
 
 
 class StreamError(ValueError):
-    """What comes is no stream of events that anybody would send."""
+    """The bytes are no stream of events that a sane server would send."""
 
 
 class Events:
-    """Reads one stream. Feed it what comes."""
+    """A reader of one stream, fed with its bytes as they arrive."""
 
     def __init__(self, limit_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit: Final = limit_bytes
@@ -47,7 +47,7 @@ class Events:
         self._broken: StreamError | None = None
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The data of the messages that are complete now. StreamError."""
+        """Take in bytes and return the data of the messages that they complete. StreamError."""
         if self._broken is not None:
             raise self._broken
         messages: list[bytes] = []
@@ -59,10 +59,10 @@ class Events:
         return messages
 
     def _lines(self, data: bytes) -> list[bytes]:
-        """Split at the ends of lines: each piece but the first begins a new line."""
+        """Split bytes at the ends of lines: each piece but the first begins a new line."""
         if not data:
             return [b""]
-        if self._is_after_return and data[:1] == b"\n":  # the other half of an end that was taken already
+        if self._is_after_return and data[:1] == b"\n":  # the second half of a line end that was taken already
             data = data[1:]
             self._is_after_return = False
             return self._lines(data)

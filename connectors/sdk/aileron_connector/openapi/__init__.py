@@ -1,8 +1,8 @@
-"""Operations that an OpenAPI document describes: a connector of one line, and a document beside it.
+"""Connectors of one line for a service with an OpenAPI document, which lies beside the program.
 
-service.py the document at work, `run` · document.py the packed document as types · request.py the request of a call · styles.py
-how values are written · media.py kinds of bodies · answer.py the output of an answer · lists.py
-members and fields · links.py the next page · saying.py what a service says when it refuses
+service.py `run`, and calls of the operations · document.py the packed document as types · request.py the request of a call ·
+styles.py how values are written · media.py kinds of bodies · answer.py the output of an answer · lists.py members and fields ·
+links.py the next page · saying.py what a service says when it refuses
 
     from aileron_connector import openapi
 

@@ -1,23 +1,25 @@
-"""The output of an operation, made of the service's answer: checked against the document, and made to fit.
+"""Conversion of the service's answer to an operation's output: checked against the document, and made to fit.
 
     output(answer, Asked(endpoint, url, arguments), schemas)      # {"items": [...], "next": {"page": 2}}
 
-Runs in the jail. The service is not trusted: what it says is bounded, becomes data, and never goes into the log.
+Runs in the jail. The service is not trusted: its content is bounded, becomes data, and never goes into the log.
 
 Rules
-- Status 400 and above, and redirects, are ExternalApiError. A redirect is not followed; where it leads is said without its query.
-- The response of a document is that of the exact status, else that of its class (`2XX`), else `default`, unless there is one for
-  another status of that class: then `default` describes errors.
-- What came is the output, also where it is not what the document says: `does_not_fit` says where and why. That is JSON that does
-  not fit its schema, read as an answer's (check.py), values that no frame can carry (carried.py), and what should be JSON and is
-  not. The request is over, and what it did stays done: who is told of a failure only may repeat it.
-- A list at the top is `{"items": […]}`. Of a list in an answer of more than PAGE_BYTES, members have the fields that the document
-  names, and `fields` says which; what does not fit a frame then is left out at the end, and `left_out` says how much.
-- Other JSON, and bytes, that do not fit a frame are an error. Text is cut, and `left_out` says how many characters are; so is
-  JSON after a method that may have changed something.
+- Status 400 and above, and redirects, raise ExternalApiError. A redirect is not followed; the error says where it leads, without
+  its query.
+- The document's response is that of the exact status, else that of its class (`2XX`), else `default`, unless the document has a
+  response for another status of 2XX: then `default` describes errors.
+- The answer becomes the output even if it contradicts the document: `does_not_fit` says where and why. This covers JSON that does
+  not fit its schema, checked as an answer (check.py), values that no frame can carry (carried.py), and a body that should be JSON
+  and is not. The request is over, and its effects remain: a caller that is only told of a failure may repeat it.
+- A list at the top becomes `{"items": […]}`. In an answer of more than PAGE_BYTES, the list's members have only the fields that
+  the document names, and `fields` says which. Members that still do not fit a frame are left out at the end, and `left_out` says
+  how many.
+- Other JSON, and bytes, that do not fit a frame raise an error. Text is cut, and `left_out` says how many characters are missing;
+  so is JSON after a method that may have changed something.
 - An error after such a method says that the request was carried out.
-- `next` has the arguments for the next page, `more` is true where there is one that arguments cannot name (links.py). A header of
-  the answer goes before a link of the document.
+- `next` has the arguments for the next page; `more` is true if there is a next page that arguments cannot name (links.py). A
+  header of the answer takes precedence over a link of the document.
 
 Source: OpenAPI 3.1.1, sections 4.8.16 and 4.8.17; RFC 9110 section 15. Not here: repeating a request, which the host does.
 """
@@ -45,12 +47,12 @@ if TYPE_CHECKING:
 __all__ = ["PAGE_BYTES", "Asked", "output"]
 
 PAGE_BYTES: Final = 8 << 10
-"""8 KiB of JSON: one page of what agents are shown."""
+"""8 KiB of JSON: about one page of what agents are shown."""
 
 _MAX_SAID_BYTES: Final = 64 << 10
-"""What is read of an answer with an error: JSON that is larger cannot be parsed, and nobody needs its end."""
+"""Maximum number of bytes that are read of an error's body: larger JSON cannot be parsed, and its end is not needed."""
 _MAX_BINARY_BYTES: Final = (MAX_BODY_BYTES - (4 << 10)) // 4 * 3
-"""What is 1 MiB as base64, less what stands around it."""
+"""Maximum number of bytes of a binary answer: they are 1 MiB as base64, less what stands around it."""
 _NOT_FOUND: Final = 404
 _NOT_MODIFIED: Final = 304
 _NO_CONTENT: Final = frozenset({204, 205})
@@ -60,7 +62,7 @@ _MAX_FIELD_CHARACTERS: Final = 300
 
 
 class Asked(NamedTuple):
-    """The request that is answered: which operation, where, and with which arguments."""
+    """The answered request: its operation, URL and arguments."""
 
     endpoint: Endpoint
     url: str
@@ -68,10 +70,10 @@ class Asked(NamedTuple):
 
 
 def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
-    """What the operation returns. ExternalApiError if the service refused, or answered what its document does not say."""
+    """Return the operation's output. ExternalApiError if the service refused or redirected."""
     if answer.status >= 400:
         raise _refusal(answer, asked)
-    if answer.status == _NOT_MODIFIED:  # no redirect, and only sent to who asked for it with If-None-Match or the like
+    if answer.status == _NOT_MODIFIED:  # not a redirect, and only sent if the request had If-None-Match or the like
         return {"status": answer.status}
     if answer.status >= 300:
         raise _redirect(answer, asked)
@@ -83,13 +85,13 @@ def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
     return _Body(answer, asked, schemas, data).output()
 
 
-# Not what was asked for
+# Refusals and redirects
 
 
 def _refusal(answer: http.Response, asked: Asked) -> ExternalApiError:
     from aileron_connector.openapi.saying import (
         said,
-    )  # as links.py, only where it is needed: a millisecond of most runs
+    )  # imported only when needed, like links.py: it would take a millisecond of most runs
 
     body = _beginning(answer)
     content_type = answer.headers.get("content-type", "") or ""
@@ -104,7 +106,7 @@ def _refusal(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 
 def _hint(answer: http.Response, asked: Asked) -> str:
-    """Return a hint for a 404 at a path that is always the same, where no argument can be what is not found."""
+    """Return a hint for a 404 at a constant path, where no argument can be what was not found; else an empty text."""
     if answer.status != _NOT_FOUND or "{" in asked.endpoint.path:
         return ""
     return "; if every operation answers so, the address is wrong: import the document with --server URL"
@@ -112,7 +114,7 @@ def _hint(answer: http.Response, asked: Asked) -> str:
 
 def _beginning(answer: http.Response) -> bytes:
     pieces, size = [], 0
-    # If it breaks off, its status is still what the caller has to know.
+    # If the body breaks off, the caller still needs its status.
     with contextlib.suppress(Refused):
         for piece in answer.iter_bytes():
             pieces.append(piece)
@@ -136,7 +138,7 @@ def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 
 def _carried_out(answer: http.Response, asked: Asked) -> str:
-    """What a message about an unreadable answer ends with: it must not sound as if nothing had happened."""
+    """Return the end of a message about an unreadable answer, which must not sound as if nothing had happened."""
     if asked.endpoint.method in _READING:
         return ""
     return f"; the request itself was carried out (status {answer.status}), so do not simply repeat it"
@@ -155,15 +157,15 @@ def _head(answer: http.Response) -> dict[str, str]:
 
 
 def _clean(text: str) -> str:
-    """Text that a frame can hold: some charsets decode to halves of characters."""
+    """Return text that a frame can hold: some charsets decode to halves of characters."""
     return text.encode("utf-8", "replace").decode()
 
 
-# What was asked for
+# Successful answers
 
 
 class _Body:
-    """An answer that went well and has a body."""
+    """A successful answer with a body."""
 
     def __init__(self, answer: http.Response, asked: Asked, schemas: Schemas, data: bytes) -> None:
         self._answer: Final = answer
@@ -175,7 +177,7 @@ class _Body:
         self._media_type, self._media = _chosen_media(self._declared.content, self._content_type)
 
     def output(self) -> Any:
-        """By the kind of the media type: the document's, if it knows that of the answer, else the answer's own."""
+        """Return the output by the kind of media type: the document's, if it has one for the answer, else the answer's own."""
         kind = kind_of(self._media_type)
         if kind == "json":
             return self._json()
@@ -225,7 +227,7 @@ class _Body:
         }
 
     def _listed(self, value: Any, misfits: list[str]) -> Any:
-        """The output for JSON: lists made smaller, and the next page and what does not fit beside them."""
+        """Return the output for JSON: lists made smaller, with the next page and what does not fit named beside them."""
         if not isinstance(value, dict | list):
             return self._fitted(marked(value, misfits), None)
         told = marked({"items": value} if isinstance(value, list) else dict(value), misfits)
@@ -267,7 +269,7 @@ class _Body:
         return page_in(link, value, self._asked.arguments, self._asked.endpoint, self._schemas)
 
     def _fitted(self, told: Any, keys: list[str] | None) -> Any:
-        """The same in one frame: members of its list are left out at the end. ConnectorError if that does not help."""
+        """Fit the output into one frame by leaving out members at the end of its list. ConnectorError if that does not help."""
         if self._fits(told):
             return told
         members = None if keys is None else list_at(told, keys)
@@ -288,7 +290,7 @@ class _Body:
         return told
 
     def _cut(self) -> Any:
-        """The beginning of JSON that no frame holds, as text. ConnectorError where it can just be asked for again."""
+        """Return the start of JSON that no frame holds, as text. ConnectorError if the request only read, and can be repeated."""
         words = f"an answer of {len(self._data)} bytes, which is more than can be returned"
         if self._asked.endpoint.method in _READING:
             raise self._too_large(words)
@@ -315,7 +317,7 @@ _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES - (4 << 10)
 
 
 def _declared(endpoint: Endpoint, status: int) -> Response:
-    """The document's response. If it has one for what goes well, `default` is for what does not."""
+    """Return the document's response for a status. `default` is only for errors if the document has a response for success."""
     responses = endpoint.operation.responses
     default = "" if any(name[:1] == "2" for name in responses) else "default"
     names = (str(status), f"{status // 100}XX", f"{status // 100}xx", default)
@@ -323,9 +325,9 @@ def _declared(endpoint: Endpoint, status: int) -> Response:
 
 
 def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str, Media | None]:
-    """The media type of the document that fits the answer's; where none does, the document's JSON, or the answer's own.
+    """Return the document's media type that fits the answer's; if none does, the document's JSON, else the answer's own.
 
-    Services send JSON as text/html and as nothing at all: if the document says JSON, the body decides.
+    Services send JSON as text/html or without a media type: if the document says JSON, the body decides.
     """
     name = essence(content_type)
     of_name = {essence(media_type): (media_type, media) for media_type, media in content.items()}
@@ -340,14 +342,14 @@ def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str,
 
 
 def _free(told: Mapping[str, Any], name: str) -> str:
-    """A key that the answer does not have."""
+    """Return `name`, prefixed if necessary, as a key that the answer does not have."""
     while name in told:
         name = f"aileron_{name}"
     return name
 
 
 def _put(told: dict[str, Any], keys: list[str], members: list[Any]) -> None:
-    """Replace the list to which these keys lead."""
+    """Replace the list to which these keys lead, in copies of the objects on the way."""
     *way, last = keys
     for key in way:
         told[key] = dict(told[key])

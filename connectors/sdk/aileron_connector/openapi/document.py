@@ -1,21 +1,20 @@
-"""The part of OpenAPI 3.1 that a packed document consists of, as types: what an import writes and a connector reads.
+"""Types for a packed document, the part of OpenAPI 3.1 that an import writes and a connector reads.
 
-A packed document is valid OpenAPI 3.1, whatever the original was. It has less in it, so that a connector needs to know less:
+A packed document is valid OpenAPI 3.1, whatever the original was. It has fewer features, so that a connector needs fewer rules:
 
-- References are `#/components/schemas/NAME` only, and stand in schemas only. All others are resolved.
+- References are only `#/components/schemas/NAME`, and only in schemas. All others are resolved.
 - A request body has one media type. Parameters are in path, query or header, and have a schema.
 - Schemas have the keywords of aileron_connector/check.py and no others.
 - `security` of an operation is `[{KIND: []}]`, with the kind of credential that the manifest declares, or `[]` for none.
-- The first server of the document is the manifest's first host. Its URL is a path alone, so that a host that is bound when the
-  connector is built is used as it is. An operation elsewhere has a server of its own, with an absolute URL.
+- The first server of the document is the manifest's first host. Its URL is only a path, so that a host that is bound when the
+  connector is built can be used. An operation on another host has a server of its own, with an absolute URL.
 
 Extensions say which argument of the operation goes where: `x-aileron-argument`, `x-aileron-arguments`, `x-aileron-list`.
 
-Operations and schemas stay undecoded until they are asked for (`msgspec.Raw`): a run needs one operation, and a document may have
+Operations and schemas stay undecoded until they are used (`msgspec.Raw`): a run needs one operation, and a document may have
 hundreds.
 
-Source: OpenAPI Specification 3.1.1, section 4.8. Not here: how a request is made of it (request.py), what a schema means
-(check.py).
+Source: OpenAPI Specification 3.1.1, section 4.8. Not here: how a request is made (request.py), what a schema means (check.py).
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ Style = Literal["simple", "label", "matrix", "form", "spaceDelimited", "pipeDeli
 
 
 class Server(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where requests go: `/base/path` or empty for the first host, `https://host/base/path` for another."""
+    """The target of requests: `/base/path` or empty for the first host, `https://host/base/path` for another."""
 
     url: str
 
 
 class Info(msgspec.Struct, frozen=True, omit_defaults=True, rename={"source": "x-aileron-source"}):
-    """What the service is called. `source` is the hash of the original document, `sha256:` and 64 hex digits."""
+    """The service's name and version. `source` is the hash of the original document, `sha256:` and 64 hex digits."""
 
     title: str
     version: str
@@ -67,7 +66,7 @@ class Parameter(
     omit_defaults=True,
     rename={"place": "in", "allow_reserved": "allowReserved", "argument": "x-aileron-argument"},
 ):
-    """One parameter, and the argument whose value it has. With `content` it is written as JSON, instead of by `style`."""
+    """A parameter, and the argument that has its value. With `content`, the value is written as JSON instead of by `style`."""
 
     name: str
     place: Place
@@ -75,16 +74,16 @@ class Parameter(
     required: bool = False
     schema: dict[str, Any] = {}
     style: Style | None = None
-    """None: `simple` in a path or header, `form` in a query."""
+    """Style of the value; None means `simple` in a path or header, `form` in a query."""
     explode: bool | None = None
-    """None: true for `form` only."""
+    """Form of a list or an object: each member apart, or all together; None means true for `form` only."""
     allow_reserved: bool = False
     content: dict[str, dict[str, Any]] = {}
-    """At most one, as `application/json`: then `schema` is inside of it."""
+    """Schema as `application/json`, at most one entry, which replaces `schema`."""
 
 
 class Encoding(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """How one property of a form is written."""
+    """The form in which one property of a form is written."""
 
     content_type: str = ""
     style: Style | None = None
@@ -93,7 +92,7 @@ class Encoding(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Media(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent or answered as one media type. No schema: anything."""
+    """The content of a body with one media type. Without a schema, everything is allowed."""
 
     schema: dict[str, Any] | bool = True
     encoding: dict[str, Encoding] = {}
@@ -105,40 +104,40 @@ class RequestBody(
     omit_defaults=True,
     rename={"argument": "x-aileron-argument", "arguments": "x-aileron-arguments"},
 ):
-    """The body of a request: made of the arguments of its properties, or one argument as a whole."""
+    """The body of a request: made of the arguments for its properties, or of one argument as a whole."""
 
     content: dict[str, Media]
-    """Exactly one."""
+    """Content by media type, with exactly one entry."""
     required: bool = False
     arguments: dict[str, str] = {}
-    """Property to argument. Empty: `argument` is the whole body."""
+    """Argument for each property; if empty, `argument` is the whole body."""
     argument: str = ""
 
 
 class Link(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What an answer has for another call, here of the same operation. `parameters`: name to `$response.body#/POINTER`."""
+    """A link from an answer to a call of the same operation. `parameters` map names to `$response.body#/POINTER`."""
 
     operation_id: str
     parameters: dict[str, str]
 
 
 class Response(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the service answers with one status. No content: nothing is said about a body."""
+    """The service's answer with one status. Without content, any body is allowed."""
 
     description: str = ""
     content: dict[str, Media] = {}
     links: dict[str, Link] = {}
-    """`next` alone: the next page."""
+    """Links from the answer: only `next`, for the next page."""
 
 
 class ListShape(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The list in an answer: the keys that lead to it, and what is told of each member if the list is large."""
+    """The list in an answer: the keys that lead to it, and the fields that are kept of each member if the answer is large."""
 
     at: list[str] = []
     fields: list[str] = []
-    """Names of members' properties, dotted for properties of those: `user.login`."""
+    """Names of members' properties, with dots for properties of those: `user.login`."""
     argument: str = ""
-    """The argument with which a caller chooses other fields; empty: none."""
+    """Argument with which a caller chooses other fields; empty if there is none."""
 
 
 class Operation(
@@ -151,28 +150,28 @@ class Operation(
         "listing": "x-aileron-list",
     },
 ):
-    """One operation. Its id is the connector's operation."""
+    """An operation. Its id is the name of the connector's operation."""
 
     operation_id: str
     security: list[dict[str, list[str]]] = []
     parameters: list[Parameter] = []
     request_body: RequestBody | None = None
     responses: dict[str, Response] = {}
-    """By status, by class of it (`2XX`), or `default`."""
+    """Responses by status, by class of status (`2XX`), or `default`."""
     servers: list[Server] = []
     listing: ListShape | None = None
     summary: str = ""
 
 
 class Components(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What schemas refer to."""
+    """The parts to which references lead."""
 
     schemas: dict[str, msgspec.Raw] = {}
     security_schemes: dict[str, Any] = {}
 
 
 class Document(msgspec.Struct, frozen=True):
-    """All of it. `paths` has the operations of each path by method, in lower case."""
+    """The whole document. `paths` has the operations of each path by method, in lower case."""
 
     openapi: str
     info: Info

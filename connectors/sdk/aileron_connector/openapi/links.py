@@ -1,19 +1,20 @@
-"""The next page: RFC 8288's `Link` header or the document's link `next`, and the arguments that lead there.
+"""Finder of the next page, by RFC 8288's `Link` header or the document's link `next`, and of the arguments that lead there.
 
     targets('<https://api.example.com/items?page=2>; rel="next", <…?page=9>; rel=last', "next")
     # ['https://api.example.com/items?page=2']
     page_in(Link("list_items", {"from": "$response.body#/end"}), {"items": [], "end": "t7"}, {}, endpoint, schemas)
     # Next({"from": "t7"})
 
-A link is the service's word. Nothing follows it: it becomes arguments of the same operation, which a caller may give or not, and
-which are checked like any others.
+A link comes from the service, which is not trusted. It is not followed: it becomes arguments of the same operation, which a
+caller may give or not, and which are checked like any others.
 
 Rules
-- Whatever is no link value ends the reading: what came before counts, what comes after does not.
+- Parsing of a header ends at the first text that is no link value; the links before it count, later ones do not.
 - The first `rel` of a link counts, without regard to case; it may have several names (RFC 8288 section 3.3).
-- A link counts if its host is the request's and its path too, or ends as the operation's path does behind its last parameter:
-  services that know a thing by name and number link to the number (GitHub: `/repos/o/r/issues`, `/repositories/7/issues`).
-- A link of the document leads nowhere if the answer lacks a value of it, has null or an empty one, or those that were sent.
+- A link becomes arguments if its host is the request's, and its path is the same or has the same end behind the operation's last
+  parameter: services that know a thing by name and number link to the number (GitHub: `/repos/o/r/issues` and
+  `/repositories/7/issues`).
+- A link of the document leads nowhere if the answer lacks a value for it, has null or an empty one, or the values that were sent.
 
 Pure. Source: RFC 8288 section 3 and appendix B.2; OpenAPI 3.1.1, section 4.8.20 (Link Object); RFC 6901.
 """
@@ -34,9 +35,9 @@ from aileron_connector.openapi.request import Endpoint, schema_of
 __all__ = ["IN_BODY", "Next", "next_page", "page_in", "targets"]
 
 IN_BODY: Final = "$response.body#"
-"""What precedes a JSON pointer in a link's parameter: a runtime expression of OpenAPI. There are no others here."""
+"""Text before the JSON pointer in a link's parameter: a runtime expression of OpenAPI, the only one that is supported here."""
 _MAX_CHARACTERS: Final = 16 << 10
-"""Of one header: what the host lets in is not much more."""
+"""Maximum number of characters of one header: the host lets in little more."""
 _TARGET: Final = re.compile(r"[\s,]*<([^<>]*)>")
 _PARAMETER: Final = re.compile(
     r"""\s*;\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)\s*(?:=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*)))?"""
@@ -44,14 +45,14 @@ _PARAMETER: Final = re.compile(
 _EMPTY: Final = re.compile(r"\s*;(?=\s*(?:[;,]|$))")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _MAX_DIGITS: Final = 19
-"""A number of more may not fit 64 bits."""
+"""Digits from which a number is kept as text, since it may not fit 64 bits."""
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,6}")
-"""Of a member of a list (RFC 6901 section 4): an answer has no ten million."""
+"""Index of a member of a list (RFC 6901 section 4), below ten million: no answer has more members."""
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
 def targets(header: str, relation: str) -> list[str]:
-    """The targets of links of this relation, in order, as they are written."""
+    """Return the targets of the links with this relation, in order, unchanged."""
     found, at, header = [], 0, header[:_MAX_CHARACTERS]
     while (link := _TARGET.match(header, at)) is not None:
         relations, at = _relations(header, link.end())
@@ -64,7 +65,7 @@ def targets(header: str, relation: str) -> list[str]:
 
 
 def _relations(header: str, at: int) -> tuple[list[str], int]:
-    """The relations of a link whose parameters begin at `at`, and where they end."""
+    """Return the relations of a link whose parameters begin at `at`, and the position behind them."""
     relations: list[str] | None = None
     while (found := _PARAMETER.match(header, at) or _EMPTY.match(header, at)) is not None:
         at = found.end()
@@ -75,13 +76,13 @@ def _relations(header: str, at: int) -> tuple[list[str], int]:
 
 
 class Next(NamedTuple):
-    """There is a next page. `arguments` are what to change for it; None if that cannot be said as arguments."""
+    """A next page. `arguments` are the changed arguments for it; None if arguments cannot express it."""
 
     arguments: dict[str, Any] | None
 
 
 def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Schemas) -> Next | None:
-    """The page behind the answer to a request for `url`. None if no link names one."""
+    """Return the page after the answer to a request for `url`. None if no link names one."""
     found = [target for header in headers for target in targets(header, "next")]
     if not found:
         return None
@@ -89,7 +90,7 @@ def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Sch
         sent, link = urllib.parse.urlsplit(url), urllib.parse.urlsplit(urllib.parse.urljoin(url, found[0]))
         is_here = link.hostname == sent.hostname and (link.port or 0) in {0, sent.port or 0, 80, 443}
         changed = _changed(sent.query, link.query)
-    except ValueError:  # a port or a host that is none; more fields than anybody sends
+    except ValueError:  # an invalid port or host, or too many fields
         return Next(None)
     if not is_here or not _is_same_path(link.path, sent.path, endpoint):
         return Next(None)
@@ -97,7 +98,7 @@ def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Sch
 
 
 def page_in(link: Link, body: Any, sent: Mapping[str, Any], endpoint: Endpoint, schemas: Schemas) -> Next | None:
-    """The page behind the answer `body` to a call with the arguments `sent`, by a link of the document. None: the last page."""
+    """Return the page after the answer `body` to a call with arguments `sent`, by a document's link. None if it is the last."""
     declared = {one.name: one for one in endpoint.operation.parameters}
     arguments = {}
     for name, expression in link.parameters.items():
@@ -128,7 +129,7 @@ def _is_same_path(path: str, sent: str, endpoint: Endpoint) -> bool:
 
 
 def _changed(sent: str, linked: str) -> dict[str, list[str]]:
-    """The parameters of the link's query that the request did not have so."""
+    """Return the parameters of the link's query that are new, or have other values than in the request."""
     before, after = _by_name(sent), _by_name(linked)
     return {name: values for name, values in after.items() if before.get(name) != values}
 
@@ -138,7 +139,7 @@ def _by_name(query: str) -> dict[str, list[str]]:
 
 
 def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Schemas) -> dict[str, Any] | None:
-    """The same as arguments of the operation, typed by their schemas; None if one of them is none."""
+    """Return changed parameters as arguments of the operation, typed by their schemas; None if one of them is no argument."""
     declared = {one.name: one for one in endpoint.operation.parameters if one.place == "query" and not one.content}
     arguments = {}
     for name, values in changed.items():
@@ -151,7 +152,7 @@ def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Sc
 
 
 def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
-    """The argument for which these are written; UNSET if that cannot be told."""
+    """Return the argument that is written as these values; UNSET if that is not clear."""
     schema = schema_of(parameter)
     if (parameter.style or "form") != "form":
         return msgspec.UNSET
@@ -165,7 +166,7 @@ def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
 
 
 def _readings(text: str, rule: Mapping[str, Any]) -> list[Any]:
-    """What a text can stand for, the likelier first."""
+    """Return the values that a text can stand for, the likelier first."""
     value: Any = text
     if text in ("true", "false"):
         value = text == "true"

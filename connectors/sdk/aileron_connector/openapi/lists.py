@@ -1,4 +1,4 @@
-"""Lists in answers: which fields of their members are told, and how many members fit.
+"""Selection in the lists of answers: fields of their members, and how many members fit.
 
     chosen([{"id": 1, "user": {"login": "ada", "url": "…"}}], ["id", "user.login"])     # [{"id": 1, "user": {"login": "ada"}}]
 
@@ -13,20 +13,20 @@ from typing import Any, Final
 __all__ = ["chosen", "fitting", "list_at"]
 
 _Tree = dict[str, Any]
-"""Names to what is wanted below them; empty: all of it."""
+"""Names of properties, each with the selection below it; an empty selection means everything."""
 _MAX_LEVELS: Final = 64
-"""Of an answer that fits a frame."""
+"""Maximum number of levels of an answer that fits a frame."""
 
 
 def list_at(answer: Any, keys: list[str]) -> list[Any] | None:
-    """The list to which these keys lead; None if there is none."""
+    """Return the list to which these keys lead; None if there is none."""
     for key in keys:
         answer = answer.get(key) if isinstance(answer, dict) else None
     return answer if isinstance(answer, list) else None
 
 
 def chosen(members: list[Any], fields: list[str]) -> list[Any]:
-    """The members with these fields only, each where it was. Lists on the way are gone through."""
+    """Return the members with only these fields, each in its place. Lists on the way are passed through."""
     tree: _Tree = {}
     for name in fields:
         _add(tree, name.split("."))
@@ -43,7 +43,7 @@ def _add(tree: _Tree, names: list[str]) -> None:
 
 
 _WHOLE: Final[_Tree] = {}
-"""All of a property, whatever else is asked for inside of it."""
+"""Selection of a whole property, even if other fields select parts of it."""
 
 
 def _part(value: Any, tree: _Tree, levels: int) -> Any:
@@ -53,11 +53,11 @@ def _part(value: Any, tree: _Tree, levels: int) -> Any:
         return [_part(member, tree, levels - 1) for member in value]
     if isinstance(value, dict):
         return {name: _part(value[name], below, levels - 1) for name, below in tree.items() if name in value}
-    return value  # null where an object could be: that there is none is what was asked
+    return value  # such as null instead of an object: its absence is the answer
 
 
 def fitting(members: list[Any], fits: Callable[[list[Any]], bool]) -> list[Any] | None:
-    """As many members as fit, from the beginning; None if not even an empty list does."""
+    """Return as many members as fit, from the beginning; None if not even an empty list does."""
     if not fits([]):
         return None
     few, many = 0, len(members)

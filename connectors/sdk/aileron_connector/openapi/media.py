@@ -1,10 +1,10 @@
-"""Media types: which of five ways a body of one is written and read.
+"""Media types, sorted into five kinds by how their bodies are written and read.
 
 >>> kind_of("application/vnd.api+json; charset=utf-8")
 'json'
 
-Everything that is not known to be text is binary, and an argument or an output of it is base64: nothing is damaged so, whatever
-it is. Pure. Source: RFC 6838, RFC 6839 (the suffixes), RFC 7303.
+Every type that is not known to be text is binary, and an argument or an output of it is base64, so that no content is damaged.
+Pure. Source: RFC 6838, RFC 6839 (the suffixes), RFC 7303.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _TEXT_SUFFIXES: Final = ("+xml", "+yaml", "+json-seq")
 
 
 def essence(media_type: str) -> str:
-    """A media type without its parameters, in lower case."""
+    """Return a media type without its parameters, in lower case."""
     return media_type.partition(";")[0].strip().lower()
 
 
 def kind_of(media_type: str) -> Kind:
-    """How a body of this media type is written and read."""
+    """Return the kind of a media type, which decides how its body is written and read."""
     name = essence(media_type)
     if name in _JSON or name.endswith("+json"):
         return "json"

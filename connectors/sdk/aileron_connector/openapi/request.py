@@ -1,15 +1,15 @@
-"""The request that an operation and its arguments make: checked first, then written.
+"""Maker of the request for an operation and its arguments, which are checked first.
 
     prepared(Endpoint("GET", "/items/{id}", operation), {"id": 7, "q": "x"}, "https://api.example.com/v1", schemas)
     # Request("GET", "https://api.example.com/v1/items/7?q=x", [("Accept", "application/json"), …], None)
 
-Arguments come from an agent and are not trusted: what is missing, unknown or does not fit its schema is BadInput that names the
-argument. The document was installed by a person and decides where arguments go.
+Arguments come from an agent and are not trusted: an argument that is missing, unknown or does not fit its schema raises BadInput
+that names it. The document was installed by a person and decides where arguments go.
 
 Rules
-- An argument of a path is one segment, or a part of one, whatever it is. Empty ones, `.` and `..` are refused: servers, proxies
-  and clients resolve them before anybody looks. So are dot segments between slashes inside of an argument, and those that a
-  server would find that decodes twice.
+- An argument of a path is always one segment, or a part of one. Empty ones, `.` and `..` are refused: servers, proxies and
+  clients resolve them before any check. Dot segments between slashes inside of an argument are refused too, and so are those
+  that a server would find by decoding twice.
 - A header field is visible ASCII, space and tab, with neither space nor tab at its ends. The host sends no others.
 - Optional arguments that are not given are left out. A body is sent if it is required or an argument of it is given.
 - A file, and a body that is neither JSON, a form nor text, is given as base64.
@@ -41,17 +41,17 @@ __all__ = ["Endpoint", "Request", "prepared", "schema_of"]
 _EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
 _FIELD_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _NOT_PARAMETERS: Final = frozenset({"content-type", "authorization"})
-"""Header fields that OpenAPI says are no parameters, whatever a document lists: the body and the credential decide them."""
+"""Header fields that OpenAPI excludes as parameters, even if a document lists them: the body and the credential decide them."""
 _SLASHES: Final = re.compile(r"[/\\]")
 _TWICE: Final = {"%2e": ".", "%2f": "/", "%5c": "\\"}
 _AGENT: Final = "aileron"
-"""Some services (GitHub) refuse requests without `User-Agent`; none needs to know more."""
+"""Value of `User-Agent`: some services (GitHub) refuse requests without it, but none needs to know more."""
 _QUOTED_NAME: Final = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
-"""Of a multipart part, as browsers write it (WHATWG HTML, multipart/form-data encoding algorithm)."""
+"""Escapes in the name of a multipart part, as browsers write it (WHATWG HTML, multipart/form-data encoding algorithm)."""
 
 
 class Endpoint(NamedTuple):
-    """One operation where it stands in a document. `method` is in upper case."""
+    """An operation with its place in a document. `method` is in upper case."""
 
     method: str
     path: str
@@ -59,7 +59,7 @@ class Endpoint(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What goes to the host."""
+    """A request as it goes to the host."""
 
     method: str
     url: str
@@ -68,7 +68,7 @@ class Request(NamedTuple):
 
 
 def prepared(endpoint: Endpoint, arguments: Mapping[str, Any], base_url: str, schemas: Schemas) -> Request:
-    """The request of a call. `base_url` has no slash at its end. BadInput for what the caller must change."""
+    """Return the request of a call. `base_url` has no slash at its end. BadInput for what the caller must change."""
     operation = endpoint.operation
     _check_known(operation, arguments)
     for parameter in operation.parameters:
@@ -81,7 +81,7 @@ def prepared(endpoint: Endpoint, arguments: Mapping[str, Any], base_url: str, sc
 
 
 def schema_of(parameter: Parameter) -> Any:
-    """What a value of this parameter has to fit."""
+    """Return the schema that a value of this parameter has to fit."""
     return next(iter(parameter.content.values())).get("schema", True) if parameter.content else parameter.schema
 
 
@@ -142,13 +142,13 @@ def _given(operation: Operation, place: str, arguments: Mapping[str, Any]) -> It
 
 def _path(endpoint: Endpoint, arguments: Mapping[str, Any]) -> str:
     of_name = {one.name: one for one in endpoint.operation.parameters if one.place == "path"}
-    # What follows `#` only tells two operations of one path apart: it is no part of a request (RFC 3986 section 3.5).
+    # A `#` part only distinguishes two operations of one path; it is not part of a request (RFC 3986 section 3.5).
     path, question, query = endpoint.path.partition("#")[0].partition("?")
     return "/".join([_segment(piece, of_name, arguments) for piece in path.split("/")]) + question + query
 
 
 def _segment(template: str, of_name: Mapping[str, Parameter], arguments: Mapping[str, Any]) -> str:
-    """One segment of the path with its parameters expanded. BadInput if it could be read as another path."""
+    """Return one segment of the path with its parameters expanded. BadInput if it could be read as another path."""
     used = [of_name[name] for name in _EXPRESSION.findall(template) if name in of_name]
     if not used:
         return template
@@ -181,7 +181,7 @@ def _expanded(parameter: Parameter, value: Any) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Every text in an argument, those of members too."""
+    """Return every text in an argument, including those of its members."""
     if isinstance(value, dict):
         return [text for key, one in value.items() for text in (key, *_texts(one))]
     if isinstance(value, list):
@@ -238,9 +238,9 @@ def _field_value(parameter: Parameter, value: Any) -> str:
 
 
 def _accepted(operation: Operation) -> str:
-    """The media types of answers that went well; anything where the document names none.
+    """Return the media types of successful answers; `*/*` if the document names none.
 
-    If JSON is among them, nothing else is wanted: what is known of the answer is of JSON, and GitHub answers
+    If JSON is among them, only JSON is accepted: the document's schema is for JSON, and GitHub answers
     `application/vnd.github.object` with another shape.
     """
     wanted = {
@@ -256,7 +256,7 @@ def _accepted(operation: Operation) -> str:
 
 
 def _body(body: RequestBody | None, arguments: Mapping[str, Any], schemas: Schemas) -> tuple[str, bytes | None]:
-    """The value of Content-Type and the bytes; empty and None for no body."""
+    """Return the value of Content-Type and the bytes; empty and None for no body."""
     if body is None:
         return "", None
     media_type, media = next(iter(body.content.items()))
@@ -265,7 +265,7 @@ def _body(body: RequestBody | None, arguments: Mapping[str, Any], schemas: Schem
 
 
 def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, Any], schemas: Schemas) -> Any:
-    """What the body says; UNSET for no body."""
+    """Return the value of the body; UNSET for no body. BadInput if it does not fit the schema."""
     if not body.arguments:
         if body.argument in arguments:
             _check(body.argument, arguments[body.argument], media.schema, schemas)
@@ -282,7 +282,7 @@ def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, Any]
 
 
 def _of_argument(problem: Problem, arguments: Mapping[str, str]) -> BadInput:
-    """A problem with an object, as one with the argument that became its property."""
+    """Return a problem with an object as one with the argument that became its property."""
     if problem.path and (argument := arguments.get(str(problem.path[0]))) is not None:
         return _misfit(argument, problem._replace(path=problem.path[1:]))
     if problem.missing is not None and problem.missing in arguments and not problem.path:
@@ -291,7 +291,7 @@ def _of_argument(problem: Problem, arguments: Mapping[str, str]) -> BadInput:
 
 
 class _Names(NamedTuple):
-    """What a body's properties are called by the caller."""
+    """The arguments' names for a body's properties."""
 
     argument: str
     arguments: Mapping[str, str]
@@ -323,7 +323,7 @@ _ANY_BYTES: Final = "application/octet-stream"
 
 
 def _with_charset(media_type: str) -> str:
-    """RFC 2046: text/plain without a charset is ASCII."""
+    """Return a text's media type with a charset: text/plain without one is ASCII (RFC 2046)."""
     return media_type if "charset" in media_type.lower() else f"{media_type}; charset=utf-8"
 
 
@@ -341,7 +341,7 @@ def _decoded(argument: str, value: Any) -> bytes:
 
 
 def _form_pairs(name: str, value: Any, media: Media) -> list[Pair]:
-    """A property of a form. Without a style it is what HTML forms send, and an object is JSON."""
+    """Return the pairs for a property of a form. Without a style they are what HTML forms send, and an object is JSON."""
     encoding = media.encoding.get(name, Encoding())
     if encoding.style is not None or encoding.explode is not None or encoding.allow_reserved:
         return styles.query(name, value, Way.of(encoding.style, encoding.explode, "form", encoding.allow_reserved))
@@ -350,7 +350,7 @@ def _form_pairs(name: str, value: Any, media: Media) -> list[Pair]:
 
 
 class _Part(NamedTuple):
-    """One part of a multipart body."""
+    """A part of a multipart body."""
 
     name: str
     filename: str
@@ -381,7 +381,7 @@ def _part(name: str, value: Any, schema: Mapping[str, Any], content_type: str, a
 
 
 def _is_file(schema: Mapping[str, Any], content_type: str) -> bool:
-    """A property that has bytes: its argument is base64."""
+    """Return whether a property has bytes, so that its argument is base64."""
     if schema.get("format") == "binary" or schema.get("contentEncoding") == "base64" or "contentMediaType" in schema:
         return True
     return bool(content_type) and kind_of(content_type) == "binary"
@@ -402,7 +402,7 @@ def _multipart(parts: list[_Part]) -> tuple[str, bytes]:
 
 
 def _boundary(contents: list[bytes]) -> str:
-    """A line that no part has. It is random, so that nobody writes a part that has it, and looked for nevertheless."""
+    """Return a boundary that no part contains. It is random, so that nobody can write a part with it, and still checked."""
     while True:
         boundary = f"aileron-{os.urandom(16).hex()}"
         if not any(boundary.encode() in content for content in contents):

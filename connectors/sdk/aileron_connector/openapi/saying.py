@@ -1,11 +1,11 @@
-"""What a service says when it refuses: words for a person, facts for a program, both bounded.
+"""Reader of a service's refusals: words for a person and facts for a program, both bounded.
 
     said(b'{"title": "Out of credit", "detail": "Your balance is 30"}', "application/problem+json", text)
     # Said("Out of credit: Your balance is 30", {"problem": {…}})
 
-Services say it in a dozen ways; RFC 9457 is one of them. Words are looked for where they usually are; what is not found there is
-still among the facts. An answer is data of somebody else's: it becomes part of one line of at most MAX_WORDS characters, and
-nothing but JSON and text is passed on.
+Services use a dozen formats for errors; RFC 9457 is one of them. Words are taken from the usual places; everything else is still
+among the facts. The answer is foreign data: it becomes part of one line of at most MAX_WORDS characters, and only JSON and text
+are passed on.
 
 Pure. Source: RFC 9457; RFC 6749 section 5.2 (`error_description`); JSON:API 1.1, "Error Objects".
 """
@@ -23,26 +23,26 @@ from aileron_connector.openapi.media import essence, kind_of
 __all__ = ["MAX_FACTS_BYTES", "MAX_WORDS", "Said", "one_line", "said"]
 
 MAX_WORDS: Final = 300
-"""Characters of the service's words in a message."""
+"""Maximum number of characters of the service's words in a message."""
 MAX_FACTS_BYTES: Final = 2 << 10
-"""2 KiB of its answer in the details: an error with its fields fits, a page of HTML does not."""
+"""2 KiB for the service's answer in the details: an error with its fields fits, a page of HTML does not."""
 
 _MESSAGES: Final = ("message", "error_description", "error_message", "errorMessage", "msg", "detail", "title", "reason")
-"""Where services put their sentence, the likelier first."""
+"""Keys under which services put their sentence, the likelier first."""
 _MAX_PARTS: Final = 5
-"""Errors of a list that are told in words."""
+"""Maximum number of errors of a list that are told in words."""
 _MAX_LEVELS: Final = 4
 
 
 class Said(NamedTuple):
-    """Words may be empty. `facts` are details of a failure: `problem`, `answer` or `text`, or none."""
+    """The words and facts of a refusal. Words may be empty; `facts` has one of `problem`, `answer` and `text`, or none."""
 
     words: str
     facts: dict[str, Any]
 
 
 def said(body: bytes, content_type: str, text: str) -> Said:
-    """What an answer with an error says. `text` is `body` decoded."""
+    """Return what an answer with an error says. `text` is `body` decoded."""
     name = essence(content_type)
     value = _json(body) if not name or kind_of(name) == "json" or name == "text/plain" else msgspec.UNSET
     if value is msgspec.UNSET:
@@ -58,7 +58,7 @@ _MARKUP: Final = frozenset({"text/html", "application/xhtml+xml", "text/xml", "a
 
 
 def one_line(text: str) -> str:
-    """Without line ends and control characters, and no longer than MAX_WORDS."""
+    """Return text without line ends and control characters, at most MAX_WORDS long."""
     line = " ".join("".join([char if char.isprintable() else " " for char in text[: 8 * MAX_WORDS]]).split())
     return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"
 
@@ -82,7 +82,7 @@ def _facts(value: Any, text: str, *, is_problem: bool) -> dict[str, Any]:
 
 
 def _problem_words(value: Any) -> list[str]:
-    """Of problem details: `title: detail (type)`."""
+    """Return the words of problem details, `title: detail (type)`; empty if it is none."""
     if not isinstance(value, dict) or not isinstance(value.get("title"), str):
         return []
     kind = value.get("type")
@@ -94,7 +94,7 @@ def _problem_words(value: Any) -> list[str]:
 
 
 def _words(value: Any, levels: int) -> Iterator[str]:
-    """Sentences of an answer, in the order in which they matter."""
+    """Yield the sentences of an answer, the most important first."""
     if isinstance(value, str):
         if value.strip():
             yield value.strip()
@@ -122,7 +122,7 @@ def _words_of_object(value: dict[str, Any], levels: int) -> Iterator[str]:
 
 
 def _words_of_list(value: Any, levels: int) -> Iterator[str]:
-    """`errors` as a list, or by field as Rails and Laravel have it: `{"name": ["is too short"]}`."""
+    """Yield the words of `errors`, a list, or an object by field as in Rails and Laravel: `{"name": ["is too short"]}`."""
     if isinstance(value, list):
         yield from _words(value, levels)
     elif isinstance(value, dict):
@@ -131,7 +131,7 @@ def _words_of_list(value: Any, levels: int) -> Iterator[str]:
 
 
 def _where(value: dict[str, Any]) -> str:
-    """Which part of the request an error is about: FastAPI's `loc`, others' `field`."""
+    """Return the part of the request that an error is about: FastAPI's `loc`, or the `field` of others."""
     place = value.get("loc")
     if isinstance(place, list):
         return ".".join([str(step) for step in place[:_MAX_PARTS] if isinstance(step, str | int)])

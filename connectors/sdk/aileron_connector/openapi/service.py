@@ -1,18 +1,18 @@
-"""A packed document at work: the operations that it has, and a call to one of them.
+"""Operations of a packed document: declare them, and carry out a call.
 
     declare("service")              # reads service/document.json beside the program, and makes its operations known
-    run("service")                  # the same, and serves the invocation: all that a connector has to do
-    run("service", idempotency={"send": "txn_id"})      # this argument is the invocation's idempotency key, and no caller's
+    run("service")                  # declares them and serves the invocation: all that a connector has to do
+    run("service", idempotency={"send": "txn_id"})      # sets this argument to the invocation's idempotency key
 
 Runs in the jail. The document was installed with the program and is as trusted as it: it decides which request an operation
 makes, and the host decides whether that is sent.
 
 Rules
-- Nothing but what is needed is decoded: which operations there are when the document is read, one of them when it is called.
+- Only the necessary parts are decoded: the operations' names when the document is read, an operation when it is called.
 - A request goes to the first host of this invocation, which may be one that was bound when the connector was built, or to the
   host that the operation names, if it is granted.
 - The credential is the one that the operation's `security` names. The host adds it.
-- Redirects are not followed, and nothing is repeated: the first would leave what was granted, the second is the host's.
+- Redirects are not followed, since they could leave what was granted; no request is repeated, since the host does that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class _Named(msgspec.Struct, rename="camel"):
-    """Of an operation, its name."""
+    """An operation, of which only the name is decoded."""
 
     operation_id: str
 
@@ -46,11 +46,11 @@ class _Named(msgspec.Struct, rename="camel"):
 _DOCUMENT: Final = msgspec.json.Decoder(Document)
 _OPERATION: Final = msgspec.json.Decoder(Operation)
 _NAMED: Final = msgspec.json.Decoder(_Named)
-"""Made when this is loaded, which may be ahead of a run: the second takes longer than what it decodes."""
+"""Decoders, made when the module is loaded, perhaps ahead of a run: making _OPERATION takes longer than decoding with it."""
 
 
 class _Place(NamedTuple):
-    """Where an operation stands in the document."""
+    """The place of an operation in the document."""
 
     method: str
     path: str
@@ -58,9 +58,10 @@ class _Place(NamedTuple):
 
 
 class Service:
-    """The operations of one document. ConnectorError if it is none.
+    """The operations of one document. ConnectorError if the document is not valid.
 
-    `idempotency`: of some operations, the argument that is the idempotency key (http.py). ValueError if there is no such one.
+    `idempotency` names, for some operations, the argument that is the idempotency key (http.py). ValueError if the document
+    has no such operation.
     """
 
     def __init__(self, document: bytes, idempotency: Mapping[str, str] = _NONE) -> None:
@@ -77,11 +78,11 @@ class Service:
 
     @property
     def names(self) -> list[str]:
-        """The operations, in the document's order."""
+        """Names of the operations, in the document's order."""
         return list(self._places)
 
     def endpoint(self, name: str) -> Endpoint:
-        """One operation, decoded."""
+        """Decode one operation."""
         place = self._places[name]
         try:
             decoded = _OPERATION.decode(place.raw)
@@ -90,11 +91,11 @@ class Service:
         return Endpoint(place.method.upper(), place.path, decoded)
 
     def declare(self) -> None:
-        """Make the operations known. ValueError if there is one of such a name already."""
+        """Declare the operations. ValueError if one of such a name exists already."""
         packed.declare(self._places, self.call)
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Make the request of an operation, and its output of the answer."""
+        """Send the request of an operation, and return its output."""
         endpoint = self.endpoint(name)
         arguments = self._with_key(name, arguments)
         base = base_url(self._document, endpoint.operation, http.hosts())
@@ -105,7 +106,7 @@ class Service:
             return answer.output(response, answer.Asked(endpoint, request.url, arguments), self._schemas)
 
     def _with_key(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with the key that no caller gives: with one of before, a new request would pass for the old one."""
+        """Add the idempotency key. A caller must not give it: with an earlier key, a new request would pass for the old one."""
         key = self._idempotency.get(name)
         if key is None:
             return arguments
@@ -127,7 +128,7 @@ def _broken(error: Exception) -> ConnectorError:
 
 
 def base_url(document: Document, called: Operation, hosts: Sequence[GrantedHost]) -> str:
-    """What the operation's path follows: an origin of this invocation and a base path. ConnectorError if it has none."""
+    """Return the URL before the operation's path: an origin of this invocation and a base path. ConnectorError if it has none."""
     url = (called.servers or document.servers)[0].url if called.servers or document.servers else ""
     if url and not url.startswith("/"):
         granted, path = _granted(url, hosts)
@@ -138,7 +139,7 @@ def base_url(document: Document, called: Operation, hosts: Sequence[GrantedHost]
 
 
 def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
-    """The granted host of an absolute URL, and the URL's path."""
+    """Return the granted host of an absolute URL, and the URL's path."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     name, _, port_text = authority.partition(":")
@@ -153,7 +154,7 @@ def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
 
 
 def declare(package: str, *, idempotency: Mapping[str, str] = _NONE) -> Service:
-    """Make known the operations of the `document.json` in this package, which lies beside the program."""
+    """Declare the operations of the `document.json` in this package, which lies beside the program."""
     service = Service(packed.data_of(package, _FILE), idempotency)
     service.declare()
     return service

@@ -1,16 +1,16 @@
-"""How values are written into paths, queries, headers and forms: the styles of OpenAPI, and percent-encoding.
+"""Writer of values into paths, queries, headers and forms: the styles of OpenAPI, and percent-encoding.
 
     query("color", ["blue", "black"], Way("form", True))        # [("color", "blue"), ("color", "black")], percent-encoded
     segment("color", ["blue", "black"], Way("matrix", False))   # ';color=blue,black'
 
 Rules
-- Everything but RFC 3986's unreserved characters is percent-encoded, with `allowReserved` all but `_RESERVED`: no value can
-  end its parameter, its path segment or the URL. Header fields are not encoded; request.py holds them to what a field may have.
+- All characters except RFC 3986's unreserved ones are percent-encoded; `allowReserved` also excepts `_RESERVED`. So no value
+  can end its parameter, its path segment or the URL. Header fields are not encoded; request.py checks their characters.
 - Booleans are `true` and `false`, numbers as in JSON, but whole ones without a fraction. null is not written, and neither are
   empty lists and empty objects: RFC 6570 calls them undefined.
-- Where OpenAPI leaves a case undefined: what is nested deeper than a style goes is written as JSON. `spaceDelimited` and
+- Some cases are undefined in OpenAPI. A value nested deeper than its style allows is written as JSON. `spaceDelimited` and
   `pipeDelimited` with `explode` are `form`. A `deepObject` is nested as far as the value is, `a[b][c]=1`, with `a[]=1` for
-  members of a list, or `a[0][b]=1` where they have members of their own.
+  members of a list, or `a[0][b]=1` if they have members of their own.
 
 Pure. Source: OpenAPI 3.1.1, sections 4.8.12.2 to 4.8.12.6 and appendices C and E; RFC 6570 sections 2.3 and 3.2; RFC 3986.
 """
@@ -31,12 +31,12 @@ Pair = tuple[str, str]
 
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _RESERVED: Final = frozenset(b":/?@!$'()*,=")
-"""What `allowReserved` leaves alone. Of RFC 3986's reserved characters these are the ones that a query may have and that no
-server takes for the end of a parameter. `%` is not among them either: an argument is what is meant, not a spelling of it."""
+"""Characters that `allowReserved` does not encode: those of RFC 3986's reserved characters that a query may have and that no
+server takes for the end of a parameter. `%` is encoded too: an argument is a meant value, not an encoded one."""
 
 
 class Way(NamedTuple):
-    """One style with its `explode` and `allowReserved`."""
+    """A style with its `explode` and `allowReserved`."""
 
     style: Style
     explode: bool
@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
     @classmethod
     def of(cls, style: Style | None, explode: bool | None, default: Style, allow_reserved: bool = False) -> Way:
-        """With what a document leaves out: `explode` is true for `form` only."""
+        """Add the defaults for what a document leaves out: `explode` is true for `form` only."""
         chosen = style or default
         return cls(chosen, chosen == "form" if explode is None else explode, allow_reserved)
 
@@ -56,11 +56,11 @@ def _table(kept: frozenset[int]) -> list[str]:
 _STRICT: Final = _table(_UNRESERVED)
 _LOOSE: Final = _table(_UNRESERVED | _RESERVED)
 _LOOSE_MEMBER: Final = _table((_UNRESERVED | _RESERVED) - frozenset(b",="))
-"""Of a list or an object, whose members commas and equals signs tell apart."""
+"""Table for members of a list or an object, which commas and equals signs separate."""
 
 
 def encoded(text: str) -> str:
-    """Percent-encoded, so that nothing but letters, digits and `-._~%` is left."""
+    """Percent-encode text, so that only letters, digits and `-._~%` are left."""
     return _by(_STRICT, text)
 
 
@@ -69,7 +69,7 @@ def _by(table: list[str], text: str) -> str:
 
 
 def scalar(value: Any) -> str:
-    """One value as text; one that has members as JSON."""
+    """Return one value as text; one that has members as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
@@ -78,7 +78,7 @@ def scalar(value: Any) -> str:
 
 
 def segment(name: str, value: Any, way: Way) -> str:
-    """The expansion of a parameter in a path, percent-encoded; empty where there is nothing to write."""
+    """Return the expansion of a parameter in a path, percent-encoded; empty if there is nothing to write."""
     write = encoded
     if way.style == "label":
         pieces = _pieces(value, way.explode, write)
@@ -89,7 +89,7 @@ def segment(name: str, value: Any, way: Way) -> str:
 
 
 def field(value: Any, explode: bool) -> str:
-    """The value of a header field (style `simple`), not encoded."""
+    """Return the value of a header field (style `simple`), not encoded."""
     return ",".join(_pieces(value, explode, str) or ())
 
 
@@ -104,7 +104,7 @@ def _matrix(name: str, value: Any, explode: bool, write: Callable[[str], str]) -
 
 
 def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str] | None:
-    """What a delimiter stands between. None if there is nothing to write."""
+    """Return the pieces that a delimiter joins. None if there is nothing to write."""
     if isinstance(value, dict):
         pairs = [(write(name), write(scalar(one))) for name, one in value.items() if one is not None]
         if explode:
@@ -116,7 +116,7 @@ def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str]
 
 
 def query(name: str, value: Any, way: Way) -> list[Pair]:
-    """The pairs of a parameter in a query or a form."""
+    """Return the pairs of a parameter in a query or a form."""
     if way.style == "deepObject" and isinstance(value, dict | list):
         return list(_deep(name, value, _LOOSE if way.allow_reserved else _STRICT))
     is_apart = way.explode and way.style != "deepObject"
@@ -139,7 +139,7 @@ _DELIMITERS: Final[dict[str, str]] = {"spaceDelimited": "%20", "pipeDelimited": 
 
 
 def _deep(name: str, value: Any, table: list[str]) -> list[Pair]:
-    """`name[key]=…`, all the way down. Not deeper than the value, which a frame brought and so has 64 levels at most."""
+    """Return pairs `name[key]=…`, as deep as the value goes, which came in a frame and so has at most 64 levels."""
     if isinstance(value, dict):
         return [pair for key, one in value.items() for pair in _deep(f"{name}[{key}]", one, table)]
     if isinstance(value, list):

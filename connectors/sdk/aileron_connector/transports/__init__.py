@@ -1,4 +1,4 @@
-"""Libraries that speak HTTP, WebSocket, mail or SQL, unmodified: their connections become requests and streams of the host.
+"""Adapters for unmodified libraries that speak HTTP, WebSocket, mail or SQL: connections become the host's requests and streams.
 
     import stripe                                    # any library on http.client, urllib3, requests, botocore or httpx
     from aileron_connector import transports
@@ -7,16 +7,16 @@
 
 hooks.py when a library is imported · credentials.py which key a request asks for · exchange.py one HTTP request, step by step ·
 http_client.py http.client, urllib3 (requests) · httpx.py · botocore.py boto3's data · mail.py smtplib, imaplib, poplib ·
-sockets.py drivers that connect a socket · websockets.py, websockets_asyncio.py the clients of that name · authorities.py files
-not needed
+sockets.py drivers that connect a socket · websockets.py, websockets_asyncio.py the clients of that name · authorities.py missing
+files of certificates
 
-Runs inside the jail. What is replaced is the one place where a library makes a connection, so that everything above it stays
-its own: redirects (each a request of its own, checked anew), retries, cookies, pools, streaming. TLS is the host's: a
-library's `https` says that it is wanted, its certificates and `verify` say nothing.
+Runs inside the jail. Only the one place where a library makes a connection is replaced, so that everything above it stays the
+library's: redirects (each a request of its own, checked anew), retries, cookies, pools, streaming. The host speaks TLS: a
+library's `https` requests it; its certificates and `verify` are ignored.
 
 Rules
-- Nothing is imported for who does not use it: a library is changed when it is imported (hooks.py).
-- Outside an invocation nothing is changed: the same process may use the library for something else, a test above all.
+- No connector pays for a library that it does not use: a library is changed when it is imported (hooks.py).
+- Outside an invocation a library works as always: the same process may use it for something else, especially in tests.
 - No socket is opened and no name looked up.
 
 Source: docs/how-to/write-a-connector.md. Not here: raw streams (tcp.py), libraries that need a descriptor (aiohttp, asyncpg).

@@ -1,8 +1,8 @@
-"""Files of certificate authorities, which libraries look for and nobody here needs: TLS is the host's.
+"""Replacements for files of certificate authorities, which libraries look for but do not need here: the host speaks TLS.
 
-A connector's archive holds Python files only, so certifi's file and those that some libraries bring along are not in it. That
-must not keep a library from being imported or a client from being made. Nothing is trusted by it that was not: where a library
-does speak TLS by itself, in a test outside the jail, an authority that was not loaded accepts nothing.
+A connector's archive holds only Python files, so certifi's file and those that some libraries include are not in it. That must
+not prevent the import of a library or the creation of a client. This adds no trust: if a library does speak TLS by itself, in a
+test outside the jail, an authority that was not loaded accepts no certificate.
 
 Runs inside the jail. Not here: connections (http_client.py, httpx.py).
 """
@@ -19,11 +19,11 @@ from aileron_connector import loop
 __all__ = ["change_certifi", "change_requests", "change_ssl", "maybe_archive"]
 
 _NOWHERE: Final = "/dev/null"
-"""A file that exists."""
+"""Path of a file that exists, but has no certificates."""
 
 
 def change_certifi(module: ModuleType) -> None:
-    """certifi.where() answers also if the file was not packed; requests asks when it is imported."""
+    """Change certifi.where() to answer even if the file was not packed; requests calls it when it is imported."""
     where = module.__dict__["where"]
 
     def where_or_nowhere() -> str:
@@ -37,7 +37,7 @@ def change_certifi(module: ModuleType) -> None:
 
 
 def change_requests(module: ModuleType) -> None:
-    """requests.adapters: no look for a file before each connection."""
+    """Change requests.adapters to look for no file before each connection within an invocation."""
     original = module.HTTPAdapter.cert_verify
 
     def cert_verify(self: Any, *args: Any) -> None:
@@ -48,7 +48,7 @@ def change_requests(module: ModuleType) -> None:
 
 
 def change_ssl(module: ModuleType) -> None:
-    """ssl: a file of authorities inside the archive is passed over, as it could be read by nobody."""
+    """Change ssl to ignore a file of authorities inside the archive, which cannot be read."""
     original = module.SSLContext.load_verify_locations
 
     def load_verify_locations(self: Any, *args: Any, **options: Any) -> None:
@@ -62,5 +62,5 @@ def change_ssl(module: ModuleType) -> None:
 
 
 def maybe_archive(path: Any) -> str | None:
-    """The file from which modules are imported that has this path inside; None if it is a path of the file system."""
+    """Return the archive of modules on sys.path that this path lies in; None if it is a path of the file system."""
     return next((entry for entry in sys.path if os.path.isfile(entry) and str(path).startswith(f"{entry}/")), None)

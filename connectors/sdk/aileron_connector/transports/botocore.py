@@ -1,13 +1,13 @@
-"""botocore (boto3), whose descriptions of services are data files: read out of the archive that it was packed into.
+"""Adapter for botocore (boto3): its descriptions of services are data files, read from the archive they were packed into.
 
     client = boto3.client("s3", region_name="eu-central-1", aws_access_key_id=transports.placeholder("aws_sigv4"),
                           aws_secret_access_key="not needed")
 
-It opens them by path, and inside an archive nothing has one. All else is as botocore has it: it makes a signature with what it
-takes for a key, which goes no further than the next place (credentials.py), and its connections are urllib3's (http_client.py).
+botocore opens them by path, but files inside an archive have none. The rest of botocore is unchanged: it signs with a placeholder
+for a key, a signature that credentials.py removes, and its connections are urllib3's (http_client.py).
 
-Runs inside the jail. Outside an archive nothing is changed. Source: botocore.loaders, "Loader" and its public methods. Not here:
-the signature that is sent (the host makes it).
+Runs inside the jail. Outside an archive botocore is not changed. Source: botocore.loaders, "Loader" and its public methods. Not
+here: the signature that is sent (the host makes it).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FORMS: Final = (".json", ".json.gz")
 
 
 class _Packed:
-    """botocore's data folder in an archive. Names are relative to it: `s3/2006-03-01/service-2`, without what follows."""
+    """botocore's data folder in an archive. Names are relative to it and without endings: `s3/2006-03-01/service-2`."""
 
     def __init__(self, archive: str, folder: str, read: Any) -> None:
         prefix = f"{os.path.relpath(folder, archive)}/"
@@ -38,12 +38,12 @@ class _Packed:
         self._files: Final = {name.removesuffix(form): name for form in _FORMS for name in names if name.endswith(form)}
 
     def found(self, type_name: str) -> list[tuple[str, str]]:
-        """Services and versions that have a file of this type, such as `service-2`."""
+        """Return the services and versions that have a file of this type, such as `service-2`."""
         parts = [name.split("/") for name in self._files]
         return [(part[0], part[1]) for part in parts if len(part) == 3 and part[2] == type_name]
 
     def load(self, name: str) -> Any:
-        """The JSON in a file; None if there is none."""
+        """Return the JSON in a file; None if there is no such file."""
         file = self._files.get(name)
         if file is None:
             return None
@@ -52,7 +52,7 @@ class _Packed:
 
 
 def change_loaders(module: ModuleType) -> None:
-    """botocore.loaders.Loader: what it does not find in folders, it looks for in the archive."""
+    """Change botocore.loaders.Loader to look in the archive too."""
     kind = module.Loader
     folder = kind.BUILTIN_DATA_PATH
     archive = maybe_archive(folder)

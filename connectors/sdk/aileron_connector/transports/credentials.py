@@ -1,16 +1,16 @@
-"""Which credential a request of a library asks for, without the library knowing that there is none in the jail.
+"""Choice of the credential for a library's request, without the library knowing that there is none in the jail.
 
-    client = WebClient(token=placeholder("api_key"))      # a library that wants a key: it says itself when to send it
-    use("api_key")                                        # one that wants none: every request to the first granted host
+    client = WebClient(token=placeholder("api_key"))      # for a library that takes a key, and knows when to send it
+    use("api_key")                                        # for a library without keys: every request to the first granted host
 
 A placeholder is recognised wherever a library puts keys: in a header field (also inside the base64 of `Authorization: Basic`)
-or as a query parameter. There it is taken out, field or parameter whole, and the request names the credential; the host adds
-it in the place that the manifest declares. In a path it becomes the place of the key (`%7Bkey%7D`), as the manifest's `path` has
-it. So a library that leaves its key out of a redirect to another host leaves the credential out. Anywhere else a placeholder
-could not become a key: ConnectorError.
+or as a query parameter. There the whole field or parameter is removed, and the request names the credential; the host adds it
+in the place that the manifest declares. In a path it becomes the place of the key (`%7Bkey%7D`), as in the manifest's `path`.
+So a library that leaves its key out of a redirect to another host leaves the credential out. A placeholder in any other place
+could not become a key, and raises ConnectorError.
 
-A library of AWS signs, with what it takes for a key, and says which key that is. The field or parameter that says so is taken out
-in the same way; the host strips what is left of the signature (`X-Amz-Date` and others), and makes one itself.
+A library of AWS signs with the placeholder as its key, and names that key. The field or parameter with the name is removed in the
+same way; the host strips the rest of the signature (`X-Amz-Date` and others), and makes its own.
 
 Runs inside the jail. Not here: whether the request may use the credential (the host).
 """
@@ -39,21 +39,21 @@ _IN_NO_FIELD: Final = "mtls"
 _AWS: Final = "aws_sigv4"
 _FIRST_HOST: Final = ""
 _used: Final[dict[str, str]] = {}
-"""Host → kind, as `use` has declared it; _FIRST_HOST stands for the first one granted."""
+"""Kind of credential by host, as declared by `use`; _FIRST_HOST stands for the first granted host."""
 
 
 def placeholder(kind: str) -> str:
-    """A text for a library that wants a key. `kind` is the one the manifest declares, such as `api_key`."""
+    """Return a text for a library that takes a key. `kind` is the one that the manifest declares, such as `api_key`."""
     if not _KIND.fullmatch(kind):
         raise ValueError(f"{kind!r} is not a kind of credential; use the one in the manifest, e.g. api_key")
     return f"{_BEFORE}{kind}{_AFTER}"
 
 
 def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
-    """From now on, libraries' requests to `hosts` (names; default: the first granted one) ask for this credential.
+    """Give libraries' later requests to `hosts` (names; default: the first granted one) this credential.
 
-    None takes it back. A request that names another one by a placeholder gets that. One that brings an `Authorization` of its
-    own fails: what of the two is meant must be said, by a placeholder. (Not for `mtls`: a certificate stands in no field.)
+    None withdraws it. A request that names another kind by a placeholder gets that one. A request with an `Authorization` of its
+    own fails: a placeholder must say which of the two is meant. (Not for `mtls`, since a certificate is in no field.)
     """
     for host in (_FIRST_HOST,) if hosts is None else hosts:
         if credential is None:
@@ -65,9 +65,9 @@ def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
 def name_credential(
     url: str, headers: list[tuple[str, str]], host: str
 ) -> tuple[str, list[tuple[str, str]], str | None]:
-    """URL and headers without placeholders, and the kind of credential they name, or that was declared for `host`.
+    """Return URL and headers without placeholders, and the kind of credential that they name or that was declared for `host`.
 
-    ConnectorError where a placeholder stands in a place that cannot carry a credential, or two kinds are named.
+    ConnectorError if a placeholder is in a place that cannot carry a credential, or two kinds are named.
     """
     kinds: set[str] = set()
     kept = []
@@ -88,7 +88,7 @@ def name_credential(
 
 
 def _check_asks_for_all(headers: list[tuple[str, str]]) -> None:
-    """The host lets no `Range` through beside a credential. AWS's libraries take the whole that comes for the part, unchecked."""
+    """Refuse a `Range`, which the host does not send with a credential: AWS's libraries would take the whole for the part."""
     if any(name.lower() == "range" for name, _ in headers):
         raise _unusable(
             "a library asked for a part of an object, and the host gives it whole: read it by get_object without a Range "
@@ -97,7 +97,7 @@ def _check_asks_for_all(headers: list[tuple[str, str]]) -> None:
 
 
 def check_no_placeholder(body: bytes | memoryview) -> None:
-    """ConnectorError if a piece of a body holds a placeholder: a body gets a key where it has none, and is framed already."""
+    """Raise ConnectorError if a piece of a body has a placeholder: the host cannot replace it, and the length is set already."""
     if _BEFORE.encode() in bytes(body):
         cure = "leave its field out and name the credential by transports.use, with `body` in the manifest for where it goes"
         raise _unusable(
@@ -128,7 +128,7 @@ def _without_placeholders(url: str, kinds: set[str]) -> str:
 
 
 def _check_signature_version(parameter: str) -> None:
-    """AWS's signatures before version 4 have parameters of their own, which would be left over."""
+    """Refuse AWS's signatures before version 4: they have parameters of their own, which would remain."""
     if parameter.partition("=")[0] == "AWSAccessKeyId":
         raise _unusable(
             "a library signed a URL with version 2 of AWS's signatures; have it use version 4 "

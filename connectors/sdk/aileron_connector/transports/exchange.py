@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, step by step, in the order in which a library takes them.
+"""Exchange of one HTTP request and its answer, step by step, in the order in which a library takes them.
 
     exchange = Exchange("POST", "https://api.example.com", "/items", headers, is_streamed=True)
     exchange.upload(b"..."); exchange.end_upload()
@@ -6,8 +6,8 @@
     while piece := exchange.read_piece(timeout_s=10): ...
     exchange.close()
 
-Failures are ours here (NetworkError, Refused, TimeoutError); each transport turns them into its library's own. Runs inside the
-jail. Not here: bytes of HTTP (http_client.py), waiting without blocking an event loop (httpx.py).
+Failures are those of this package (NetworkError, Refused, TimeoutError); each transport turns them into its library's own. Runs
+inside the jail. Not here: bytes of HTTP (http_client.py), waiting without blocking an event loop (httpx.py).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["Exchange", "origin_of"]
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _BODILESS: Final = frozenset({204, 304})
 _END_S: Final = 5.0
-"""For the final frame of an answer whose last byte has come: the host sends both at once."""
+"""Seconds to wait for the final frame of an answer whose last byte has come: the host sends both at once."""
 
 
 def origin_of(scheme: str, host: str, port: int | None) -> str:
-    """Scheme, host and, unless it is the scheme's own, port; no path."""
+    """Return scheme, host and, unless it is the scheme's default, port; no path."""
     name = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return f"{scheme}://{name}" if port in (None, _DEFAULT_PORTS.get(scheme)) else f"{scheme}://{name}:{port}"
 
 
 class Exchange:
-    """One request. `body` goes with it; with `is_streamed` it follows by `upload`."""
+    """A request with its answer. `body` is sent with it; with `is_streamed` the body follows by `upload`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Exchange:
         *,
         is_streamed: bool = False,
     ) -> None:
-        """ValueError for a target that is not a path: it would become part of the host's name."""
+        """Open the request. ValueError for a target that is not a path, since it would become part of the host's name."""
         if not target.startswith("/"):
             raise ValueError(f"a request's target begins with a slash; this one is {target[:100]!r}")
         url, kept, credential = name_credential(origin + target, headers, _host(origin))
@@ -56,28 +56,28 @@ class Exchange:
         self._is_head_request: Final = method.upper() == "HEAD"
         self._is_done = False
         self._is_heard = True
-        self._left: int | None = None  # bytes of the answer that have not come; None if nobody has said how many
+        self._left: int | None = None  # bytes of the answer that have not come; None if their number is not known
         self._id: Final = self._conversation.open(method, url, kept, credential, body, is_streamed=is_streamed)
 
     @property
     def request_id(self) -> int:
-        """What its frames are called by."""
+        """Id of the request in its frames."""
         return self._id
 
     @property
     def conversation(self) -> loop.Conversation:
-        """The one it belongs to."""
+        """Conversation that the request belongs to."""
         return self._conversation
 
     def upload(self, data: bytes | memoryview) -> None:
-        """A piece of a streamed body. Once the host has answered in full, what is left goes nowhere, silently."""
+        """Send a piece of a streamed body. Once the host has answered in full, the rest is dropped silently."""
         view = memoryview(data).cast("B")
         check_no_placeholder(view)
         for at in range(0, len(view), MAX_BODY_BYTES):
             self._is_heard = self._is_heard and self._conversation.upload(self._id, view[at : at + MAX_BODY_BYTES])
 
     def end_upload(self) -> None:
-        """The streamed body is complete."""
+        """Mark the streamed body as complete."""
         self._is_heard = self._is_heard and self._conversation.upload(self._id, b"", end=True)
 
     def read_head(self, timeout_s: float | None) -> HttpHead:
@@ -93,17 +93,17 @@ class Exchange:
         return b""
 
     def take_head(self, frame: Frame) -> HttpHead:
-        """The head in the first frame that came. NetworkError or Refused if it says that there is none."""
+        """Return the head in the first frame that came. NetworkError or Refused if the frame is a refusal."""
         message = frame.message
         if isinstance(message, Refused):
             self.close()
             raise http.refusal(message.error)
-        assert isinstance(message, HttpHead)  # the session lets nothing else come first
+        assert isinstance(message, HttpHead)  # the session allows no other first frame
         self._left = self._length(message)
         return message
 
     def take_piece(self, frame: Frame) -> bytes:
-        """The bytes in a frame that came after the head; maybe none. NetworkError or Refused if the body breaks off."""
+        """Return the bytes in a frame that came after the head; may be empty. NetworkError or Refused if the body breaks off."""
         message, piece = frame
         if isinstance(message, Refused):
             self.close()
@@ -117,13 +117,13 @@ class Exchange:
 
     @property
     def is_done(self) -> bool:
-        """The answer is over, or nobody wants it any more."""
+        """True if the answer is over, or no longer needed."""
         return self._is_done
 
     def close(self) -> None:
-        """Be done with it. An answer that has come in full is heard to its end; of any other the rest is not wanted.
+        """Close the exchange. Reads the final frame of an answer that has come in full; cancels any other.
 
-        A library that knows the length of a body stops at its last byte. Were that a cancellation, the host would give up
+        A library that knows the length of a body stops at its last byte. If that were a cancellation, the host would give up
         a connection that can be used again.
         """
         if self._is_done:

@@ -1,10 +1,10 @@
-"""dulwich over `ssh://`: the program that it would start is a stream of the host's, which has logged in (tcp.py).
+"""Adapter for dulwich over `ssh://`: instead of starting `ssh`, it opens a stream of the host, which has logged in (tcp.py).
 
     porcelain.clone("ssh://git@git.example.com/team/website.git", ".")
 
-asks for a stream to git.example.com:22 with the command `git-upload-pack '/team/website.git'`, as `ssh` would execute it. The
-manifest has to name the login and the command. User name, password and key file are the binding's: what dulwich has of them is
-not used, and none is in the jail.
+requests a stream to git.example.com:22 with the command `git-upload-pack '/team/website.git'`, as `ssh` would execute it. The
+manifest has to name the login and the command. User name, password and key file come from the binding: those that dulwich has
+are not used, and none is in the jail.
 
 Runs inside the jail. Source: https://www.dulwich.io/api/dulwich.client.html#dulwich.client.SSHVendor. Not here: Git over HTTPS,
 which is a request like any other (transports/http_client.py).
@@ -25,18 +25,18 @@ _SSH_PORT: Final = 22
 
 
 def change_dulwich(module: Any) -> None:
-    """dulwich.client.get_ssh_vendor, which every client for `ssh://` asks."""
+    """Change dulwich.client.get_ssh_vendor, which every client for `ssh://` calls."""
     original: Callable[[], Any] = module.get_ssh_vendor
     module.get_ssh_vendor = lambda: original() if loop.maybe_current() is None else _Vendor()
 
 
 def change_modes(module: Any) -> None:
-    """dulwich.object_store and dulwich.repo: in a jail a file keeps the mode that it was made with, and needs no other."""
+    """Change dulwich.object_store and dulwich.repo: in a jail a file keeps the mode with which it was made, which is enough."""
     module.os = _OsInAJail()
 
 
 class _OsInAJail:
-    """The module `os`; only that a mode which may not be changed stays."""
+    """The module `os` with a `chmod` that ignores PermissionError."""
 
     @staticmethod
     def chmod(path: str, mode: int) -> None:
@@ -48,7 +48,7 @@ class _OsInAJail:
 
 
 class _Vendor:
-    """In the place of a program called `ssh`."""
+    """A vendor of SSH connections, in place of a program called `ssh`."""
 
     def run_command(
         self, host: str, command: bytes, username: str | None = None, port: int | None = None, **_others: object
@@ -57,7 +57,7 @@ class _Vendor:
 
 
 class _Command:
-    """A command that runs at the other end. What it says beside its output is in the error, where it fails."""
+    """A command that runs at the other end. If it fails, its other output is in the error."""
 
     stderr = None
 
@@ -68,7 +68,7 @@ class _Command:
         self.close: Final = stream.close
 
     def read(self, size: int = -1) -> bytes:
-        """As many bytes as that, or all where it is negative; less at the end."""
+        """Read `size` bytes, or all if `size` is negative; fewer at the end."""
         found = bytearray()
         while size < 0 or len(found) < size:
             piece = self._stream.recv((1 << 16) if size < 0 else size - len(found))

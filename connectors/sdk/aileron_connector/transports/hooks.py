@@ -1,7 +1,7 @@
-"""Change a library when it is imported, and not before.
+"""Import hooks, which change a library when it is imported, and not before.
 
-A finder at the front of `sys.meta_path` knows the few names below. It lets the other finders find the module, and has one
-function called when the module has been executed. Any other import costs one look into a dictionary, 0.1 µs (measured).
+A finder at the front of `sys.meta_path` knows the few names below. It lets the other finders find the module, and makes its
+loader call one function once the module has been executed. Any other import costs one dictionary lookup, 0.1 µs (measured).
 
 Source: https://docs.python.org/3/reference/import.html#the-meta-path. Not here: what is changed (the modules named below).
 """
@@ -36,15 +36,15 @@ _CHANGES: Final = {
     "websockets.asyncio.client": ("websockets_asyncio", "change_asyncio_client"),
     "websockets.sync.client": ("websockets", "change_sync_client"),
 }
-"""A library's module → our module and the function in it that takes the library's, once it is executed."""
+"""Each library's module with our module and its function, which is called with the library's module once it is executed."""
 
 
 class _Finder:
-    """Finds nothing by itself."""
+    """A finder for sys.meta_path, which only wraps what other finders find."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec that the other finders have, if it is one of our names."""
+        """Return the other finders' spec if the name is one of ours, with a loader that changes the module."""
         if name not in _CHANGES:
             return None
         for finder in sys.meta_path:
@@ -58,18 +58,18 @@ class _Finder:
 
 
 class _Loader:
-    """A loader, and a change after it. It takes itself out of the module before the module runs."""
+    """A loader that changes the module afterwards. It removes itself from the module before the module runs."""
 
     def __init__(self, loader: Any) -> None:
         self._loader: Final = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the loader does."""
+        """Create the module with the original loader."""
         created: ModuleType | None = self._loader.create_module(spec)
         return created
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the loader does, and then the change."""
+        """Execute the module with the original loader, and then change it."""
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -78,7 +78,7 @@ class _Loader:
 
 
 def install() -> None:
-    """Watch imports from now on, and change what is imported already. Calling it again does nothing."""
+    """Watch later imports, and change modules that are imported already. Does nothing if it was called before."""
     if _Finder in sys.meta_path:
         return
     sys.meta_path.insert(0, _Finder)

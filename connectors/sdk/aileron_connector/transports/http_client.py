@@ -1,17 +1,16 @@
-"""http.client, and what is built on it: urllib.request, urllib3, requests.
+"""Adapter for http.client and the libraries on top of it: urllib.request, urllib3, requests.
 
-All of them ask a connection object for `sock` in one method, `connect`, whose meaning is documented, and then write and read
-HTTP/1.1 on it. So that is where the host comes in: `sock` becomes a `HostStream`, which reads the request as it is written
-and gives the answer as a server would. Nothing above it is touched: chunked uploads, streamed answers, redirects,
-retries, pools. A socket one layer below would not do: there, neither the scheme is known nor is there a way to do without
-TLS; one layer above, every library has its own idea of a response.
+All of them have a connection object whose documented method `connect` sets `sock`, and then write and read HTTP/1.1 on it. Here
+`sock` becomes a `HostStream`, which parses the request as it is written and returns the answer as a server would. Layers above
+stay unchanged: chunked uploads, streamed answers, redirects, retries, pools. A socket one layer below would not do: there, the
+scheme is unknown and TLS cannot be avoided; one layer above, every library has its own idea of a response.
 
-Runs inside the jail; both sides of the stream are our own, so what is malformed is a mistake and not an attack.
+Runs inside the jail; both sides of the stream are the connector's, so malformed data is a mistake and not an attack.
 
 Rules
-- A small body with a length goes in one frame with its request; any other is streamed as it is written.
-- Who asks whether to go on (`Expect: 100-continue`) is told so: the host has room, and asks nobody.
-- An answer without a length ends with the stream, as HTTP/1.1 has it; one that breaks off is a ConnectionError, never an end.
+- A small body with a length is sent in one frame with its request; any other is streamed as it is written.
+- A library that asks whether to continue (`Expect: 100-continue`) is told to, without asking the service.
+- An answer without a length ends with the stream, as in HTTP/1.1; if it breaks off, ConnectionError is raised, never an end.
 
 Source: RFC 9112; https://docs.python.org/3/library/http.client.html. Not here: the exchange (exchange.py).
 """
@@ -33,19 +32,19 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, HttpHead
 __all__ = ["HostStream", "change_http_client", "change_urllib3"]
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""64 KiB: what fits into a frame's header."""
+"""64 KiB for the head of a request: the size of a frame's header."""
 _BUFFER_BYTES: Final = 64 << 10
 _GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OF_THE_CONNECTION: Final = frozenset({"expect", "transfer-encoding"})
-"""Fields between a library and its stream."""
+"""Header fields that are only between a library and its stream."""
 
 
 class HostStream:
-    """What a connection has for a socket."""
+    """A connection's substitute for a socket."""
 
     def __init__(self, origin: str, connect_timeout_s: float | None) -> None:
         self._origin: Final = origin
-        self._patience_s = connect_timeout_s  # what connecting may take beyond the timeout of the first answer
+        self._patience_s = connect_timeout_s  # time for connecting, in addition to the timeout of the first answer
         self._timeout_s = connect_timeout_s
         self._given = bytearray()
         self._read: Callable[[], bool] = self._read_head
@@ -53,17 +52,17 @@ class HostStream:
         self._left = 0
         self._exchange: Exchange | None = None
         self._method = ""
-        self._is_asked = False  # whether to go on; no byte of the body has come
+        self._is_asked = False  # the library asks whether to continue, and no byte of the body has come
 
     def sendall(self, data: Any) -> None:
-        """Take in bytes of a request; what is complete goes to the host."""
+        """Take in bytes of a request; complete parts go to the host."""
         self._is_asked = False
         self._given += memoryview(data).cast("B")
         while self._read():
             pass
 
     def makefile(self, mode: str = "rb", buffering: int = -1) -> io.BufferedReader:
-        """The answer to the request that was written last, as a file; before its body, the answer to whether to go on."""
+        """Return the answer to the latest request as a file; before its body, the answer to `Expect: 100-continue`."""
         if self._is_asked:
             self._is_asked = False
             return io.BufferedReader(io.BytesIO(_GO_ON))
@@ -75,29 +74,29 @@ class HostStream:
         return io.BufferedReader(answer, _BUFFER_BYTES)
 
     def settimeout(self, timeout: float | None) -> None:
-        """Seconds for each wait from now on; None for as long as the invocation lasts."""
+        """Set the seconds for each later wait; None waits for as long as the invocation lasts."""
         self._timeout_s = timeout
 
     def gettimeout(self) -> float | None:
-        """As `settimeout` has it."""
+        """Return the timeout that `settimeout` has set."""
         return self._timeout_s
 
     def setsockopt(self, *_option: object) -> None:
-        """There is no socket to set it on."""
+        """Ignore the option, as there is no socket to set it on."""
 
     def fileno(self) -> int:
-        """A descriptor to ask whether there is something to read, as pools do to see whether the server has hung up.
+        """Return a descriptor for pools that poll it to see whether the server has hung up.
 
-        There never is, but for the answer to whether to go on.
+        It is never readable, except for the answer to `Expect: 100-continue`.
         """
         return _readable() if self._is_asked else loop.current().fd_out
 
     def shutdown(self, how: int) -> None:
-        """`close`."""
+        """Close the stream."""
         self.close()
 
     def close(self) -> None:
-        """Drop a request whose answer nobody asked for. One that is being read goes on, as with a socket."""
+        """Drop a request whose answer was not read. An answer that is being read continues, as with a socket."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.close()
@@ -200,7 +199,7 @@ class HostStream:
 
 
 class _Answer(io.RawIOBase):
-    """The answer to one request as the bytes a server would send: status line, fields, body."""
+    """The answer to one request as the bytes that a server would send: status line, fields, body."""
 
     def __init__(self, exchange: Exchange, timeout_s: float | None, patience_s: float) -> None:
         super().__init__()
@@ -211,11 +210,11 @@ class _Answer(io.RawIOBase):
         self._has_head = False
 
     def readable(self) -> bool:
-        """It is there to be read."""
+        """Return True: an answer can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` with what there is; 0 at the end. ConnectionError if it breaks off, TimeoutError."""
+        """Read into `buffer` and return the number of bytes; 0 at the end. ConnectionError if it breaks off; TimeoutError."""
         if not self._pending:
             self._pending = memoryview(self._next())
         count = min(len(buffer), len(self._pending))
@@ -224,7 +223,7 @@ class _Answer(io.RawIOBase):
         return count
 
     def close(self) -> None:
-        """The rest is not wanted."""
+        """Close the answer, and drop the rest of it."""
         if not self.closed:
             super().close()
             self._exchange.close()
@@ -243,7 +242,7 @@ class _Answer(io.RawIOBase):
 
 @functools.cache
 def _readable() -> int:
-    """A descriptor on which there always is something to read: its end. One for the process."""
+    """Return a descriptor, one for the process, that is always readable because it is at its end."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -255,14 +254,14 @@ def _head_bytes(head: HttpHead) -> bytes:
 
 
 def change_http_client(module: ModuleType) -> None:
-    """http.client itself; who builds on its classes and calls their `connect` comes with it."""
+    """Change http.client, and thereby the libraries that build on its classes and call their `connect`."""
     module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
     if hasattr(module, "HTTPSConnection"):
         module.HTTPSConnection.connect = _connect(module.HTTPSConnection.connect, "https")
 
 
 def change_urllib3(module: ModuleType) -> None:
-    """urllib3, whose classes have a `connect` of their own. TLS is verified, by the host: no InsecureRequestWarning."""
+    """Change urllib3, whose classes have a `connect` of their own. No InsecureRequestWarning, since the host verifies TLS."""
     module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
     module.HTTPSConnection.connect = _connect(module.HTTPSConnection.connect, "https")
 
@@ -274,9 +273,10 @@ def _connect(original: Callable[[Any], None], scheme: str) -> Callable[[Any], No
             return
         if getattr(self, "_tunnel_host", None) or getattr(self, "proxy", None):
             raise OSError("proxies are not supported: in a jail, the host sends all requests")
-        timeout = self.timeout if isinstance(self.timeout, int | float) else None  # else: the default, which is none
+        # Any other value is the default, no timeout
+        timeout = self.timeout if isinstance(self.timeout, int | float) else None
         self.sock = HostStream(origin_of(scheme, self.host, self.port), timeout)
         if scheme == "https":
-            self.is_verified = True  # what urllib3 asks
+            self.is_verified = True  # urllib3 reads this
 
     return connect

@@ -1,11 +1,11 @@
-"""httpx, by its own seam: a transport takes a request and returns a response.
+"""Adapter for httpx, at its own interface: a transport takes a request and returns a response.
 
 `httpx.HTTPTransport` and `AsyncHTTPTransport` are what default clients are made with, and `handle_request` is the
 documented contract of a transport; so the methods of these two classes are replaced. Redirects, cookies, auth and timeouts
 stay httpx's. httpcore and its certificates are never loaded.
 
-Asynchronous requests run side by side: whoever waits first watches the frames for all (with anyio, which httpx depends on).
-Sending is not asynchronous: an upload holds the event loop until the host has taken it.
+Asynchronous requests run concurrently: the task that waits first watches the frames for all (with anyio, which httpx depends
+on). Sending is not asynchronous: an upload blocks the event loop until the host has taken it.
 
 Runs inside the jail. Source: https://www.python-httpx.org/advanced/transports/. Not here: the exchange (exchange.py).
 """
@@ -25,19 +25,19 @@ from aileron_sandbox.frames import MAX_BODY_BYTES, Frame, HttpHead
 __all__ = ["change_httpx"]
 
 _BEFORE_SENDING: Final = frozenset({"queue", "resolve", "connect"})
-"""Phases of a network_error in which nothing was sent, docs/reference/egress.md."""
+"""Phases of a network_error before anything was sent; docs/reference/egress.md has them."""
 
 
 def change_httpx(library: ModuleType) -> None:
-    """httpx, or a library with the same transports."""
+    """Change httpx, or a library with the same transports."""
     _change_class(library, library.HTTPTransport, "handle_request", "close", "__enter__", "__exit__")
     _change_class(library, library.AsyncHTTPTransport, "handle_async_request", "aclose", "__aenter__", "__aexit__")
 
 
 def _change_class(library: ModuleType, kind: Any, handle: str, close: str, enter: str, leave: str) -> None:
-    """Replace a class's methods; the original ones are made ready and called outside an invocation only.
+    """Replace a class's methods; outside an invocation, the original object is initialized and its methods are called.
 
-    Made ready late, because clients are made when a module is loaded, before the invocation begins.
+    It is initialized late, because clients are made when a module is loaded, before the invocation begins.
     """
     original = {name: getattr(kind, name) for name in ("__init__", handle, close, enter, leave)}
 
@@ -138,7 +138,7 @@ async def _respond_async(library: ModuleType, request: Any) -> Any:
 
 
 class _Waits:
-    """What the request's timeouts come to here. Connecting is the host's, and is waited for with the head."""
+    """A request's timeouts as waits of this transport. The host connects, so connecting is part of the wait for the head."""
 
     def __init__(self, request: Any) -> None:
         timeouts = request.extensions.get("timeout", {})
@@ -148,7 +148,7 @@ class _Waits:
 
 
 def _inline(library: ModuleType, request: Any) -> bytes | None:
-    """The whole body if it is in memory and fits into one frame; None if it must be streamed."""
+    """Return the whole body if it is in memory and fits into one frame; None if it must be streamed."""
     if not isinstance(request.stream, library.ByteStream):
         return None
     body = b"".join(request.stream)
@@ -195,11 +195,11 @@ def _closed_on_error(exchange: Exchange) -> Iterator[None]:
 
 
 class _Watch:
-    """Who watches the frames of a conversation for everybody: one task at a time, as a descriptor has one reader.
+    """The watch over a conversation's frames for all tasks: one task at a time waits, as a descriptor has one reader.
 
-    Any task may take frames in, by a look of its own or while it sends, and they may be another's: 1 A watches · 2 B uploads and
-    takes in what has come, A's answer with it · 3 nothing comes any more. So whoever waits, and the one who watches, is told
-    each time.
+    Any task may take frames in, when it checks for its own or while it sends, and they may be another task's: 1 A watches ·
+    2 B uploads and takes in the frames that have come, A's answer among them · 3 no more frames come. Therefore the watching
+    task and all waiting ones are woken each time.
     """
 
     def __init__(self, conversation: loop.Conversation) -> None:
@@ -211,7 +211,7 @@ class _Watch:
         self._waiting = 0
 
     async def wait(self) -> None:
-        """Until something may have changed."""
+        """Wait until something may have changed."""
         self._waiting += 1
         self.conversation.on_heard.add(self.tell)
         try:
@@ -232,10 +232,10 @@ class _Watch:
                 await anyio.wait_readable(self.conversation.fd_in)
         finally:
             self._watching = None
-            self.tell()  # another one may watch
+            self.tell()  # another task may watch
 
     def tell(self) -> None:
-        """Something came, or there is room again: all who wait look again."""
+        """Wake all waiting tasks to check again: frames came, or there is room for some."""
         import anyio
 
         self._heard.set()
@@ -248,8 +248,8 @@ _watch: _Watch | None = None
 
 
 async def _next_frame(exchange: Exchange, timeout_s: float | None) -> Frame:
-    """The next frame for this exchange, without holding up the event loop. TimeoutError."""
-    global _watch  # one process has one conversation; tests have several, one after the other
+    """Wait for the next frame of this exchange, without blocking the event loop. TimeoutError."""
+    global _watch  # one process has one conversation; tests have several in sequence
     import anyio
 
     conversation = exchange.conversation

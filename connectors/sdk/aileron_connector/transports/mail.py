@@ -1,10 +1,10 @@
-"""smtplib, imaplib and poplib over a stream of the host (tcp.py), by the one method in which each makes its socket.
+"""Adapter for smtplib, imaplib and poplib: the one method in which each makes its socket returns a stream of the host (tcp.py).
 
-Where the host logs in, all of the classes do, with `starttls()` (`stls()`) or without: TLS is spoken outside of the jail by then,
-and nothing is sent for it. `login()` takes any user name and password.
+If the host logs in, all of the classes work, with or without `starttls()` (`stls()`): TLS is spoken outside of the jail by then,
+and the method sends no command. `login()` takes any user name and password.
 
-Elsewhere the classes without SSL ask for a stream without TLS, which the host grants only to a loopback service that the user
-named; so connect with `SMTP_SSL`, `IMAP4_SSL`, `POP3_SSL`. STARTTLS cannot be there: TLS is the host's, from the first byte or
+Otherwise the classes without SSL request a stream without TLS, which the host grants only to a loopback service that the user
+named; so connect with `SMTP_SSL`, `IMAP4_SSL`, `POP3_SSL`. STARTTLS is not possible: the host speaks TLS from the first byte or
 not at all.
 
 Runs inside the jail. Source: https://docs.python.org/3/library/smtplib.html. Not here: passwords; none enters the jail.
@@ -21,13 +21,13 @@ from aileron_connector import loop, tcp
 __all__ = ["change_imaplib", "change_poplib", "change_smtplib"]
 
 _OWN_NAME: Final = "[127.0.0.1]"
-"""What smtplib calls itself where the machine's name leads nowhere; to find out it would look names up."""
+"""Name for smtplib's greeting, which it uses if the machine's name does not resolve; finding out would look names up."""
 
 _ENCRYPTED: Final = b"TLS is spoken outside of the jail"
 
 
 def change_smtplib(module: ModuleType) -> None:
-    """smtplib.SMTP and SMTP_SSL."""
+    """Change smtplib.SMTP and SMTP_SSL."""
     original = module.SMTP.__init__
 
     def start(
@@ -44,14 +44,14 @@ def change_smtplib(module: ModuleType) -> None:
 
 
 def change_imaplib(module: ModuleType) -> None:
-    """imaplib.IMAP4 and IMAP4_SSL."""
+    """Change imaplib.IMAP4 and IMAP4_SSL."""
     _change(module.IMAP4, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=False))
     _change(module.IMAP4_SSL, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=True))
     _leave_out_starttls(module.IMAP4, "starttls", _imap_is_encrypted)
 
 
 def change_poplib(module: ModuleType) -> None:
-    """poplib.POP3 and POP3_SSL."""
+    """Change poplib.POP3 and POP3_SSL."""
     _change(module.POP3, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=False))
     _change(module.POP3_SSL, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=True))
     _leave_out_starttls(module.POP3, "stls", _pop3_is_encrypted)
@@ -62,7 +62,7 @@ def _connect(host: str, port: int, timeout: object, *, tls: bool) -> tcp.Stream:
 
 
 def _leave_out_starttls(kind: Any, name: str, done: Callable[[Any], Any]) -> None:
-    """A library that asks for TLS has it already, where its stream is one that the host has logged in."""
+    """Replace the method that starts TLS: a stream that the host has logged in is encrypted already."""
     original = getattr(kind, name)
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
@@ -78,7 +78,7 @@ def _smtp_is_encrypted(client: Any) -> tuple[int, bytes]:
 
 
 def _imap_is_encrypted(client: Any) -> tuple[str, list[bytes]]:
-    client._tls_established = True  # as IMAP4.starttls, for login methods that insist on it
+    client._tls_established = True  # as IMAP4.starttls does, for login methods that require it
     return "OK", [_ENCRYPTED]
 
 

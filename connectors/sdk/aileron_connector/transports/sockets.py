@@ -1,12 +1,13 @@
-"""Libraries that open sockets by themselves, unmodified: database drivers above all. Their `connect` becomes a stream (tcp.py).
+"""Adapter for unmodified libraries that open sockets, especially database drivers: their `connect` opens a stream (tcp.py).
 
     socket.getaddrinfo("db.example.com", 5432)       the name itself, as if it were an address
     socket.socket().connect(("db.example.com", 5432))     a stream of the host, in this very object
 
-Both only within an invocation and only for a destination that it was granted. Anything else is what it was: in a jail, its end.
+Both happen only within an invocation and only for a destination that it was granted. Any other call works as always: in a jail,
+it ends the process.
 
-Runs inside the jail. A stream has no descriptor, so what needs one (event loops, select, ssl) says so; nor can it listen, or be
-UDP. TLS is the host's: a library that wants to speak it itself has to be told not to.
+Runs inside the jail. A stream has no descriptor, so code that needs one (event loops, select, ssl) gets an error; nor can it
+listen, or be UDP. The host speaks TLS: a library that speaks it by itself has to be told not to.
 
 Source: https://docs.python.org/3/library/socket.html. Not here: streams (tcp.py), mail (mail.py).
 """
@@ -42,7 +43,7 @@ _REFUSED: Final = (
 
 
 def change_socket(module: ModuleType) -> None:
-    """socket.getaddrinfo, socket.socket.connect, connect_ex and setsockopt; create_connection stands on them."""
+    """Change socket.getaddrinfo, socket.socket.connect, connect_ex and setsockopt, on which create_connection is built."""
     look_up = module.getaddrinfo
     kind = module.socket
     connect, connect_ex, set_option = kind.connect, kind.connect_ex, kind.setsockopt
@@ -81,14 +82,14 @@ def change_socket(module: ModuleType) -> None:
             set_option(self, *option)
         except PermissionError:
             if loop.maybe_current() is None or not _is_stream(module, self):
-                raise  # in an invocation: of a socket that is going to be a stream, which has no options
+                raise  # within an invocation, a socket that will become a stream needs no options
 
     module.getaddrinfo = getaddrinfo  # type: ignore[attr-defined]
     kind.connect, kind.connect_ex, kind.setsockopt = connect_stream, connect_stream_ex, setsockopt
 
 
 def _granted(host: Any, port: Any) -> Any:
-    """The destination of this invocation, if it is one."""
+    """Return the granted destination with this host and port; None if there is none, or no invocation."""
     conversation = loop.maybe_current()
     if conversation is None:
         return None
@@ -104,7 +105,7 @@ def _is_stream(module: ModuleType, sock: Any) -> bool:
 
 
 def _connected_kind(module: ModuleType) -> type[Any]:
-    """The class that a socket has once it is a stream; isinstance(…, socket.socket) as before."""
+    """Return the class that a socket has once it is a stream; isinstance(…, socket.socket) stays true."""
 
     def delegate(name: str) -> Any:
         def method(self: Any, *args: Any, **options: Any) -> Any:

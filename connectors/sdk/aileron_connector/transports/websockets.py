@@ -1,8 +1,8 @@
-"""The library `websockets`, its synchronous client: `websockets.sync.client.connect` opens a WebSocket of the host.
+"""Adapter for the synchronous client of the library `websockets`, whose `websockets.sync.client.connect` asks the host.
 
-The library begins a thread for each connection, which alone may read it; in a jail one thread alone talks to the host. So what
-`connect` returns is a `ClientConnection` whose methods are these here: `recv`, `send`, iteration, `close` and the exceptions are
-the library's, the connection is the host's. TLS, compression and pings are the host's too: those arguments say nothing.
+The library starts a thread for each connection, which alone may read it; in a jail only one thread talks to the host. Therefore
+`connect` returns a `ClientConnection` with the methods of this module. They and their exceptions behave like the library's:
+`recv`, `send`, iteration, `close`. The host makes the connection, TLS, compression and pings: arguments for those are ignored.
 
 Runs inside the jail. Source: https://websockets.readthedocs.io/en/stable/reference/sync/client.html. Not here: the asynchronous
 client (websockets_asyncio.py).
@@ -25,12 +25,12 @@ __all__ = ["change_sync_client"]
 
 _OPEN_S: Final = 10.0
 _MAX_BYTES: Final = 1 << 20
-"""Both as the library has it."""
+"""Default limits of the library, for a message in bytes and for opening in seconds."""
 _NO_CODE: Final = 1005
 
 
 def change_sync_client(module: ModuleType) -> None:
-    """`connect` of websockets.sync.client, within an invocation. With a socket of its own it is what it was."""
+    """Change `connect` of websockets.sync.client within an invocation. With a socket of the caller's it works as always."""
     original = module.connect
     kind = type("ClientConnection", (_OverTheHost, module.ClientConnection), {})
 
@@ -65,7 +65,7 @@ def _open(kind: type[Any], uri: str, options: dict[str, Any]) -> Any:
 
 
 class _Library:
-    """The parts of it that are needed here; it is loaded already."""
+    """The parts of the library that are needed here; it is loaded already."""
 
     def __init__(self) -> None:
         self.exceptions: Final[Any] = sys.modules["websockets.exceptions"]
@@ -75,7 +75,7 @@ class _Library:
         self.states: Final[Any] = sys.modules["websockets.protocol"].State
 
     def answer(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Any:
-        """A response as the library has it."""
+        """Return a response of the library's type."""
         try:
             phrase = HTTPStatus(status).phrase
         except ValueError:
@@ -83,7 +83,7 @@ class _Library:
         return self.http11.Response(status, phrase, self.headers(list(headers)), body)
 
     def closed(self, closed: websocket.Closed, sent: int | None) -> Exception:
-        """What the library raises of a connection that is closed."""
+        """Return the exception that the library raises for a closed connection."""
         code = _NO_CODE if closed.code is None else closed.code
         received, ours = self.frames.Close(code, closed.reason), self.frames.Close(sent or code, "")
         is_ok = code in self.frames.OK_CLOSE_CODES
@@ -92,7 +92,7 @@ class _Library:
         return error
 
     def broken(self) -> Exception:
-        """Of one that broke."""
+        """Return the exception that the library raises for a broken connection."""
         error: Exception = self.exceptions.ConnectionClosedError(None, None)
         return error
 
@@ -115,7 +115,7 @@ def _host(uri: str) -> str:
 
 
 class _OverTheHost:
-    """What takes the place of the library's methods: they would use a socket and a thread of their own."""
+    """Replacements for the library's methods, which would use a socket and a thread of their own."""
 
     def __init__(self, library: _Library, opened: websocket.WebSocket, request: Any, response: Any) -> None:
         self._library = library
@@ -203,7 +203,7 @@ class _OverTheHost:
         return f"<ClientConnection over {self._opened!r}>"
 
     def _told(self, step: Any) -> Any:
-        """What a step gives; how it failed, in the library's own exceptions."""
+        """Return a step's result, or raise its failure as an exception of the library."""
         try:
             return step()
         except websocket.Closed as error:

@@ -1,10 +1,10 @@
-"""The library `websockets`, its asynchronous client: `websockets.asyncio.client.connect` opens a WebSocket of the host.
+"""Adapter for the asynchronous client of the library `websockets`, whose `websockets.asyncio.client.connect` asks the host.
 
-The library's client is all there. It writes to a transport of asyncio that has no socket: behind it the server of the same
-library, which does no I/O, answers the handshake with what the service answered, and makes frames of messages both ways.
+The library's client runs unchanged. It writes to a transport of asyncio that has no socket: behind it the server of the same
+library, which does no I/O, answers the handshake as the service did, and converts frames and messages in both directions.
 Reconnecting, limits, queues and exceptions stay the library's; its pings are answered here, the service's by the host.
 
-Runs inside the jail, in the thread of its event loop. Sending is not asynchronous: a message holds the loop until the host has
+Runs inside the jail, in the thread of its event loop. Sending is not asynchronous: a message blocks the loop until the host has
 taken it. Source: https://docs.python.org/3/library/asyncio-protocol.html. Not here: the synchronous client (websockets.py).
 """
 
@@ -33,7 +33,7 @@ from aileron_sandbox.frames import (
 __all__ = ["change_asyncio_client"]
 
 _OPENS: Final = ("open_tcp_connection", "create_connection")
-"""The method that makes the connection, since 17 and before."""
+"""Names of the method that makes the connection, since version 17 and before."""
 _OF_THE_HANDSHAKE: Final = ("connection", "upgrade", "host", "sec-websocket-")
 _PART_BYTES: Final = 1 << 20
 _TEXT: Final = 1  # RFC 6455 section 5.2
@@ -42,11 +42,11 @@ _CLOSE: Final = 8
 
 
 def change_asyncio_client(module: ModuleType) -> None:
-    """`connect` of websockets.asyncio.client, within an invocation. With a socket of its own it is what it was."""
+    """Change `connect` of websockets.asyncio.client within an invocation. With a socket of the caller's it works as always."""
     kind = module.connect
     name = next((one for one in _OPENS if one in vars(kind)), None)
     if name is None:
-        return  # another version, which fails as any library with sockets does
+        return  # an unknown version, which fails like any library that opens sockets
     original = getattr(kind, name)
 
     async def open_connection(self: Any) -> Any:
@@ -62,7 +62,7 @@ def change_asyncio_client(module: ModuleType) -> None:
 
 
 class _Transport(asyncio.Transport):
-    """What the library's client writes to and reads from: the library's server, and behind it frames of the host."""
+    """The transport for the library's client: it connects the client to the library's server, and that to frames of the host."""
 
     def __init__(self, connection: Any, uri: str) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _Transport(asyncio.Transport):
         self._conversation: Final = loop.current()
         self._id: int | None = None
         self._subprotocol: Any = None
-        self._text = False  # of the message of which parts go out
+        self._text = False  # whether the message that is being sent is text
         self._is_closing = False
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -90,7 +90,7 @@ class _Transport(asyncio.Transport):
             else:
                 self._ask(event)
         self._flush()
-        if self._server.parser_exc is not None:  # as a server does: nothing that follows can be understood
+        if self._server.parser_exc is not None:  # as a server does: the rest cannot be understood
             self._end(self._server.parser_exc)
 
     def writelines(self, list_of_data: Any) -> None:
@@ -116,7 +116,7 @@ class _Transport(asyncio.Transport):
         self._may_read.set()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is buffered: what is written is on its way."""
+        """Ignore the limits: nothing is buffered, since each write is sent at once."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -125,7 +125,7 @@ class _Transport(asyncio.Transport):
         return default
 
     def _ask(self, request: Any) -> None:
-        """The client's handshake is there: ask the host for the same."""
+        """Request a WebSocket from the host for the client's handshake."""
         fields = [
             (name, value)
             for name, value in request.headers.raw_items()
@@ -140,7 +140,7 @@ class _Transport(asyncio.Transport):
         self._task = asyncio.get_running_loop().create_task(self._relay(self._id, request))
 
     def _take_frame(self, frame: Any) -> None:
-        """Of the client, after the handshake. Pings are answered already."""
+        """Send on a frame of the client after the handshake. Pings are answered already."""
         if self._id is None or self._is_closing:
             return
         if frame.opcode == _CLOSE:
@@ -158,7 +158,7 @@ class _Transport(asyncio.Transport):
             self._conversation.say(part, data[at : at + _PART_BYTES])
 
     async def _relay(self, request_id: int, request: Any) -> None:
-        """All that the host says of it, to the client."""
+        """Pass on to the client all that the host says of the WebSocket."""
         error: Exception | None = None
         try:
             first = await _next_frame(self._conversation, request_id)
@@ -195,7 +195,7 @@ class _Transport(asyncio.Transport):
                     self._server.send_close(message.code, message.reason)
                 self._flush()
                 return
-            assert isinstance(message, WebSocketMessage)  # the session lets nothing else come here
+            assert isinstance(message, WebSocketMessage)  # the session allows no other frame here
             if self._server.state.name == "OPEN":
                 send = self._server.send_text if message.text else self._server.send_binary
                 (send if is_first else self._server.send_continuation)(data or b"", not message.more)
@@ -203,7 +203,7 @@ class _Transport(asyncio.Transport):
             is_first = not message.more
 
     async def _decline(self, request_id: int, head: HttpHead) -> None:
-        """The service opened none: its answer is the client's."""
+        """Pass on the answer of a service that opened no WebSocket."""
         pieces: list[bytes] = []
         while True:
             message, piece = await _next_frame(self._conversation, request_id)
@@ -242,7 +242,7 @@ class _Transport(asyncio.Transport):
 
 
 def _closing(request_id: int, data: bytes) -> WebSocketClose:
-    """What the data of a close frame says; nothing, where it says what no end may send."""
+    """Return the message for a close frame's data; without a code if that must not be sent."""
     code = int.from_bytes(data[:2], "big")
     if len(data) < 2 or not is_close_code(code):
         return WebSocketClose(id=request_id)
@@ -250,7 +250,7 @@ def _closing(request_id: int, data: bytes) -> WebSocketClose:
 
 
 async def _next_frame(conversation: loop.Conversation, request_id: int) -> Frame:
-    """The next frame that answers this request, without holding up the event loop."""
+    """Wait for the next frame that answers this request, without blocking the event loop."""
     while True:
         frame = conversation.maybe_answer(request_id)
         if frame is not None:
@@ -259,7 +259,7 @@ async def _next_frame(conversation: loop.Conversation, request_id: int) -> Frame
 
 
 async def _heard(conversation: loop.Conversation) -> None:
-    """Until something may have come, by whoever takes it in. With a descriptor of its own: a loop watches each for one task."""
+    """Wait until any task may have taken in frames. Uses a descriptor of its own: a loop watches each descriptor for one task."""
     running, came = asyncio.get_running_loop(), asyncio.Event()
     descriptor = os.dup(conversation.fd_in)
     conversation.on_heard.add(came.set)
