@@ -1,12 +1,11 @@
-"""One Slack workspace: list its channels, search its messages, post a message to a channel.
+"""Connector for one Slack workspace: list its channels, search its messages, post a message to a channel.
 
-Runs inside the jail. It asks the host to send requests and to add the token; it never has it. Everything that is read was written
-by other people and is handed on as data; nothing of a message goes into the log.
+Runs inside the jail. It asks the host to send requests and to add the token, which it never has. Everything that is read was
+written by other people and is passed on as data; no part of a message goes into the log.
 
 Rules
-- What is posted is the text that the caller gave, and says nothing else than it seems to: `<!channel>` in it is nine letters and
-  two brackets, nobody is mentioned, and no link's preview is put below it.
-- A channel is what was named: by its id, or by its exact name, which is looked up. Nothing near it will do.
+- The caller's text is posted literally: `<!channel>` in it stays text and mentions nobody, and no preview of a link is added.
+- A channel is named by its id, or by its exact name, which is looked up. Similar names do not match.
 
 Source: Slack's Web API: conversations.list, conversations.info, search.messages, chat.postMessage, auth.test. Not handled: direct
 messages by a person's name, files, reactions, changing or deleting messages, names of private channels (their ids work).
@@ -25,17 +24,17 @@ from markup import escaped, plain
 from aileron_connector import BadInput, ExternalApiError, log, op, run
 
 MAX_PAGE: Final = 200
-"""Channels asked for at once: Slack recommends no more."""
+"""Maximum number of channels in one request: Slack recommends no more."""
 MAX_PAGES: Final = 20
-"""Of one listing, 4,000 channels: Slack allows about as many requests in a minute."""
+"""Maximum number of pages of one listing, 4,000 channels: Slack allows about as many requests in a minute."""
 MAX_MATCHES: Final = 100
-"""Of one search: what Slack gives in a page."""
+"""Maximum number of matches of one search: Slack's limit for a page."""
 MAX_SEARCH_PAGE: Final = 100
-"""Slack goes no further."""
+"""Last page of a search: Slack goes no further."""
 MAX_TEXT_CHARACTERS: Final = 40_000
-"""Of a message as it is sent, entities included: Slack cuts what is longer."""
+"""Maximum number of characters of a sent message, entities included: Slack cuts longer ones."""
 MAX_FOUND_CHARACTERS: Final = 1000
-"""Of a message in a search: a hundred of them, six bytes to a character, leave room in a result of 1 MiB."""
+"""Maximum number of characters of a message in a search: a hundred of them, at six bytes a character, fit into 1 MiB."""
 MAX_TOPIC_CHARACTERS: Final = 250
 """Slack's own limit for topic and purpose."""
 MAX_NAME_CHARACTERS: Final = 200
@@ -46,7 +45,7 @@ _NAME: Final = re.compile(r"[^\sA-Z#@<>&,]{1,80}")
 """A channel's name: in lower case, in any alphabet, without blanks."""
 _TS: Final = re.compile(r"[0-9]{1,11}\.[0-9]{6}")
 _LINK: Final = re.compile(r"https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:[/?#][!-;=?-{}~]*)?")
-"""An https address in ASCII, as it stands, without a user; no `<`, `>` and `|`, which end one in Slack's format."""
+"""An https address in ASCII, without a user, and without `<`, `>` and `|`, which end an address in Slack's format."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -124,11 +123,11 @@ class _Posted(msgspec.Struct):
 
 @op
 def list_channels(max_results: int = 100, cursor: str | None = None, include_archived: bool = False) -> dict[str, Any]:
-    """Public channels, as many as `max_results`; `next_cursor` goes on from there, and is null at the end."""
+    """List public channels, at most `max_results`; `next_cursor` continues the listing, and is null at the end."""
     if not 1 <= max_results <= MAX_PAGE:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_PAGE}", argument="max_results")
     found: list[_Channel] = []
-    for _page in range(MAX_PAGES):  # Slack may give less than was asked for, and nothing at all before the end
+    for _page in range(MAX_PAGES):  # Slack may return fewer than requested, and even an empty page before the end
         more, cursor = _channels(
             "list the channels", cursor, max_results - len(found), include_archived=include_archived
         )
@@ -140,7 +139,7 @@ def list_channels(max_results: int = 100, cursor: str | None = None, include_arc
 
 @op
 def get_channel(channel: str) -> dict[str, Any]:
-    """One channel, who can see what is posted there, and as whom the token posts: what a person should know before."""
+    """Return a channel, its readers, and the account that the token posts as: what a person should know before posting."""
     name_or_id = _checked_channel(channel)
     if _ID.fullmatch(name_or_id):
         query = [("channel", name_or_id), ("include_num_members", "true")]
@@ -160,7 +159,7 @@ def get_channel(channel: str) -> dict[str, Any]:
 def _channels(
     what: str, cursor: str | None, limit: int, *, include_archived: bool = False
 ) -> tuple[list[_Channel], str | None]:
-    """One page of public channels, and where the next begins."""
+    """Return one page of public channels, and the cursor of the next."""
     query = [("types", "public_channel"), ("exclude_archived", "false" if include_archived else "true")]
     query += [("limit", str(limit)), *([("cursor", cursor)] if cursor else [])]
     page = api.get(what, "conversations.list", _Channels, query)
@@ -175,7 +174,7 @@ def _check_id(what: str, channel: _Channel) -> None:
 
 
 def _checked_channel(channel: str) -> str:
-    """An id, or a name without its `#`."""
+    """Return a channel's id, or its name without `#`. BadInput."""
     name = channel.removeprefix("#")
     if _ID.fullmatch(channel) or _NAME.fullmatch(name):
         return name
@@ -184,7 +183,7 @@ def _checked_channel(channel: str) -> str:
 
 
 def _named(name: str) -> _Channel:
-    """The public channel of exactly that name."""
+    """Find the public channel of exactly that name. BadInput."""
     cursor, seen = None, 0
     for _page in range(MAX_PAGES):
         page, cursor = _channels(f"look for #{name}", cursor, MAX_PAGE)
@@ -217,7 +216,7 @@ def _shown(channel: _Channel) -> dict[str, Any]:
 
 
 def _seen_by(channel: _Channel) -> str:
-    """In words, for the person who is asked."""
+    """Return in words who sees posts in the channel, for the person who decides."""
     if channel.is_archived:
         return "nobody: the channel is archived, and Slack will refuse the message"
     who = "its members" if channel.is_private else "everybody in the workspace"
@@ -235,7 +234,7 @@ def _seen_by(channel: _Channel) -> str:
 def search_messages(
     query: str, max_results: int = 20, page: int = 1, sort: Literal["timestamp", "score"] = "timestamp"
 ) -> dict[str, Any]:
-    """Messages that `query` (Slack's search language) finds, the newest or the best first. Takes a user's token."""
+    """Find messages by `query` (Slack's search language), the newest or the best first. Needs a user's token."""
     if not query.strip():
         raise BadInput("query is empty", argument="query")
     if not 1 <= max_results <= MAX_MATCHES:
@@ -274,7 +273,7 @@ def _as_json(match: _Match) -> dict[str, Any]:
 def post_message(
     channel: str, text: str, link: str | None = None, thread_ts: str | None = None, mrkdwn: bool = False
 ) -> dict[str, Any]:
-    """Post `text`, and `link` on a line of its own below it. Many people see it at once; it is not taken back."""
+    """Post `text`, and `link` on a line of its own below it. Many people see it at once; it cannot be undone."""
     message = _message(text, link)
     if thread_ts is not None and _TS.fullmatch(thread_ts) is None:
         raise BadInput(f"thread_ts {thread_ts[:64]!r} is not a message's ts as a search gives it", argument="thread_ts")
@@ -282,7 +281,7 @@ def post_message(
     target = name_or_id if _ID.fullmatch(name_or_id) else _named(name_or_id).id
     body: dict[str, Any] = {"channel": target, "text": message, "mrkdwn": mrkdwn}
     body |= {"parse": "none", "link_names": False}  # no name in the text becomes a mention
-    body |= {"unfurl_links": False, "unfurl_media": False}  # nor is anything shown that the person has not seen
+    body |= {"unfurl_links": False, "unfurl_media": False}  # and no preview is shown that the approver has not seen
     if thread_ts is not None:
         body["thread_ts"] = thread_ts
     posted = api.post("post the message", "chat.postMessage", body, _Posted)
@@ -291,7 +290,7 @@ def post_message(
 
 
 def _message(text: str, link: str | None) -> str:
-    """The text as Slack takes it. BadInput before anything is asked."""
+    """Return the text in Slack's format. BadInput before any request is sent."""
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise BadInput("text is empty", argument="text")
@@ -310,7 +309,7 @@ def _message(text: str, link: str | None) -> str:
 
 
 def _time(ts: str) -> str | None:
-    """A message's `ts` as a time: it begins with seconds since 1970."""
+    """Return a message's `ts` as a time: it begins with seconds since 1970. None if it has another form."""
     if _TS.fullmatch(ts) is None:
         return None
     try:

@@ -1,15 +1,15 @@
-"""Slack's Web API as this connector needs it: ask, read an answer of a known shape, put a refusal into words.
+"""Client for Slack's Web API as this connector needs it: send requests, read answers of a known shape, explain refusals.
 
-Slack answers almost everything with status 200 and says in the body whether it went well, so a failure gets the status that
-the host acts by, and `details.answered` has the one that came: 401 where the token is no good, 403 where it is not allowed, 429
-and 503 where it may go well later. Refusals are told apart by Slack's word for them, which goes along as `details.reason`;
-nothing else of an answer is passed on, but for the names of scopes.
+Slack answers almost every request with status 200 and says in the body whether it succeeded. So a failure gets the status that
+the host acts on: 401 for a bad token, 403 if the request is not allowed, 429 and 503 if it may succeed later; the original is in
+`details.answered`. Refusals are distinguished by Slack's word for them, which becomes `details.reason`; except for names of
+scopes, no other part of such an answer is passed on.
 
-An answer is decoded into the type the caller names and nothing else: what has another shape, is too deep or too long is a
-failure that says where, and no half of it is used.
+An answer is decoded only into the type that the caller names: an answer of another shape, too deep or too long becomes a failure
+that says where, and no part of it is used.
 
 Runs inside the jail and has no token: the host adds it. Source: Slack's developer documentation, "Web API" (evaluating responses,
-rate limits, pagination) and the pages of the methods. Not here: what an operation is (__main__.py), trying again (the host, as
+rate limits, pagination) and the pages of the methods. Not here: what an operation is (__main__.py), retries (the host, as
 the action allows).
 """
 
@@ -29,7 +29,7 @@ __all__ = ["get", "post"]
 
 ADDRESS: Final = "https://slack.com/api"
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON: two hundred channels or a hundred long messages, several times over; parsed, within a connector's 64 MiB."""
+"""4 MiB of JSON: several times two hundred channels or a hundred long messages; parsed, within a connector's 64 MiB."""
 
 _TOO_MANY: Final = 429
 _MEND: Final = "put a good one in its place with `aileron secret set NAME` (`aileron secret list` has the name)"
@@ -38,7 +38,7 @@ _LOOK_FIRST: Final = "; it may be done all the same: look into Slack before you 
 _TOKEN: Final = frozenset({"not_authed", "invalid_auth", "token_revoked", "token_expired", "account_inactive"})
 _RATE: Final = frozenset({"ratelimited", "rate_limited"})
 _LATER: Final = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
-"""Of the first two Slack says that some of it may have been done."""
+"""Failures that may pass. After the first two, part of the request may have been done, according to Slack."""
 _FORBIDDEN: Final = {
     "not_in_channel": "the account is not in that channel: somebody who is has to invite it",
     "not_allowed_token_type": "Slack does not allow this with a token of that kind; searching takes a user's (xoxp-…)",
@@ -53,7 +53,7 @@ _FORBIDDEN: Final = {
 
 
 class _Mistake(NamedTuple):
-    """What the caller can change."""
+    """A mistake that the caller can correct."""
 
     argument: str
     words: str
@@ -73,7 +73,7 @@ _Shape = TypeVar("_Shape")
 
 
 class _Verdict(msgspec.Struct):
-    """What every answer says first."""
+    """The part that every answer has: whether it succeeded, and the reason if not."""
 
     ok: bool
     error: str = ""
@@ -82,7 +82,7 @@ class _Verdict(msgspec.Struct):
 
 
 def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """What `method` answers, as a `shape`. `what` is said in failures: `cannot {what}: …`. ConnectorError."""
+    """Call `method` and return its answer as a `shape`. Failures begin `cannot {what}: …`. ConnectorError."""
     asked = urllib.parse.urlencode(list(query))
     url = f"{ADDRESS}/{method}"
     headers = [("Accept", "application/json")]
@@ -91,7 +91,7 @@ def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, 
 
 
 def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
-    """Change something. A failure after which it may be done says so: the caller must not simply try again."""
+    """Call a method that changes something. A failure after which it may be done says so: do not simply try again."""
     headers = [("Accept", "application/json"), ("Content-Type", "application/json; charset=utf-8")]
     with http.request(
         "POST", f"{ADDRESS}/{method}", headers, msgspec.json.encode(body), credential="api_key"
@@ -99,7 +99,7 @@ def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _
         try:
             return _read(answer, what, shape)
         except ExternalApiError as error:
-            # 200: an answer that is not understood, or a refusal nobody here knows. From 500 on Slack does not know itself.
+            # 200 is an answer that cannot be read, or an unknown refusal. From 500 on, Slack itself does not know.
             if error.status is None or error.status == 200 or error.status >= 500:
                 raise ExternalApiError(
                     error.message + _LOOK_FIRST, status=error.status, details=error.details
@@ -143,7 +143,7 @@ def _by_status(answer: http.Response, what: str) -> ExternalApiError:
 
 
 def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorError:
-    """The failure for an answer that is not `ok`."""
+    """Return the failure for an answer that is not `ok`."""
     reason = verdict.error if re.fullmatch(r"[a-z0-9_]{1,64}", verdict.error) else "unnamed"
     if (mistake := _MISTAKES.get(reason)) is not None:
         return BadInput(f"cannot {what}: {mistake.words} [{reason}]", argument=mistake.argument)
@@ -163,7 +163,7 @@ def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorEr
 
 
 def _in_words(answered: int, reason: str) -> tuple[int, str]:
-    """The status that the host goes by, and why."""
+    """Return the status that the host acts on, and the reason in words."""
     if reason in _TOKEN:
         return 401, f"Slack does not accept the token: {_MEND}"
     if reason in _RATE:
@@ -178,7 +178,7 @@ def _in_words(answered: int, reason: str) -> tuple[int, str]:
 
 
 def _scopes(verdict: _Verdict) -> dict[str, str]:
-    """The names of scopes, where that is what they are."""
+    """Return the names of scopes from the answer, if they have the form of such names."""
     told = {"needed": verdict.needed, "provided": verdict.provided}
     return {name: text for name, text in told.items() if re.fullmatch(r"[a-z:._, -]{1,300}", text)}
 

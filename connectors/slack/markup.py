@@ -1,12 +1,12 @@
-"""Slack's text format, both ways: plain text so that it stays plain, and what people wrote so that it can be read.
+"""Conversion of Slack's text format: plain text so that it stays plain, and messages so that they can be read.
 
-In a message's text `<` and `>` enclose what Slack acts on: `<!channel>` tells everybody in the channel, `<@U024BE7LH>` one of
-them, `<https://…|words>` leads somewhere else than its words say. `&`, `<` and `>` that mean themselves are entities.
+In a message's text `<` and `>` enclose what Slack acts on: `<!channel>` notifies everybody in the channel, `<@U024BE7LH>` one
+member, `<https://…|words>` is a link whose words can differ from its target. Literal `&`, `<` and `>` are entities.
 
 Rules
-- `escaped` leaves nothing that Slack acts on: no text becomes a mention or a link with other words by it.
-- `plain` shows both halves of whatever has two: whom a mention names and as what, where a link leads and how it is called.
-- plain(escaped(text)) is text, for every text.
+- `escaped` leaves no markup for Slack: no text becomes a mention or a link with other words.
+- `plain` shows both halves of markup that has two: the id and the label of a mention, the target and the words of a link.
+- plain(escaped(text)) equals text, for every text.
 
 Pure. Source: Slack's developer documentation, "Formatting message text", "Escaping text" and "Retrieving messages".
 
@@ -30,21 +30,21 @@ _SPECIAL: Final = re.compile(r"<([^<>]+)>|&(amp|lt|gt);")
 
 
 def escaped(text: str) -> str:
-    """The text as Slack takes text that means itself."""
+    """Escape text so that Slack shows it literally."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def plain(text: str) -> str:
-    """What a reader sees of a message's text, with where it leads; never an exception."""
+    """Return what a reader sees of a message's text, with the targets of links. Never raises."""
     return _SPECIAL.sub(lambda found: _shown(found[1]) if found[1] else _ENTITIES[found[2]], text)
 
 
 def _shown(inner: str) -> str:
-    """The inside of `<…>`, in words."""
+    """Return the inside of `<…>` in words."""
     target, _, label = (_unescaped(part) for part in inner.partition("|"))
     kind, name = target[:1], target[1:]
     if target in _EVERYBODY:
-        return f"@{name}"  # a label would say what Slack does not
+        return f"@{name}"  # a label is ignored, as Slack does not show it
     if target.startswith("!subteam^"):
         kind, name, target = "@", name.removeprefix("subteam^"), f"@{name}"
     if kind in {"@", "#"}:
