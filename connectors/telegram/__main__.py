@@ -1,13 +1,13 @@
-"""One Telegram bot: read what it was written, look up a chat, send a message.
+"""Connector for one Telegram bot: read messages to it, look up a chat, send a message.
 
-Runs inside the jail. It asks the host to send requests and to put the bot's token into their paths; it never has it. Everything
-that is read was written by other people and is handed on as data; nothing of a message goes into the log.
+Runs inside the jail. It asks the host to send requests and to put the bot's token into their paths; it never has the token.
+Everything that is read was written by other people and is passed on as data; no part of a message goes into the log.
 
 Rules
-- Nothing waits at Telegram: what is not there yet is not there (`timeout=0`).
-- Reading forgets nothing, unless `after` says so: Telegram then deletes the updates up to that one, for every reader.
-- What is sent is the text that the caller gave, as plain text: no markup, no preview of a link.
-- A chat is what was named, by its id or by a public @name; nothing near it will do.
+- Requests do not wait at Telegram for new messages (`timeout=0`).
+- Reading deletes no updates, except with `after`: Telegram then deletes those up to that one, for every reader.
+- The caller's text is sent as plain text: no markup, no preview of a link.
+- A chat is named by its id or by a public @name; similar names do not match.
 
 Source: Telegram's Bot API: getUpdates, getChat, getChatMemberCount, getMe, sendMessage. Not handled: files, buttons, changing and
 deleting messages, business accounts, webhooks.
@@ -25,13 +25,13 @@ import msgspec
 from aileron_connector import BadInput, log, op, run
 
 MAX_UPDATES: Final = 100
-"""Telegram gives no more at once."""
+"""Maximum number of updates in one request: Telegram returns no more."""
 MAX_TEXT_UNITS: Final = 4096
-"""Of a message, as Telegram counts them: in UTF-16."""
+"""Maximum length of a message, as Telegram counts it: in units of UTF-16."""
 MAX_READ_CHARACTERS: Final = 4096
-"""Of a message that is read: as long as one can be."""
+"""Maximum number of characters of a message that is read: the longest possible message has as many."""
 MAX_READ_BYTES: Final = 512 << 10
-"""512 KiB of updates as JSON, within a result of 1 MiB; where there are more, `last` says where to go on."""
+"""512 KiB of updates as JSON, within a result of 1 MiB; if there are more, `last` says where to continue."""
 MAX_NAME_CHARACTERS: Final = 200
 MAX_DESCRIPTION_CHARACTERS: Final = 250
 
@@ -85,7 +85,7 @@ class _Update(msgspec.Struct):
 
 @op
 def read_updates(max_results: int = 20, after: int | None = None) -> dict[str, Any]:
-    """What the bot was written, the oldest first. With `after`, what comes after that; the rest is then forgotten by Telegram."""
+    """Read messages to the bot, the oldest first. With `after`, only later ones; Telegram then deletes the earlier ones."""
     if not 1 <= max_results <= MAX_UPDATES:
         raise BadInput(f"max_results {max_results} is not from 1 to {MAX_UPDATES}", argument="max_results")
     if after is not None and not 0 <= after < 1 << 62:
@@ -105,7 +105,7 @@ def read_updates(max_results: int = 20, after: int | None = None) -> dict[str, A
 
 @op
 def get_chat(chat: str) -> dict[str, Any]:
-    """One chat, who reads what is sent there, and as which bot: what a person should know before."""
+    """Return a chat, who reads messages in it, and the bot that sends: what a person should know before sending."""
     query = [("chat_id", _checked_chat(chat))]
     found = api.get("look up the chat", "getChat", _Chat, query)
     members = 2 if found.type == "private" else api.get("count its members", "getChatMemberCount", int, query)
@@ -120,7 +120,7 @@ def get_chat(chat: str) -> dict[str, Any]:
 
 @op
 def send_message(chat: str, text: str, reply_to: int | None = None, silent: bool = False) -> dict[str, Any]:
-    """Send `text` to a chat as the bot. Whoever is in it reads it at once."""
+    """Send `text` to a chat as the bot. All members of the chat can read it at once."""
     body: dict[str, Any] = {"chat_id": _chat_id(_checked_chat(chat)), "text": _checked_text(text)}
     body |= {"link_preview_options": {"is_disabled": True}, "disable_notification": silent}
     if reply_to is not None:
@@ -144,7 +144,7 @@ def _chat_id(chat: str) -> int | str:
 
 
 def _checked_text(text: str) -> str:
-    """The text as it is sent. BadInput before anything is asked."""
+    """Return the text in the form that is sent. BadInput before any request is sent."""
     text = text.replace("\r\n", "\n")
     if not text.strip():
         raise BadInput("text is empty", argument="text")

@@ -1,15 +1,14 @@
-"""Telegram's Bot API as this connector needs it: ask, read an answer of a known shape, put a refusal into words.
+"""Client for Telegram's Bot API as this connector needs it: send requests, read answers of a known shape, explain refusals.
 
-A bot's token is a part of the path, `/botTOKEN/METHOD`. This writes `{key}` there, and the host puts the token in.
-Every answer is a JSON object that says `ok`; a refusal has `error_code`, `description` and sometimes `parameters`. There are no
-words for machines in it, so a refusal is told apart by its code and by phrases of its description, and the description goes along
-as `details.description`.
+A bot's token is a part of the path, `/botTOKEN/METHOD`. This module writes `{key}` there, and the host inserts the token.
+Every answer is a JSON object with `ok`; a refusal has `error_code`, `description` and sometimes `parameters`. It has no words for
+machines, so refusals are distinguished by code and by phrases of the description, which becomes `details.description`.
 
-An answer is decoded into the type the caller names and nothing else: what has another shape, is too deep or too long is a failure
+An answer is decoded only into the type that the caller names: an answer of another shape, too deep or too long becomes a failure
 that says where.
 
 Runs inside the jail. Source: Telegram's documentation, "Bot API" (Making requests, ResponseParameters, getUpdates, getChat,
-sendMessage). Not here: what an operation is (__main__.py), trying again (the host, as the action allows).
+sendMessage). Not here: what an operation is (__main__.py), retries (the host, as the action allows).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["get", "post"]
 
 ADDRESS: Final = "https://api.telegram.org/bot{key}"
 MAX_ANSWER_BYTES: Final = 4 << 20
-"""4 MiB of JSON: a hundred updates with long messages, several times over; parsed, within a connector's 64 MiB."""
+"""4 MiB of JSON: several times a hundred updates with long messages; parsed, within a connector's 64 MiB."""
 
 _MEND: Final = "put a good one in its place with `aileron secret set NAME` (`aileron secret list` has the name)"
 _LOOK_FIRST: Final = "; it may be sent all the same: look into the chat before you ask again"
@@ -38,7 +37,7 @@ _MAX_WAIT_S: Final = 999_999
 
 
 class _Mistake(NamedTuple):
-    """What the caller can change."""
+    """A mistake that the caller can correct."""
 
     phrase: str
     argument: str
@@ -65,7 +64,7 @@ class _Parameters(msgspec.Struct):
 
 
 class _Verdict(msgspec.Struct):
-    """What every answer says first."""
+    """The part that every answer has: whether it succeeded, and the reason if not."""
 
     ok: bool
     error_code: int = 0
@@ -78,7 +77,7 @@ class _Answer(msgspec.Struct, Generic[_Shape]):
 
 
 def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
-    """What `method` answers, as a `shape`. `what` is said in failures: `cannot {what}: …`. ConnectorError."""
+    """Call `method` and return its result as a `shape`. Failures begin `cannot {what}: …`. ConnectorError."""
     asked = urllib.parse.urlencode(list(query))
     url = f"{ADDRESS}/{method}"
     headers = [("Accept", "application/json")]
@@ -87,7 +86,7 @@ def get(what: str, method: str, shape: type[_Shape], query: Iterable[tuple[str, 
 
 
 def post(what: str, method: str, body: dict[str, Any], shape: type[_Shape]) -> _Shape:
-    """Change something. A failure after which it may be done says so: the caller must not simply try again."""
+    """Call a method that changes something. A failure after which it may be done says so: do not simply try again."""
     headers = [("Accept", "application/json"), ("Content-Type", "application/json")]
     data = msgspec.json.encode(body)
     with http.request("POST", f"{ADDRESS}/{method}", headers, data, credential="api_key") as answer:
@@ -138,7 +137,7 @@ def _not_an_answer(answer: http.Response, what: str, problem: str) -> ExternalAp
 
 
 def _refusal(answer: http.Response, what: str, verdict: _Verdict) -> ConnectorError:
-    """The failure for an answer that is not `ok`."""
+    """Return the failure for an answer that is not `ok`."""
     code = verdict.error_code if 400 <= verdict.error_code <= 599 else answer.status
     if (mistake := _mistake(verdict.description)) is not None and code == 400:
         moved = verdict.parameters.migrate_to_chat_id
@@ -161,7 +160,7 @@ def _mistake(description: str) -> _Mistake | None:
 
 
 def _in_words(code: int, description: str) -> tuple[int, str]:
-    """The status that the host goes by, and why. A token that has not the form of one is a path that is not there."""
+    """Return the status that the host acts on, and the reason in words. A malformed token gives 404, as a wrong path does."""
     if code in (401, 404):
         return 401, f"Telegram does not accept the bot's token: the binding has a wrong or revoked one; {_MEND}"
     if code == _TOO_MANY:
