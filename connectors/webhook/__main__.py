@@ -1,11 +1,11 @@
-"""Webhooks: tell a program of your own that something has happened, by an event in JSON that it can check.
+"""Connector for webhooks: it tells a program of your own that something has happened, by a JSON event that can be verified.
 
 Runs inside the jail. It asks the host to send a request and to sign it; it never has the key.
 
 Rules
-- One receiver, which is bound at build. An event goes to a path there, and is sent once: whether it arrived although the answer
-  got lost, nobody knows here, and the receiver tells events apart by `webhook-id`.
-- Nothing of the answer but its status is handed on: what a receiver says to events is not for agents.
+- There is one receiver, which is bound at build. An event goes to a path there, and is sent once: if the answer is lost, it is
+  unknown whether the event arrived, and the receiver recognizes a repeated one by `webhook-id`.
+- Only the status of the answer is passed on: a receiver's other words are not for agents.
 
 Source: the Standard Webhooks specification. Not handled: retries over hours, several receivers, fan-out.
 """
@@ -21,7 +21,7 @@ import msgspec
 from aileron_connector import BadInput, ExternalApiError, http, log, op, run
 
 MAX_EVENT_BYTES: Final = 20 << 10
-"""20 KiB, as the specification advises: what is larger is sent by reference."""
+"""20 KiB, as the specification advises: larger data is sent by reference."""
 _TYPE: Final = re.compile(r"[a-zA-Z0-9_]{1,64}(?:\.[a-zA-Z0-9_]{1,64}){0,7}")
 _PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,255}")
 _GONE: Final = 410
@@ -29,7 +29,7 @@ _GONE: Final = 410
 
 @op
 def send_event(event: str, data: dict[str, Any], path: str = "/") -> dict[str, Any]:
-    """Send `data` as an event of this type to a path of the receiver. What it did is not taken back."""
+    """Send `data` as an event of this type to a path of the receiver. Its effects cannot be undone."""
     if _TYPE.fullmatch(event) is None:
         words = f"event {event[:64]!r} is not a type such as invoice.paid: words of letters, digits and _, with dots between"
         raise BadInput(words, argument="event")
