@@ -1,5 +1,5 @@
-"""The jail by itself: `python -m aileron_sandbox` examines this machine, `… run PROGRAM` runs a zip application or what is
-compiled, jailed.
+"""The jail as a command: `python -m aileron_sandbox` examines this machine; `… run PROGRAM` runs a zip application or a compiled
+program in a jail.
 
 python -m aileron_sandbox [--json]      exit 0 if a jail can be had, 1 with the fix if not
 python -m aileron_sandbox run FILE      its log on standard error, its frames (descriptor 4) on standard output
@@ -33,7 +33,7 @@ _USAGE: Final = "usage: python -m aileron_sandbox [--json] | run PROGRAM"
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status."""
+    """Run the command with these arguments, and return its exit status."""
     match arguments:
         case [] | ["--json"]:
             return _report(as_json=bool(arguments))

@@ -1,14 +1,15 @@
-"""The process of a template before it knows what for: an interpreter that imports what it needs, and waits to be told.
+"""The process of a template before it has its preparation: an interpreter that imports what it needs, and waits.
 
-Runs on the host. For one that has work of its own meanwhile: it executes this process first, and says what it is for as soon as
-it knows (`Template.begin`). Imports little, because whoever begins so has imported nothing yet.
+Runs on the host. A host that has other work meanwhile executes this process first, and sends the preparation as soon as it knows
+it (`Template.begin`). Imports little, because such a host has imported nothing yet.
 
 Rules
-- It holds nothing of the host's but one end of a socket, and ends with the other end: whoever gives it up closes it, and waits.
+- The process holds nothing of the host's but one end of a socket, and ends when the other end is closed: to give it up, the host
+  closes that end, and waits.
 - It is executed from a thread that lives as long as the template (jail.py).
-- Both ends of the socket are of one version: where the files were replaced since the host imported them, nothing is executed.
+- Both ends of the socket run the same version: if the files were replaced since the host imported them, nothing is executed.
 
-Not here: what it is told (template/messages.py), what it does then (template/__main__.py).
+Not here: the preparation (template/messages.py), what the process does with it (template/__main__.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _HERE: Final = os.path.dirname(os.path.realpath(__file__))
 
 
 def _stamps(folder: str) -> Iterator[tuple[str, int, int, int]]:
-    """One for each source file of a package: 60 of this one, in half a millisecond."""
+    """Yield path, inode, size and time of each source file of a package. This one has 60, read in half a millisecond."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():
@@ -49,14 +50,16 @@ _IMPORTED: Final = tuple(_stamps(_HERE))
 
 
 class Begun(NamedTuple):
-    """One that was executed: the host's end of its control socket, and the process that has the other."""
+    """An executed process, with the host's end of its control socket. The process has the other end."""
 
     control: socket.socket
     process: subprocess.Popen[bytes]
 
     @classmethod
     def execute(cls, executable: Path) -> Self:
-        """Start this interpreter. OSError, and nothing is left. JailUnavailable where it would not be the host's version."""
+        """Start this interpreter. OSError if that fails, with nothing left behind. JailUnavailable if it would run a version
+        other than the host's.
+        """
         if tuple(_stamps(_HERE)) != _IMPORTED:
             raise JailUnavailable(
                 "Aileron was replaced by another version while this process runs",
@@ -68,7 +71,7 @@ class Begun(NamedTuple):
             with theirs:
                 control = str(theirs.fileno())
                 # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does). A session
-                # of its own, or Ctrl-C in the host's terminal would end the template while the host has children to end well.
+                # of its own: otherwise Ctrl-C in the host's terminal would end the template while the host is ending children.
                 process = subprocess.Popen(
                     [str(executable), "-I", "-S", "-X", "utf8", "-B", "-c", _BOOT, os.path.dirname(_HERE), control],
                     env={},
@@ -82,7 +85,7 @@ class Begun(NamedTuple):
         return cls(ours, process)
 
     def end(self) -> None:
-        """Close the socket, which ends it, and wait. Idempotent."""
+        """Close the socket, which ends the process, and wait. Idempotent."""
         self.control.close()
         try:
             self.process.wait(_STOP_DEADLINE_S)
@@ -92,5 +95,5 @@ class Begun(NamedTuple):
 
 
 def interpreter() -> Path:
-    """The interpreter that runs this, not the link to it that a virtual environment has."""
+    """Return the path of the running interpreter, not that of a virtual environment's link to it."""
     return Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))

@@ -1,7 +1,7 @@
 """Control groups: one for each child, so that memory and processor time are counted and bounded for all of its processes.
 
-Runs on the host, which trusts what the kernel says and nothing a child does: a child enters its group as the first step of its
-confinement and could not leave it, since nothing of the file system of groups is in a jail.
+Runs on the host, which trusts the kernel's numbers and nothing that a child does: a child enters its group as the first step of
+its confinement and cannot leave it, since a jail does not have the file system of groups.
 
     place = find()                                    # None: this user may not make groups with a memory limit here
     with Groups(place) as groups:
@@ -11,14 +11,15 @@ confinement and could not leave it, since nothing of the file system of groups i
         groups.give_back(group)
 
 Rules
-- Groups are made only below the own one, or, as an ordinary user on v2, below the nearest that is this user's: what is his was
-  delegated to him. None is left that has a memory limit of its own: who set one meant all of this to be below it.
-- A directory of groups belongs to one `Groups`, which holds a lock on it. One that nobody holds was left behind by a host that
-  was killed, and the next removes it. (By the lock, not by the process id in its name: that may be of another pid namespace.)
-- A group is used again by a later child. What counts is the difference to what was read before, so whoever has seen a child of it
-  killed asks `is_out_of_memory` before giving it back.
-- Who may enter is decided by who opened the door (cgroups(7), "opened with"; v1 since Linux 5.16), so the host opens it, and a
-  child without any right of its own can use it.
+- Groups are made only below this process's own group or, as an ordinary user on v2, below the nearest ancestor that the user can
+  write to: it was delegated to them. A group with a memory limit is never left for its parent: its limit was meant for
+  everything here.
+- A directory of groups belongs to one `Groups`, which holds a lock on it. An unlocked directory was left behind by a host that
+  was killed, and the next host removes it. (The lock decides, as the process id in its name may be of another pid namespace.)
+- A group is used again by a later child. Its counters go on, and only the difference to the last reading counts, so a caller that
+  has seen a child of the group killed calls `is_out_of_memory` before giving the group back.
+- The kernel checks the rights of the process that opened `cgroup.procs` (cgroups(7), "opened with"; v1 since Linux 5.16), so the
+  host opens it, and a child without any right of its own can enter by it.
 
 Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux. Not here: a bound on processes; RLIMIT_NPROC,
 counted in a child's own user namespace, is one for the whole tree.
@@ -42,7 +43,7 @@ import msgspec
 from aileron_sandbox.fixes import is_short_of_descriptors
 from aileron_sandbox.template import limits
 
-if TYPE_CHECKING:  # nobody asks how much a cell has used
+if TYPE_CHECKING:  # a cell never asks for its usage, and need not import this
     from aileron_sandbox.watch import Used
 
 __all__ = ["Group", "Groups", "Kind", "Place", "find", "take_one"]
@@ -50,7 +51,7 @@ __all__ = ["Group", "Groups", "Kind", "Place", "find", "take_one"]
 Kind = Literal["cgroup-v2", "cgroup-v1"]
 _PREFIX: Final = "aileron-jails-"
 _ATTEMPTS: Final = 3
-"""To make a directory and lock it before somebody takes it for one that was left behind."""
+"""Number of attempts to make a directory and lock it before another host removes it as left behind."""
 _REMOVAL_DEADLINE_S: Final = 1.0  # a group is empty when its last process is reaped, and the kernel needs a moment more
 _REMOVAL_PAUSE_S: Final = 0.005
 _TRIAL_BYTES: Final = 1 << 30  # nobody is in the group that gets it
@@ -59,20 +60,20 @@ _MICROSECONDS: Final = 1_000_000
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where groups can be made."""
+    """The directories in which groups can be made."""
 
     kind: Kind
     memory: Path
-    """The directory to make them in."""
+    """The directory for groups that count memory."""
     cpu: Path | None = None
-    """The same where processor time is counted apart (v1); in v2 each group counts it."""
+    """The directory for groups that count processor time, if that is separate (v1); in v2 each group counts it."""
 
 
 @functools.cache
 def find() -> Place | None:
-    """The best place this process has, found by trying; None where there is none. The same answer each time.
+    """Return the best place that this process has, found by trying; None if there is none. The result is cached.
 
-    OSError where there is no descriptor to try with.
+    Raises OSError if no descriptor is free to try with.
     """
     for place in _candidates():
         if (taken := _maybe_taken(place)) is not None:
@@ -82,10 +83,10 @@ def find() -> Place | None:
 
 
 def take_one() -> tuple[Groups, Group] | None:
-    """A group for one child, which does not end together and whose processor time nobody counts; None where there is none.
+    """Take a group for one child, not killed as a whole and without a count of processor time; None if there is none.
 
-    The attempt that `find` makes is the group itself, and no group of v1 that counts processor time is entered: for each that a
-    child enters, it waits for the kernel, 10 ms (RCU). OSError where there is no descriptor to try with.
+    The group of the attempt, as in `find`, is the one returned. No v1 group that counts processor time is used: for each group
+    that a child enters, it waits 10 ms for the kernel (RCU). OSError if no descriptor is free to try with.
     """
     for place in _candidates():
         if place.cpu is None and (taken := _maybe_taken(place, ends_together=False)) is not None:
@@ -94,7 +95,7 @@ def take_one() -> tuple[Groups, Group] | None:
 
 
 class Group:
-    """One group while it is somebody's."""
+    """A control group while it is in use for a child."""
 
     def __init__(self, kind: Kind, memory: Path, cpu: Path | None, *, ends_together: bool = True) -> None:
         self._kind: Final = kind
@@ -104,7 +105,7 @@ class Group:
         self._cpu_before_s = 0.0
         self._is_lost = False
         self.counts_cpu: Final = kind == "cgroup-v2" or cpu is not None
-        """Whether `used` knows of processor time: always in v2; in v1 where that is delegated as well."""
+        """True if `used` knows the processor time: always in v2; in v1 if that controller is delegated as well."""
         self._bounds: Final = _bounds(kind, memory)
         if kind == "cgroup-v2":
             _write(memory / "memory.oom.group", str(int(ends_together)))
@@ -113,9 +114,9 @@ class Group:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[limits.Group]:
-        """As descriptors, for the time of a request: a child enters by them, and sets its limit.
+        """Open the group's files for the duration of a request: a child enters by the descriptors, and sets its limit.
 
-        OSError where somebody else has removed the group; then it is not used again.
+        Raises OSError if another process has removed the group; then it is not used again.
         """
         doors = [directory / "cgroup.procs" for directory in (self._memory, self._cpu) if directory is not None]
         self._is_lost = True
@@ -125,12 +126,12 @@ class Group:
             yield group
 
     def bound_tcp(self, limit_bytes: int) -> None:
-        """Bound the buffers of TCP, which v1 counts apart: they grow no more then. In v2 they are memory, and this is nothing."""
+        """Bound the buffers of TCP, which v1 counts separately. In v2 they count as memory, and this does nothing."""
         with contextlib.suppress(FileNotFoundError):
             _write(self._memory / "memory.kmem.tcp.limit_in_bytes", str(limit_bytes))
 
     def used(self) -> Used:
-        """Since `begin_to_count`. As a `watch.Tree`: in any thread."""
+        """Return the usage since `begin_to_count`. Callable in any thread, as a `watch.Tree`."""
         from aileron_sandbox.watch import Used
 
         return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)
@@ -140,10 +141,10 @@ class Group:
         self._cpu_before_s = self._counted_cpu_s()
 
     def is_out_of_memory(self) -> bool:
-        """Return whether the kernel has ended a process of it for that since it was taken, as far as can be told."""
+        """Return whether the kernel has killed one of its processes for lack of memory since it was taken, as far as is known."""
         try:
             self._kills_seen = self._counted_kills()
-        except OSError:  # somebody else has removed it, or no descriptor is free: it is not used again
+        except OSError:  # another process has removed it, or no descriptor is free: it is not used again
             self._is_lost = True
         return self._kills_seen > self._kills_before
 
@@ -173,10 +174,12 @@ def _opened(files: Iterable[Path], stack: contextlib.ExitStack) -> tuple[int, ..
 
 
 class Groups:
-    """Those of one template: as many as it ever had children at once. Not thread-safe."""
+    """The groups of one template: as many as it ever had children at once. Not thread-safe."""
 
     def __init__(self, place: Place, *, ends_together: bool = True) -> None:
-        """`ends_together`: in v2, who is out of memory takes its whole group along, half of which is of no use to anybody."""
+        """Make the directory of groups. `ends_together`: in v2, the kernel kills a group that is out of memory as a whole, since
+        half of it would be of no use.
+        """
         self._place: Final = place
         self._ends_together: Final = ends_together
         self._count = 0
@@ -197,22 +200,24 @@ class Groups:
 
     @property
     def kind(self) -> Kind:
-        """Which of the kernel's two interfaces."""
+        """The version of the kernel's interface, v1 or v2."""
         return self._place.kind
 
     def take(self) -> Group:
-        """A group of nobody else's. OSError where it cannot be had."""
+        """Return a group that no other child has. OSError if none can be made."""
         group = self._free.pop() if self._free else self._make()
         group._kills_before = group._kills_seen
         return group
 
     def give_back(self, group: Group) -> None:
-        """Its processes are gone."""
+        """Take back a group whose processes are gone, for a later child."""
         if not group._is_lost:
             self._free.append(group)
 
     def close(self) -> None:
-        """Remove them all; their processes must be ending. What is not gone in time is left to the next host. Idempotent."""
+        """Remove all groups; their processes must be ending. Those still in use at the deadline are left to the next host.
+        Idempotent.
+        """
         until = time.monotonic() + _REMOVAL_DEADLINE_S
         for path in self._own:
             while not _remove(path) and time.monotonic() < until:
@@ -243,15 +248,15 @@ class Groups:
 class _Mount(msgspec.Struct, frozen=True):
     mount_point: Path
     root: Path
-    """Which group of its hierarchy is seen at the mount point."""
+    """The group of its hierarchy that is mounted at the mount point."""
 
     def below(self, path: Path) -> Path:
-        """Where the group `path` is seen; the mount point where it lies outside, as in a container with a view of its own."""
+        """Return the directory of the group `path`; the mount point if it lies outside, as in a container with its own view."""
         return self.mount_point / path.relative_to(self.root) if path.is_relative_to(self.root) else self.mount_point
 
 
 def _mounts() -> dict[str, _Mount]:
-    """By controller, `""` for v2. proc_pid_mountinfo(5)."""
+    """Return the mounts of hierarchies by controller, `""` for v2. proc_pid_mountinfo(5)."""
     found: dict[str, _Mount] = {}
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
@@ -272,7 +277,7 @@ def _unescaped(text: str) -> str:
 
 
 def _own_paths() -> dict[str, Path]:
-    """By controller, `""` for v2: `4:memory:/path`, `0::/path`. cgroups(7)."""
+    """Return the groups of this process by controller, `""` for v2. Lines are `4:memory:/path` or `0::/path`, cgroups(7)."""
     found = {}
     for line in Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         _, names, path = line.split(":", 2)
@@ -281,7 +286,7 @@ def _own_paths() -> dict[str, Path]:
 
 
 def _candidates() -> Iterator[Place]:
-    """The best first."""
+    """Yield the places to try, the best first."""
     mounts, own = _mounts(), _own_paths()
     unified = mounts.get("")
     if unified is not None and "" in own:
@@ -295,7 +300,7 @@ def _candidates() -> Iterator[Place]:
 
 
 def _candidates_v2(own: Path, top: Path) -> Iterator[Path]:
-    """The own group first. Above it only what was given to an ordinary user, and no way out of a limit."""
+    """Yield this process's own group, then the ancestors that are delegated to an ordinary user, but none beyond a limit."""
     directory = own
     while True:
         yield directory
@@ -315,8 +320,8 @@ def _has_limit(directory: Path) -> bool:
 
 
 def _maybe_taken(place: Place, *, ends_together: bool = True) -> tuple[Groups, Group] | None:
-    """Take a group there, and see that it can be bounded: a directory may be writable and its group still not be one that can
-    have others with a limit. None where it is not.
+    """Take a group at a place, and check that it can be bounded: even a writable directory may not be able to have groups with a
+    limit. None if it cannot.
     """
     with contextlib.ExitStack() as undo:
         try:
@@ -328,7 +333,7 @@ def _maybe_taken(place: Place, *, ends_together: bool = True) -> tuple[Groups, G
             with group.opened() as opened:
                 opened.bound(_TRIAL_BYTES)
         except OSError as error:
-            if is_short_of_descriptors(error):  # no answer, and `find` would keep it for good
+            if is_short_of_descriptors(error):  # this proves nothing, and `find` would cache it
                 raise
             return None
         undo.pop_all()
@@ -336,7 +341,9 @@ def _maybe_taken(place: Place, *, ends_together: bool = True) -> tuple[Groups, G
 
 
 def _give_memory_to_those_below(directory: Path) -> None:
-    """OSError where the group has no memory controller, or processes of its own (EBUSY), or is not this user's."""
+    """Enable the memory controller for the groups below. OSError if the group lacks it, has processes of its own (EBUSY), or is
+    not this user's.
+    """
     file = directory / "cgroup.subtree_control"
     if "memory" not in file.read_text(encoding="ascii").split():
         _write(file, "+memory")
@@ -358,7 +365,7 @@ def _make_and_lock(parent: Path) -> tuple[Path, int]:
 
 
 def _maybe_lock(path: Path) -> int | None:
-    """A descriptor that holds the lock; None if another has it or the directory is gone."""
+    """Lock a directory and return the descriptor that holds the lock; None if another has it or the directory is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -372,7 +379,7 @@ def _maybe_lock(path: Path) -> int | None:
 
 
 def _remove_left_behind(parent: Path) -> None:
-    """What belongs to nobody any more. What cannot be removed, being another user's, is left alone."""
+    """Remove directories that no host holds any longer, except those of other users, which cannot be removed."""
     with os.scandir(parent) as entries:
         found = [parent / entry.name for entry in entries if entry.name.startswith(_PREFIX)]
     for path in found:
@@ -384,7 +391,7 @@ def _remove_left_behind(parent: Path) -> None:
 
 
 def _remove(path: Path) -> bool:
-    """The directory and the groups in it; False where one of them is still in use."""
+    """Remove the directory and the groups in it; return False if one of them is still in use."""
     try:
         with os.scandir(path) as entries:
             for entry in entries:
@@ -401,12 +408,12 @@ def _remove(path: Path) -> bool:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """`name value` lines."""
+    """Return the `name value` lines of a file as a dict."""
     return dict(line.split(" ", 1) for line in path.read_text(encoding="ascii").splitlines())
 
 
 def _write(path: Path, text: str) -> None:
-    # Without O_CREAT and O_TRUNC: what is not there cannot be made.
+    # Without O_CREAT and O_TRUNC: a file that does not exist cannot be made here.
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode("ascii"))

@@ -1,20 +1,20 @@
-"""Which files a compiled program needs to see: none, or the loader and the libraries it and they name.
+"""The files that a compiled program needs to see: none, or the loader and the libraries that it and they name.
 
 Runs on the host, before a template for the program is started. The program is hostile: it is only read, through a
-descriptor, never run, and neither is a loader on it (`ldd` would). What it says decides no more than which of the
-libraries that the system's own directories hold are shown to it, read-only: a name is a plain file name, and only the
-directories below are looked in. A search path of its own would be a way to name any file of the user's, so a program that
+descriptor, never run, and neither is a loader on it (`ldd` would). Its contents decide only which libraries of the
+system's own directories are shown to it, read-only: a library is given as a plain file name, and looked for in the
+directories below alone. A search path of its own would be a way to name any file of the user's, so a program that
 needs one is refused.
 
 >>> ElfRuntime.of_program(program).libraries                                       # doctest: +SKIP
 (PosixPath('/lib64/ld-linux-x86-64.so.2'), PosixPath('/lib/x86_64-linux-gnu/libc.so.6'))
 
 Rules
-- Only what the kernel and the loader go by is read: the header, the program headers, PT_INTERP and PT_DYNAMIC. Sections may
-  say anything.
-- Every read is bounded, and anything odd is refused. The loader in the jail has the last word: what is missing there, it says
-  in the log.
-- A library is found where the loader in the jail will look for it, without /etc/ld.so.cache, which the jail has not.
+- Only the parts that the kernel and the loader use are read: the header, the program headers, PT_INTERP and PT_DYNAMIC.
+  Sections are ignored, as they may say anything.
+- Every read is bounded, and anything odd is refused. The loader in the jail has the last word: it writes to the log what it
+  misses there.
+- A library is looked for where the loader in the jail will look, without /etc/ld.so.cache, which the jail lacks.
 
 Source: elf(5), ld.so(8), System V ABI chapter 5. Read with `struct`: the libraries for this read sections first, without
 bounds, and take 45 ms to import. Not here: making the files visible (template/mounts.py).
@@ -49,7 +49,7 @@ _MAX_SEGMENTS: Final = 128  # linkers make about a dozen
 _MAX_DYNAMIC_BYTES: Final = 64 << 10  # 4096 entries; the largest desktop programs have some 200
 _MAX_TEXT_BYTES: Final = 4096  # PATH_MAX
 _MAX_LIBRARIES: Final = 64
-"""Of one program, with those of its libraries: each is a mount in every jail of its template."""
+"""Most libraries of a program, including those of its libraries: each is a mount in every jail of its template."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_+.-]{1,255}")
 
 
@@ -71,18 +71,19 @@ _PLATFORMS: Final = {
         ("/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"),
     ),
 }
-"""e_machine, where glibc's loader is, and where that one looks by default: Debian's directories, then the others'."""
+"""Platforms by machine: e_machine, the path of glibc's loader, and its default directories: Debian's, then those of others."""
 _MACHINES: Final = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv"}
 _LATE: Final = "libgcc_s.so.1"
-"""What glibc loads when a thread is cancelled, and names nowhere: shown where the machine has it."""
+"""A library that glibc loads when a thread is cancelled, but names in no file. Shown if the machine has it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ElfRuntime:
-    """Host paths of what a compiled program may read, at the same paths: the loader first; nothing for a static program.
+    """Host paths of the files that a compiled program may read, at the same paths in the jail. `libraries` begins with the
+    loader, and is empty for a static program.
 
-    Two programs with equal runtimes may share a template. `executable` is the interpreter the template itself runs in, which
-    is not in the jail.
+    Two programs with equal runtimes may share a template. `executable` is the interpreter that the template itself runs in,
+    which is not in the jail.
     """
 
     executable: Path
@@ -90,10 +91,10 @@ class ElfRuntime:
 
     @classmethod
     def of_program(cls, program: int) -> ElfRuntime:
-        """What the program needs that can be read from `program`, a descriptor. Its offset is left as it is.
+        """Return the files needed by the program that is open as the descriptor `program`. Its offset does not change.
 
-        JailUnavailable, with the fix, for one that cannot run here: of another machine, cut short, no program, with a search
-        path of its own, or in want of a library.
+        Raises JailUnavailable, with the fix, if the program cannot run here: it is for another machine, truncated, not a program,
+        has a search path of its own, or needs a library that is missing.
         """
         here = _here()
         needs = _read_needs(program, "the program", here)
@@ -111,14 +112,14 @@ class ElfRuntime:
 
     @property
     def loader(self) -> Path | None:
-        """What the kernel starts in the place of a dynamic program; None for a static one."""
+        """Path of the loader, which the kernel starts in the place of a dynamic program; None for a static one."""
         return self.libraries[0] if self.libraries else None
 
 
 def libraries_of(files: Iterable[Path], optional: Iterable[str]) -> tuple[Path, ...]:
-    """The loader and the libraries that files of this machine need together, with those of `optional` that it has.
+    """Return the loader and all libraries that `files` need, with those of `optional` that this machine has.
 
-    JailUnavailable where one of them is not for this machine, cannot be opened, or needs what is not in the system's
+    Raises JailUnavailable if one of them is not for this machine, cannot be opened, or needs a library outside of the system's
     directories.
     """
     here = _here()
@@ -130,7 +131,7 @@ def libraries_of(files: Iterable[Path], optional: Iterable[str]) -> tuple[Path, 
 
 
 class _Needs(NamedTuple):
-    """What one file asks for."""
+    """The loader, libraries and search path that a file asks for."""
 
     interpreter: str | None
     libraries: tuple[str, ...]
@@ -138,7 +139,7 @@ class _Needs(NamedTuple):
 
 
 class _Bad(Exception):
-    """The file is not what an ELF file is; the words say how."""
+    """The file is not a valid ELF file for this machine; the message says why."""
 
 
 def _here() -> _Platform:
@@ -149,7 +150,7 @@ def _here() -> _Platform:
 
 
 def _closure(needs: _Needs, here: _Platform) -> Iterator[Path]:
-    """The loader, then each library once, in the order of the loader: level by level."""
+    """Yield the loader, then each library once, level by level, as the loader would load them."""
     loader = Path(here.loader)
     if not loader.is_file():
         raise JailUnavailable(f"{loader} does not exist", "apt-get install libc6, or link the program statically")
@@ -276,7 +277,7 @@ def _dynamic_entries(file: int, segment: _Segment) -> list[tuple[int, int]]:
 
 
 def _file_offset(segments: list[_Segment], address: int) -> int:
-    """Where in the file the byte is that is loaded at `address`."""
+    """Return the offset in the file of the byte that is loaded at `address`."""
     for segment in segments:
         if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.file_bytes:
             return segment.offset + address - segment.address

@@ -1,4 +1,4 @@
-"""How a child ended, as values with their reason.
+"""The ways in which a child can end, as values with their reason.
 
 `Exited`, `Signalled`, `OverLimit` and `NetworkAttempt` are endings of a program that ran confined. `RefusedToStart` means the
 confinement could not be completed and no line of the program ran: the jail never starts with a layer missing.
@@ -17,7 +17,7 @@ __all__ = ["Ending", "Exited", "NetworkAttempt", "OverLimit", "RefusedToStart", 
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What the child used, as the kernel accounted it (getrusage(2), RUSAGE_CHILDREN of the one child)."""
+    """Processor time and memory of the child, as the kernel counted them (getrusage(2), RUSAGE_CHILDREN of the one child)."""
 
     cpu_ms: int
     max_rss_kib: int
@@ -33,15 +33,15 @@ class Exited:
 
 @dataclasses.dataclass(frozen=True)
 class Signalled:
-    """A signal ended the program. `SIGSYS` is the seccomp filter's answer to a call no honest program makes."""
+    """A signal ended the program. `SIGSYS` is the seccomp filter's answer to a call that no honest program makes."""
 
     signal: int
-    """Its number: one of signal.Signals, or of the real-time signals."""
+    """The signal's number: one of signal.Signals, or of the real-time signals."""
     usage: Usage
 
     @property
     def name(self) -> str:
-        """`SIGTERM`, or `signal 40`: of the real-time signals, Python names the first and the last alone."""
+        """The signal's name, as `SIGTERM`, or `signal 40`: Python names only the first and last of the real-time signals."""
         try:
             return signal.Signals(self.signal).name
         except ValueError:
@@ -50,7 +50,7 @@ class Signalled:
 
 @dataclasses.dataclass(frozen=True)
 class OverLimit:
-    """The program was ended for exceeding a limit, by the kernel or, where that counts for single processes only, by the host."""
+    """The program was ended for exceeding a limit: by the kernel, or by the host where the kernel counts per process only."""
 
     limit: Literal["cpu", "memory"]
     usage: Usage
@@ -58,10 +58,10 @@ class OverLimit:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkAttempt:
-    """The program tried to reach a network by itself and was ended. Nothing left: the call was never carried out.
+    """The program tried to reach a network by itself and was ended. No byte left: the call was never carried out.
 
-    `destination` is `network:ADDRESS:PORT`, `network:NAME:PORT` where a look-up came first, or `network:unknown`. It is what
-    the program said, and a program can say what it likes.
+    `destination` is `network:ADDRESS:PORT`, `network:NAME:PORT` if a look-up came first, or `network:unknown`. It is the
+    program's own claim, which may be false.
     """
 
     destination: str

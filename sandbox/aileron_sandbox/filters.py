@@ -5,22 +5,22 @@ child is born. The bytes are kept in memory: a cache file that the same user can
 
 A child gets two, and the stricter answer of the two counts (seccomp(2)):
 
-1. `compile_network`: what a program does to reach a network. With `watched`, the template is asked by user notification and
-   answers in the kernel's place (template/attempts.py); otherwise the answer is EACCES. Either way none of these calls runs.
-   And the end of a process (`ENDS`), so that it waits for the answers.
+1. `compile_network`: the calls by which a program reaches a network. With `watched`, the template is asked by user notification
+   and answers in the kernel's place (template/attempts.py); otherwise the answer is EACCES. Either way none of these calls runs.
+   The filter also notifies of the end of a process (`ENDS`), so that the end waits for the answers.
 2. `compile_profile`: the allow list of its profile. It lets pass what the first one answers.
 
-What faces strangers at the daemon's ports is confined by `compile_server`, and what logs in by `compile_login`: lists of the same
-kind. A cell has tools in it that nobody knows beforehand, and `compile_cell` is a deny list: of what reaches for the machine, or
-for more privilege than is there. What is in no list is there as on the host, but for calls newer than this file, which are not
-there at all.
+`compile_server` makes the list for processes that face strangers at the daemon's ports, and `compile_login` for those that log
+in: allow lists of the same kind. A cell has tools in it that nobody knows beforehand, so `compile_cell` makes a deny list, of
+calls that reach for the machine or for more privilege. Other calls work in a cell as on the host, except calls newer than this
+file, which do not exist there (ENOSYS).
 
-Rules, of all but a cell's
-- An allow list: what is not named answers EPERM. (A KILL default ends honest programs on a stray prctl: measured.)
-- That goes for flags as for calls. Where an argument selects what the kernel does, the list has its values.
-- No socket that can name a peer exists. `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one. `setsockopt`
-  is not, but for TCP options of a socket that is none: SO_ATTACH_FILTER compiles a program of the caller's into the kernel.
-- `KILLED` is what no honest program calls; the answer is SIGSYS.
+Rules of all lists but a cell's
+- An allow list: a call that is not named answers EPERM. (A KILL default ends honest programs on a stray prctl: measured.)
+- The same applies to flags. Where an argument selects what the kernel does, the list has its allowed values.
+- No socket that can name a peer exists. `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one. `setsockopt` is
+  not, because SO_ATTACH_FILTER compiles a program of the caller's into the kernel; only TCP options pass, to the network filter.
+- `KILLED` has the calls that no honest program makes; the answer is SIGSYS.
 - Native ABI only: i386 and x32 entries are killed (libseccomp's bad-architecture action).
 - Landlock does not cover metadata (chmod, chown, utimes), other processes, or non-file objects: they are not on the list.
 
@@ -84,34 +84,34 @@ ALLOWED: Final = tuple(
     getsockname getpeername shutdown
     """.split()
 )
-"""Allowed whatever the arguments, in every profile. Calls another architecture lacks are skipped there.
+"""Calls that every profile allows with any arguments. Calls that another architecture lacks are skipped there.
 
-What is here has no argument that selects another part of the kernel: none at all, sizes and places, or flags of which the kernel
-itself knows only harmless ones (O_CLOEXEC, O_NONBLOCK and the like for dup3, eventfd2, epoll_create1 and timerfd_create; how a
-path is walked for the `at` calls; three values for shutdown). The others are in SOME_ARGUMENTS."""
+None of them has an argument that selects another part of the kernel. They have no arguments, sizes and places, or flags of which
+the kernel itself knows only harmless ones (O_CLOEXEC, O_NONBLOCK and the like for dup3, eventfd2, epoll_create1 and
+timerfd_create; how a path is walked for the `at` calls; three values for shutdown). The others are in SOME_ARGUMENTS."""
 
 _EXECUTE: Final = ("execve", "execveat")
 _PROCESSES: Final = ("fork", "vfork", "wait4", "waitid", "kill", "setpgid", "setsid")
 ALLOWED_MORE: Final[dict[Profile, tuple[str, ...]]] = {
     "python": (),
-    # It becomes the program by one of these. What else it may execute is in the root, read-only: its loader and libraries.
+    # The child becomes the program by one of these. All else that it can execute is in the root, read-only: loader and libraries.
     "elf": _EXECUTE,
     "elf-subprocess": _EXECUTE + _PROCESSES,
 }
-"""Allowed as well, by profile."""
+"""Calls that a profile allows in addition, by profile."""
 
 ONLY_ALONE: Final = ("tgkill",)
-"""Not allowed in the mode `landlock`: a process that is not in a pid namespace of its own could reach others by them."""
+"""Calls that the mode `landlock` does not allow: without a pid namespace of its own, a process could reach others by them."""
 
 ANSWERED: Final = {
     "socket": errno.EACCES,
-    "bind": errno.EACCES,  # what libraries meet that probe for IPv6
+    "bind": errno.EACCES,  # met by libraries that probe for IPv6
     "clone3": errno.ENOSYS,  # its flags are in memory a filter cannot read; glibc falls back to clone
     "listxattr": errno.ENOTSUP,  # shutil.copy tolerates this and nothing else
     "llistxattr": errno.ENOTSUP,
     "flistxattr": errno.ENOTSUP,
 }
-"""Refused with an errno that honest libraries understand; every other call not on the list answers EPERM."""
+"""Calls that are refused with an errno that honest libraries understand; other calls that are not listed answer EPERM."""
 
 KILLED: Final = tuple(
     """
@@ -122,7 +122,7 @@ KILLED: Final = tuple(
     open_by_handle_at name_to_handle_at swapon swapoff reboot acct quotactl iopl ioperm
     """.split()
 )
-"""Calls no honest connector makes: the process is killed with SIGSYS."""
+"""Calls that no honest connector makes: the process is killed with SIGSYS."""
 
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _IPPROTO_TCP: Final = 6
@@ -140,13 +140,13 @@ NETWORK: Final = {
 }
 """The calls of the first filter, and when it answers them."""
 ENDS: Final = "exit_group"
-"""Asked about as well, and goes on: the end of a process takes back what its other threads, and if it is the first one its other
-processes, were asking just then. As questions are answered in their order, it comes after them. Where nobody is asked it is
-allowed."""
+"""The call that ends a process: also notified, and always allowed to go on. Ending a process withdraws the pending notifications
+of its other threads and, if it is the first process, of its other processes. Notifications are answered in order, so the end
+comes after them. Without `watched` the call is simply allowed."""
 
 
 class Only(NamedTuple):
-    """One argument, by its position: those of its bits that are looked at are together one of the values."""
+    """A condition on one argument, given by position: its bits under the mask `looked_at` equal one of the values."""
 
     argument: int
     looked_at: int
@@ -154,7 +154,7 @@ class Only(NamedTuple):
 
 
 def _flags(argument: int, *allowed: int, bits: int = _LOW_32_BITS) -> Only:
-    """No flag but these. `bits` are those that the kernel reads: an int's 32, a long's 64."""
+    """Require that no other flags are set. `bits` are those that the kernel reads: an int's 32, a long's 64."""
     return Only(argument, bits & ~functools.reduce(operator.or_, allowed, 0), (0,))
 
 
@@ -163,12 +163,12 @@ def _without(argument: int, *refused: int) -> Only:
 
 
 def _one_of(argument: int, *values: int) -> Only:
-    """All sixty-four bits: the kernel reads 32 of most, and what is in the others is nothing that a library would put there."""
+    """Require one of these values in all 64 bits. The kernel reads 32 of most, and no library sets the others."""
     return Only(argument, _ALL_BITS, values)
 
 
 _Conditions = tuple[Only, ...]
-"""All of them have to hold."""
+"""Conditions that all have to hold."""
 
 _IS_X86: Final = os.uname().machine == "x86_64"
 _O_LARGEFILE: Final = 0o100000 if _IS_X86 else 0o400000
@@ -202,7 +202,7 @@ _MEMBARRIER: Final = (0, 8, 16)  # QUERY, PRIVATE_EXPEDITED and its registration
 _CLOCK_BITS: Final = 0xF
 _CLONE_THREAD: Final = 0x00010000
 _CLONE_PLAIN: Final = (
-    0x7F  # the signal that tells of the end; the bit above is CLONE_NEWTIME in newer calls
+    0x7F  # the signal at the child's end; the next bit is CLONE_NEWTIME in newer calls
     | 0x00000F00  # VM, FS, FILES, SIGHAND
     | 0x00004000  # VFORK
     | _CLONE_THREAD
@@ -248,7 +248,7 @@ SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
     "ioctl": ((Only(1, _LOW_32_BITS, (_FIOCLEX, _FIONCLEX, _TCGETS, _FIONREAD, _FIONBIO, _TIOCGWINSZ)),),),
     "renameat2": ((_one_of(4, 0, _RENAME_NOREPLACE),),),
     "fallocate": ((_flags(1, _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE),),),
-    # Not DONTNEED: which pages of the host's libraries are in memory would be this program's to choose.
+    # Not DONTNEED: the program could choose which pages of the host's libraries stay in memory.
     "fadvise64": ((_one_of(3, 0, 1, 2),),),
     # No MAP_GROWSDOWN, MAP_DROPPABLE or MAP_HUGETLB, which no limit of ours counts; no MAP_SYNC.
     "mmap": (
@@ -269,28 +269,28 @@ SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
     # No priority inheritance: the largest part of futex(2), and none that Python, Go, Rust or plain C needs.
     "futex": ((Only(1, _LOW_32_BITS & ~(_FUTEX_PRIVATE | _FUTEX_REALTIME), _FUTEX_PLAIN),),),
     "arch_prctl": ((_one_of(0, _ARCH_SET_FS, _ARCH_GET_FS),),),
-    # Sixteen clocks of the machine: a negative number is one of another process or of a device.
+    # Sixteen clocks of the machine: a negative number is a clock of another process or of a device.
     "clock_gettime": ((_flags(0, _CLOCK_BITS),),),
     "clock_getres": ((_flags(0, _CLOCK_BITS),),),
     "clock_nanosleep": ((_flags(0, _CLOCK_BITS),),),
     "prlimit64": ((_one_of(0, 0), _one_of(2, 0)),),
     "prctl": ((_one_of(0, _PR_SET_NAME, _PR_GET_NAME),),),
     "socketpair": ((_one_of(0, _AF_UNIX), Only(1, _LOW_32_BITS & ~(_SOCK_NONBLOCK | _SOCK_CLOEXEC), (_SOCK_STREAM,))),),
-    # No MSG_OOB. An address is the other filter's to see.
+    # No MSG_OOB. The network filter checks the address.
     "recvfrom": ((_flags(3, _MSG_PEEK, _MSG_TRUNC, _MSG_DONTWAIT, _MSG_WAITALL, _MSG_NOSIGNAL),),),
     "sendto": ((_flags(3, _MSG_DONTWAIT, _MSG_NOSIGNAL), _one_of(4, 0)),),
     "getsockopt": ((_one_of(1, _SOL_SOCKET), _one_of(2, *_SO_READ)),),
     "clone": ((Only(0, (_LOW_32_BITS & ~_CLONE_PLAIN) | _CLONE_THREAD, (_CLONE_THREAD,)),),),
 }
-"""Allowed where one of these holds: the calls whose arguments select what the kernel does. Masks of 32 bits are for what it reads
-as an int. docs/reference/jail.md has them in words."""
+"""Calls whose arguments select what the kernel does, allowed if one of their alternatives holds. Masks of 32 bits are for
+arguments that the kernel reads as an int. docs/reference/jail.md has them in words."""
 
 SOME_ARGUMENTS_MORE: Final[dict[Profile, dict[str, tuple[_Conditions, ...]]]] = {
     "python": {},
     "elf": {},
     "elf-subprocess": {"clone": ((_flags(0, _CLONE_PLAIN),),)},
 }
-"""In the place of the same in SOME_ARGUMENTS, by profile."""
+"""Entries that replace those of SOME_ARGUMENTS, by profile."""
 
 SERVER: Final = tuple(
     """
@@ -305,8 +305,8 @@ SERVER: Final = tuple(
     getsockname getpeername listen accept
     """.split()
 )
-"""Of a server that has its listeners, and opens no file and no connection: of ALLOWED what is not for files or other processes,
-and taking connections. Of sockets it has those that it was given or accepted, and pairs of its own."""
+"""Calls of a server that has its listeners, and opens no file and no connection: those of ALLOWED that are not for files or other
+processes, and those that accept connections. Its sockets are those that it was given or accepted, and pairs of its own."""
 _SERVER_ARGUMENTS: Final = (
     "pipe2", "close_range", "fcntl", "ioctl", "mmap", "mprotect", "mremap", "madvise", "membarrier", "futex", "arch_prctl",
     "clock_gettime", "clock_getres", "clock_nanosleep", "prlimit64", "prctl", "clone",
@@ -327,12 +327,12 @@ SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
             Only(1, _LOW_32_BITS & ~(_SOCK_NONBLOCK | _SOCK_CLOEXEC), (_SOCK_STREAM, _SOCK_SEQPACKET)),
         ),
     ),
-    # No SHUT_RD: it ends a listener for whoever else has it, and another program may take the port (inet_shutdown).
+    # No SHUT_RD: it ends a listener for every other process that has it, and another program may take the port (inet_shutdown).
     "shutdown": ((_one_of(1, _SHUT_WR),),),
     "recvfrom": ((_flags(3, *_RECEIVE),),),
     "recvmsg": ((_flags(2, *_RECEIVE, _MSG_CMSG_CLOEXEC),),),
     "sendto": ((_flags(3, *_SEND), _one_of(4, 0)),),
-    # An address would be in memory that no filter sees; there is no socket that takes one.
+    # An address would be in memory that no filter sees; but no socket of the server takes one.
     "sendmsg": ((_flags(2, *_SEND),),),
     "getsockopt": ((_one_of(1, _SOL_SOCKET), _one_of(2, *_SO_READ)),),
     "setsockopt": (
@@ -340,12 +340,12 @@ SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
         (_one_of(1, _IPPROTO_TCP), _one_of(2, _TCP_NODELAY)),
     ),
 }
-"""As SOME_ARGUMENTS."""
+"""Calls of a server that depend on arguments, in the form of SOME_ARGUMENTS."""
 
 LOGIN: Final = tuple(name for name in SERVER if name not in ("listen", "accept"))
-"""Of a process that logs in over the socket that it was given: of SERVER what takes no connections."""
+"""Calls of a process that logs in over the socket that it was given: those of SERVER but for accepting connections."""
 LOGIN_SOME_ARGUMENTS: Final = {name: value for name, value in SERVER_SOME_ARGUMENTS.items() if name != "accept4"}
-"""As SOME_ARGUMENTS."""
+"""Calls of such a process that depend on arguments, in the form of SOME_ARGUMENTS."""
 _PR_SET_PDEATHSIG: Final = 1
 _SECCOMP_SET_MODE_FILTER: Final = 1
 _FORKS: Final = ("wait4",)
@@ -357,23 +357,23 @@ _FORKS_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
 
 
 class Refusal(NamedTuple):
-    """An answer, where all of the conditions hold."""
+    """The errno of a call for which all of the conditions hold."""
 
     errno: int
     where: tuple[Only, ...] = ()
     above: tuple[tuple[int, int], ...] = ()
-    """(argument, number): all sixty-four bits of it are a greater number."""
+    """Pairs (argument, number): the argument, in all its 64 bits, is greater than the number."""
 
 
 def _any_of(number: int, argument: int, *bits: int, **more: Any) -> tuple[Refusal, ...]:
-    """One refusal for each bit that may not be set."""
+    """Return one refusal for each bit that must not be set."""
     also = more.get("also", ())
     return tuple(Refusal(number, (Only(argument, bit, (bit,)), *also)) for bit in bits)
 
 
 _S_ISUID, _S_ISGID = 0o4000, 0o2000
 _O_TMPFILE: Final = 0o20000000
-"""Without O_DIRECTORY, which is always with it and has a number of its own on each architecture."""
+"""O_TMPFILE without O_DIRECTORY, which always comes with it and has another number on each architecture."""
 _NEW_NAMESPACES: Final = (
     0x00020000,  # CLONE_NEWNS
     0x02000000,  # CLONE_NEWCGROUP
@@ -384,14 +384,14 @@ _NEW_NAMESPACES: Final = (
     0x40000000,  # CLONE_NEWNET
 )
 _CLONE_NEWTIME: Final = 0x80
-"""Of unshare; of clone it is a bit of the signal, clone(2)."""
+"""A flag of unshare only; in clone this bit belongs to the signal, clone(2)."""
 _AF_NETLINK: Final = 16
 _SOCK_TYPES: Final = 0xF
 _ODD_TYPES: Final = (3, 4, 5, 6, 10)  # RAW, RDM, SEQPACKET, DCCP, PACKET: of an IP family
 _IPPROTO_UDP: Final = 17
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
 _FIRST: Final = 1
-"""The first process of a cell, which is ours: its number is the same in each."""
+"""Process id of a cell's first process, which is ours: the same in every cell."""
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS = 0x5412, 0x541C, 0x5423, 0x541D
 _ADDR_NO_RANDOMIZE_BIT, _LAST_BIT = 18, 31
@@ -412,11 +412,11 @@ CELL_REFUSED: Final[dict[str, int]] = {
         """.split(),
         errno.EPERM,
     ),
-    # What asks for these has another way, which it takes when they are not there.
-    # vmsplice keeps pages that nobody has mapped any more, and a huge one for each byte that is given.
+    # Programs that use these have another way, which they take when the calls do not exist.
+    # vmsplice keeps pages that are no longer mapped, and a whole huge page for each byte that is given.
     **dict.fromkeys("clone3 openat2 io_uring_setup io_uring_enter io_uring_register vmsplice".split(), errno.ENOSYS),
 }
-"""A cell's: refused whatever the arguments. clone3 and openat2 have theirs in memory, which a filter cannot read."""
+"""Calls that a cell refuses with any arguments. clone3 and openat2 have their arguments in memory that a filter cannot read."""
 
 CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
     "clone": _any_of(errno.EPERM, 0, *_NEW_NAMESPACES),
@@ -430,7 +430,7 @@ CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
     "mkdirat": _any_of(errno.EPERM, 2, *_SETS_ID),
     "mknod": _any_of(errno.EPERM, 1, *_SETS_ID),
     "mknodat": _any_of(errno.EPERM, 2, *_SETS_ID),
-    # Where nothing is made, the mode is whatever the register had.
+    # If the call creates no file, the mode is whatever the register had.
     "open": tuple(
         refusal
         for flag in (os.O_CREAT, _O_TMPFILE)
@@ -452,10 +452,10 @@ CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
         Refusal(errno.EAFNOSUPPORT, (Only(0, _ALL_BITS, (0,)),)),
         Refusal(errno.EAFNOSUPPORT, above=((0, _AF_UNIX),)),
     ),
-    # The kernel reads 32 bits of a command, seccomp compares 64. A lease of a file that may only be read holds up whoever writes.
+    # The kernel reads 32 bits of a command, seccomp compares 64. A lease of a file that the agent can only read blocks writers.
     "fcntl": (Refusal(errno.EPERM, (Only(1, _LOW_32_BITS, (_F_SETLEASE, _F_SETDELEG)),)),),
     "ioctl": (Refusal(errno.EPERM, (Only(1, _LOW_32_BITS, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, _TIOCCONS)),)),),
-    # The first process has the agent's uid, which is all that the kernel asks for here.
+    # The first process has the agent's uid, and the kernel checks nothing else here.
     "prlimit64": (Refusal(errno.EPERM, (_IS_FIRST,), above=((2, 0),)),),
     **{
         name: (Refusal(errno.EPERM, (_IS_FIRST,)),)
@@ -469,17 +469,17 @@ CELL_REFUSED_WHERE: Final[dict[str, tuple[Refusal, ...]]] = {
         Refusal(errno.EPERM, (Only(0, _LOW_32_BITS, (1, 2)), Only(1, _LOW_32_BITS, (_FIRST,)))),
         Refusal(errno.EPERM, (Only(0, _LOW_32_BITS, (_IOPRIO_WHO_USER,)),)),
     ),
-    # Any bit but ADDR_NO_RANDOMIZE, unless all 32 are set, which only asks.
+    # Any bit but ADDR_NO_RANDOMIZE, unless all 32 are set, which only queries.
     "personality": tuple(
         Refusal(errno.EPERM, (Only(0, 1 << _LAST_BIT | 1 << bit, (value,)),))
         for bit in range(_LAST_BIT)
         for value in ((1 << bit, 1 << _LAST_BIT) if bit != _ADDR_NO_RANDOMIZE_BIT else (1 << _LAST_BIT,))
     ),
 }
-"""A cell's: refused where one of these holds. docs/reference/cell.md has them in words."""
+"""Calls that a cell refuses if one of these holds. docs/reference/cell.md has them in words."""
 
 NEWEST_CALL: Final = 469
-"""file_setattr, Linux 6.17. What is newer is not there (ENOSYS) until somebody has looked at it."""
+"""file_setattr, Linux 6.17. Newer calls fail with ENOSYS in a cell until a developer has reviewed them."""
 _NEWER_THAN_LIBSECCOMP: Final = {
     "quotactl_fd": 443,
     "memfd_secret": 447,
@@ -497,7 +497,7 @@ _Rule = Callable[..., None]
 
 @functools.cache
 def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
-    """The allow list. OSError or ImportError where libseccomp is missing."""
+    """Compile the allow list of a profile. OSError or ImportError if libseccomp is missing."""
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
@@ -517,16 +517,16 @@ def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
 
 
 def compile_server() -> bytes:
-    """The allow list of a server that faces strangers. OSError or ImportError where libseccomp is missing.
+    """Compile the allow list of a server that faces strangers. OSError or ImportError if libseccomp is missing.
 
-    What is refused with an errno of its own in a jail is here, too; what is KILLED there ends this process as well.
+    Calls that a jail refuses with an errno of their own get the same errno here; calls that are KILLED there end this process.
     """
     return _outside_a_jail(SERVER, SERVER_SOME_ARGUMENTS)
 
 
 def compile_login(*, forks: bool) -> bytes:
-    """The same for a process that logs in: it has its sockets, and gets no others. `forks`: the one that makes such processes,
-    each of which takes the other list before it reads anything.
+    """Compile the allow list of a process that logs in: it has its sockets, and gets no others. `forks` is for the process that
+    makes such processes; each of them takes the list without `forks` before it reads anything.
     """
     if forks:
         return _outside_a_jail(LOGIN + _FORKS, LOGIN_SOME_ARGUMENTS | _FORKS_SOME_ARGUMENTS)
@@ -535,7 +535,7 @@ def compile_login(*, forks: bool) -> bytes:
 
 @functools.cache
 def compile_cell() -> bytes:
-    """The deny list of a cell. OSError or ImportError where libseccomp is missing."""
+    """Compile the deny list of a cell. OSError or ImportError if libseccomp is missing."""
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -549,7 +549,7 @@ def compile_cell() -> bytes:
 
 
 def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
-    """As `_allow_where`."""
+    """Add one rule for each combination of the refusal's values, as `_allow_where` does."""
     import pyseccomp
 
     masked = [
@@ -562,10 +562,10 @@ def _refuse_where(rule: _Rule, name: str, refusal: Refusal) -> None:
 
 
 def _without_newer(program: bytes) -> bytes:
-    """Before anything else: a call above NEWEST_CALL is not there. libseccomp has no rule for numbers.
+    """Prefix the program with a check that answers calls above NEWEST_CALL with ENOSYS. libseccomp has no rule for numbers.
 
-    Those of x32, which are higher still, are left to what follows, which ends the process. So are those of another architecture
-    that are lower; a higher one is not there either.
+    Calls of x32, which have still higher numbers, are left to the program, which ends the process. So are calls of another
+    architecture with lower numbers; those with higher ones get ENOSYS.
     """
     before = (
         (_BPF_LOAD, 0, 0, _OFFSET_OF_NUMBER),
@@ -594,7 +594,7 @@ def _outside_a_jail(names: tuple[str, ...], some_arguments: dict[str, tuple[_Con
 
 @functools.cache
 def compile_network(*, watched: bool) -> bytes:
-    """What comes before any profile: each call of NETWORK is answered by the template, or by EACCES where nobody watches."""
+    """Compile the filter that comes before every profile: the template answers calls of NETWORK; unwatched, they get EACCES."""
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -614,7 +614,7 @@ def compile_network(*, watched: bool) -> bytes:
 
 
 def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) -> None:
-    """One rule for each combination of values: the library joins the arguments of a rule by "and", and rules by "or"."""
+    """Add one rule for each combination of values: the library joins the arguments of a rule by "and", and rules by "or"."""
     import pyseccomp
 
     for conditions in alternatives:
@@ -627,7 +627,7 @@ def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) 
 
 
 def _leave_to_the_network_filter(rule: _Rule) -> None:
-    """A refusal here would beat the notification there; and what it does not ask about is refused here."""
+    """Allow calls that the network filter answers, as a refusal here would override its notification; refuse other sockets."""
     import pyseccomp
 
     argument = pyseccomp.Arg
@@ -644,7 +644,7 @@ def _leave_to_the_network_filter(rule: _Rule) -> None:
 
 
 def _rules_of(program: Any) -> _Rule:
-    """Add a rule, unless this architecture has no such call."""
+    """Return a function that adds a rule to the program, unless this architecture has no such call."""
     import pyseccomp
 
     program.set_attr(_BAD_ARCH, pyseccomp.KILL_PROCESS)
@@ -653,7 +653,7 @@ def _rules_of(program: Any) -> _Rule:
     def rule(action: int, name: str, *arguments: object) -> None:
         number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name)
         if number < 0:
-            # Such a call resolves to a negative pseudo number and cannot be made, unless it is newer than the library.
+            # A missing call resolves to a negative pseudo number and cannot be made, unless it is newer than the library.
             number = _NEWER_THAN_LIBSECCOMP.get(name, number)
         if number >= 0:
             program.add_rule_exactly(action, number, *arguments)

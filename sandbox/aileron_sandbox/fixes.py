@@ -1,7 +1,7 @@
-"""What would mend a machine that gives no jail: the exact commands, for the step that failed and the machine it is.
+"""Fixes for a machine that gives no jail: the exact commands, by the step that failed and by facts about the machine.
 
-Pure, but for `Machine.of_this`, which reads what the words depend on. The step was tried, not guessed at (support.py): here it
-is only explained.
+Pure, except for `Machine.of_this`, which reads these facts. The step really was tried (support.py); this module only explains
+its failure.
 
 >>> fix("landlock", 0, Machine())
 'boot kernel 5.13 or newer with landlock in CONFIG_LSM, or add landlock to lsm= on the kernel command line'
@@ -30,7 +30,7 @@ SYSCTLS: Final = (
     "user.max_user_namespaces",
     "user.max_net_namespaces",
 )
-"""What distributions forbid user namespaces by, and what else a report about a machine should name."""
+"""Settings by which distributions forbid user namespaces, and others that a report about a machine should name."""
 _NAMESPACES: Final = frozenset({"namespaces and root", "pid namespace"})
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _MARKS_OF_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
@@ -82,7 +82,7 @@ profile aileron-jail {executable} flags=(unconfined) {{
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What the words depend on. `executable` is the interpreter that makes the jails."""
+    """The facts about a machine that decide the fix. `executable` is the interpreter that makes the jails."""
 
     sysctls: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_container: bool = False
@@ -91,7 +91,7 @@ class Machine(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_this(cls, executable: str) -> Self:
-        """Read from /proc/sys and the marks that container engines leave."""
+        """Read the facts of this machine from /proc/sys and from the marks that container engines leave."""
         found = {}
         for name in SYSCTLS:
             with contextlib.suppress(OSError):
@@ -101,7 +101,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def fix(step: str, number: int, machine: Machine) -> str:
-    """The cure for the `step` of the preparation that failed with this errno; the name of a command comes with it."""
+    """Return the fix for a `step` of the preparation that failed with this errno, with the command to type if there is one."""
     if step == "landlock" and number == errno.EACCES:
         return (
             f"{machine.executable} and the packages that go into the jail must be readable by others, because a jail of root "
@@ -119,7 +119,7 @@ def fix(step: str, number: int, machine: Machine) -> str:
 
 
 def fix_cell(step: str, number: int, machine: Machine) -> str:
-    """The same for the steps of a cell (cell/init.py). What is about a path has it in what happened."""
+    """Return the fix for a `step` of a cell that failed with this errno (cell/init.py). The caller's error names the path."""
     if step in _OF_A_CELL and number in _OF_A_CELL[step]:
         return _OF_A_CELL[step][number]
     if step == "landlock" and number in (errno.ENOSYS, errno.EOPNOTSUPP):
@@ -137,7 +137,7 @@ def fix_cell(step: str, number: int, machine: Machine) -> str:
 
 
 def is_short_of_descriptors(error: Exception) -> bool:
-    """Says nothing about the machine: in a moment it may be different."""
+    """Return whether too many files are open. This may pass in a moment, so it says nothing about the machine."""
     return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 

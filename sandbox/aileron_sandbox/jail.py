@@ -11,13 +11,13 @@ reading, calls `pump()`, and looks at the children it returns; `Child.wait` does
 
 Rules
 - A child is dead when `ending` is set: every process in its pid namespace has been reaped. It `has_left` when none of them makes
-  another system call: on Linux 6.11 and newer a millisecond or two before that, as the listener of their filter hangs up then; on
-  older ones with it.
+  another system call: on Linux 6.11 and newer a millisecond or two before its `ending`, when the listener of its filter hangs up;
+  on older kernels together with its `ending`.
 - `kill` goes through the pidfd, so a recycled pid is never signalled.
 - Closing a Child kills it; closing the Template kills all of them. A closed child is reaped when `pump` next hears of it, and
   counts until then.
-- Every child has a control group where this user can make some; where not, `is_watched` says who must be looked at, and whoever
-  runs a loop of its own looks, calls `judge`, and looks again when that says (`Child.wait` does).
+- Every child of a template with groups has a control group. `is_watched` says which children must be looked at nevertheless; a
+  caller with a loop of its own reads their `tree`, calls `judge`, and reads again when that says so (`Child.wait` does this).
 - Start the template from a thread that lives as long as it (PR_SET_PDEATHSIG fires when the parent *thread* ends, prctl(2)).
 
 Not here: what may be in a frame (frames/), whether to run something at all.
@@ -82,30 +82,31 @@ __all__ = [
 ]
 
 MemoryBy = Literal["cgroup-v2", "cgroup-v1", "rlimit"]
-"""What bounds the memory of a whole child. Behind it RLIMIT_DATA always bounds each process."""
+"""The mechanism that bounds the memory of a whole child. RLIMIT_DATA bounds each process in addition."""
 
 MAX_CHILDREN: Final = 80
-"""Children at once under one template: each has three pipes and a pidfd. 64 that run, 8 that were started ahead, and 8 that
-have left and are not reaped yet."""
+"""Children at once under one template: 64 that run, 8 that were started ahead, and 8 that have left and are not reaped yet.
+Each has three pipes and a pidfd."""
 MAX_PROGRAM_BYTES: Final = 64 << 20
-"""A program is copied into memory for every child."""
+"""64 MiB: the largest program. It is copied into memory for every child."""
 _START_DEADLINE_S: Final = 20.0  # 100 ms measured; a machine that is starting up may take a hundred times that
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FRAME_PIPE_BYTES: Final = 256 << 10
-"""1 MiB pipes would use up the kernel's budget for an ordinary user (64 MiB, pipe(7)) after 32 children."""
+"""256 KiB: pipes of 1 MiB would use up the kernel's budget for an ordinary user (64 MiB, pipe(7)) after 32 children."""
 _CPU_LIMIT_SHARE: Final = 0.75
-"""Of the limit that must be reported as used for a SIGKILL to be the limit's. The kernel holds RLIMIT_CPU against whole timer
-ticks and reports what really ran: 870 ms were seen for 1 s on a busy virtual machine, 996 on an idle one."""
+"""Share of the processor time limit that must be reported as used for a SIGKILL to count as the limit's. The kernel checks
+RLIMIT_CPU by whole timer ticks but reports the exact time: 870 ms were seen for 1 s on a busy virtual machine, 996 on an idle
+one."""
 _LEAST_PERIOD_S: Final = 0.02
-"""Between two looks: one takes up to 5 ms, and the kernel counts processor time in ticks of up to 10."""
+"""Least seconds between two looks: one takes up to 5 ms, and the kernel counts processor time in ticks of up to 10 ms."""
 _GROUPS_AHEAD: Final = 2
-"""Children that a template forks ahead (template/__main__.py), each in its group."""
+"""Number of children that a template forks ahead (template/__main__.py), each in its group."""
 _NOBODYS: Final = 0
 _PIDFD_AND_LISTENER: Final = 2
 _ROOM_BYTES: Final = 16 << 20
-"""Of a child's group beside what its policy allows: what the kernel keeps for 16 processes or threads with their stacks, 30 pipes
-that are full, 1024 files, and the pages of the files it maps, which are the first to be given back. A child that does nothing
-is charged with 3.4 MiB (measured)."""
+"""16 MiB: memory of a child's group beyond what its policy allows. It is for what the kernel keeps for 16 processes or threads
+with their stacks, 30 full pipes, 1024 files, and the pages of mapped files, which the kernel reclaims first. An idle child is
+charged with 3.4 MiB (measured)."""
 _NEEDS_NAMESPACES: Final = 'set mode = "namespaces" under [sandbox], or use a Python connector that starts no processes'
 _NO_GROUP: Final = (
     "a program that may start other programs needs a control group, which limits their memory together, "
@@ -118,7 +119,7 @@ _NEEDS_GROUP: Final = (
 
 
 class TemplateGone(Exception):
-    """The template process has ended; its children with it. Start another."""
+    """The template process has ended, and its children with it. The caller must start another."""
 
 
 class Template:
@@ -136,7 +137,7 @@ class Template:
     ) -> None:
         self._begun: Final = begun
         self._groups: Final = groups
-        self._given: dict[int, cgroups.Group] = {}  # what the template has of them, by number, until it gives one back
+        self._given: dict[int, cgroups.Group] = {}  # the groups that the template has, by number, until it returns them
         self._last_group = 0
         self._groups_lost = 0  # to be replaced with the next request
         self._data_bytes: Final = ready.data_bytes
@@ -159,11 +160,11 @@ class Template:
         memory_by: Literal["kind", "groups", "rlimit"] = "kind",
         mode: Mode = "namespaces",
     ) -> Template:
-        """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix.
+        """Start a template and wait until it is confined. JailUnavailable says which step this machine refuses, and the fix.
 
-        By default compiled programs have control groups where this user can make some, and Python has not (ADR 16); `memory_by`
-        says otherwise. `mode="landlock"` makes no namespaces: weaker, for a user who chose it, and never because the other
-        failed, and compiled programs are not run in it (`check_possible`).
+        By default compiled programs get control groups if this user can make some, and Python programs do not (ADR 16);
+        `memory_by` overrides this. `mode="landlock"` makes no namespaces. It is weaker: only the user chooses it, it is never a
+        fallback, and compiled programs do not run in it (`check_possible`).
         """
         return cls.begin(runtime, memory_by=memory_by, mode=mode).finish(deadline_s)
 
@@ -176,9 +177,9 @@ class Template:
         mode: Mode = "namespaces",
         begun: Begun | None = None,
     ) -> Starting:
-        """Tell a process what to be, `begun` if there is one, and do not wait until it is. Errors and options as `start`.
+        """Send a process its preparation, `begun` if given, and do not wait until it is confined. Errors and options as `start`.
 
-        `begun` is an interpreter as that of `runtime`, and belongs to what is returned; to nobody, and has ended, after an error.
+        `begun` runs the same interpreter as `runtime`. The returned object owns it; after an error, it has ended.
         """
         with contextlib.ExitStack() as undo:
             if begun is not None:
@@ -202,16 +203,16 @@ class Template:
             return Starting(begun, preparation, runtime.executable, groups)
 
     def layers(self, profile: Profile) -> tuple[str, ...]:
-        """The layers in force for every child of this profile."""
+        """Return the layers in force for every child of this profile."""
         return *self._layers, f"memory:{self.memory_by}", f"seccomp:{profile}"
 
     @property
     def memory_by(self) -> MemoryBy:
-        """What bounds the memory of every child here."""
+        """The mechanism that bounds the memory of every child of this template."""
         return "rlimit" if self._groups is None else self._groups.kind
 
     def fileno(self) -> int:
-        """Readable when `pump` has something to do."""
+        """Return a descriptor that is readable when `pump` has something to do."""
         return self._news.fileno()
 
     @property
@@ -220,11 +221,11 @@ class Template:
         return self._begun.process.pid
 
     def pump(self) -> list[Child]:
-        """Take in what the template has said, without blocking; the children whose state changed. TemplateGone if it is."""
+        """Read the template's messages without blocking. Return the children whose state changed. TemplateGone if it ended."""
         left = [(fd, child) for fd, _ in self._news.poll(0) if (child := self._listeners.get(fd)) is not None]
-        changed = self._hear()  # after that look: what a child tried before it left was told before it left
+        changed = self._hear()  # after the poll: a child's attempt is then read before the child counts as having left
         for fd, child in left:
-            if self._listeners.get(fd) is not child:  # it asked, and its number may be another's by now
+            if self._listeners.get(fd) is not child:  # closed meanwhile, and the number may be reused
                 continue
             child._left()
             if child not in changed:
@@ -247,7 +248,7 @@ class Template:
                 changed.append(child)
 
     def close(self) -> None:
-        """End the template and every child. Their descriptors stay their owners' to close. Idempotent."""
+        """End the template and every child. The owners of the children still close their descriptors. Idempotent."""
         self._news.close()
         self._begun.end()
         if self._groups is not None:
@@ -276,24 +277,26 @@ class Template:
             self._orphans.add(number)
 
     def _listen(self, listener: int, child: Child) -> None:
-        """Be told when it hangs up; of nothing that is asked there."""
+        """Watch for the hang-up of the child's listener only; the template answers what is asked there."""
         self._news.register(listener, 0)  # EPOLLHUP is always told, epoll_ctl(2)
         self._listeners[listener] = child
 
     def _stop_listening(self, listener: int) -> None:
-        # The template has it open too, so that closing ours would leave the registration behind, epoll(7).
+        # The template has it open, too, so closing ours alone would leave the registration behind, epoll(7).
         if self._listeners.pop(listener, None) is not None and not self._news.closed:
             self._news.unregister(listener)
 
     def _give_group(self) -> None:
-        """One more for a child, before it is asked for."""
+        """Give the template one more group, ahead of the request for a child."""
         if self._groups is not None:
             with self._given_group(self._groups) as (message, fds):
                 self._send_datagram(message.encode(), fds)
 
     @contextlib.contextmanager
     def _given_group(self, groups: cgroups.Groups) -> Iterator[tuple[Group, list[int]]]:
-        """A group that the template has when the block ends well: what says so, and the descriptors for beside it."""
+        """Take a group and yield the message that gives it to the template, with its descriptors. If the block fails, take the
+        group back.
+        """
         group, number = groups.take(), self._last_group + 1
         try:
             with group.opened() as opened:
@@ -305,17 +308,17 @@ class Template:
         self._given[number] = group
 
     def _replace_lost_group(self, ended: Ended) -> None:
-        """A child that was forked ahead was lost; or the template did not get the group, for want of descriptors."""
+        """Replace a group that came back unused: its child, forked ahead, was lost, or the template lacked descriptors for it."""
         if ended.status == 0:
-            self._groups_lost += 1  # at once it would be lost again
+            self._groups_lost += 1  # a replacement sent now would be lost again
             return
         try:
             self._give_group()
-        except OSError:  # whoever asks for a child next is told why
+        except OSError:  # the next request for a child raises the reason
             self._groups_lost += 1
 
     def _group_bytes(self, policy: Policy, program_bytes: int) -> int:
-        """What is granted, and what is nobody's fault; 0 where there are no groups."""
+        """Return the memory limit of a child's group: what is granted plus fixed overhead; 0 if there are no groups."""
         if self._groups is None:
             return 0
         return policy.memory_bytes + policy.scratch_bytes + program_bytes + self._data_bytes + _ROOM_BYTES
@@ -324,7 +327,7 @@ class Template:
         group = self._given.pop(number, None)
         if group is not None and self._groups is not None:
             if was_killed:
-                group.is_out_of_memory()  # or the next one would be told what was true of this one
+                group.is_out_of_memory()  # or the next child would inherit this child's verdict
             self._groups.give_back(group)
 
     def _send(self, spawn: Spawn, fds: list[int]) -> None:
@@ -364,7 +367,7 @@ class Template:
             case Listening():
                 child._listening(fds)
             case Asked():
-                child._stop_listening()  # its end says what it tried
+                child._stop_listening()  # only its ending counts from here on: it says what it tried
             case Failed():
                 child._failed(message)
             case Attempted():
@@ -389,7 +392,7 @@ class Template:
 
 
 class Starting:
-    """A template that was told what to be, and has not said yet whether it is. `finish` or `close` it."""
+    """A template that has its preparation and has not confirmed it yet. `finish` or `close` it."""
 
     def __init__(self, begun: Begun, preparation: Preparation, executable: Path, groups: cgroups.Groups | None) -> None:
         self._begun: Final = begun
@@ -398,11 +401,13 @@ class Starting:
         self._groups: Final = groups
 
     def fileno(self) -> int:
-        """Readable when `finish` does not have to wait."""
+        """Return a descriptor that is readable when `finish` does not have to wait."""
         return self._begun.control.fileno()
 
     def finish(self, deadline_s: float = _START_DEADLINE_S) -> Template:
-        """Wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix; then it has ended."""
+        """Wait until the template is confined. JailUnavailable says which step this machine refuses, and the fix; then the
+        template has ended.
+        """
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             try:
@@ -436,16 +441,16 @@ class Starting:
         return answer
 
     def close(self) -> None:
-        """End it. Idempotent."""
+        """End the template. Idempotent."""
         self._begun.end()
         if self._groups is not None:
             self._groups.close()
 
 
 class Child:
-    """One confined program. Make one with `open`; close it, and it is gone.
+    """A confined program. Make one with `open`; `close` ends it.
 
-    `frames_in` is written and `frames_out` and `log` are read by the host; all three are non-blocking descriptors that this
+    The host writes to `frames_in` and reads from `frames_out` and `log`; all three are non-blocking descriptors that this
     object closes. `ending` is None until every process of the child has been reaped.
     """
 
@@ -471,15 +476,15 @@ class Child:
 
     @classmethod
     def open(cls, template: Template, program: int, policy: Policy, *, listens: bool = True) -> Self:
-        """Ask for a child that runs `program` (a descriptor; the caller keeps it): a zip application, or what is compiled in
-        a template of an ElfRuntime.
+        """Request a child that runs `program` (a descriptor; the caller keeps it): a zip application or, in a template of an
+        ElfRuntime, a compiled program.
 
-        Give a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied or executed later, and only a seal keeps them
-        those that were checked. Returns before the child exists; a confinement that fails shows as the ending `RefusedToStart`.
-        Without `listens` it `has_left` when it has ended, and one descriptor and datagram less are needed.
-        BlockingIOError when MAX_CHILDREN are running, ValueError for a program that is empty or over MAX_PROGRAM_BYTES, for one
-        that is executed and not sealed, and for a profile that is not of this template; JailUnavailable where no child can
-        be asked for, as without a free descriptor, which may pass.
+        Give a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied or executed later, and only a seal ensures that
+        they are still the checked ones. Returns before the child exists; failed confinement shows as the ending `RefusedToStart`.
+        Without `listens` the child `has_left` only when it has ended, and it needs one descriptor and one datagram less.
+        Raises BlockingIOError when MAX_CHILDREN are running; ValueError for a program that is empty or over MAX_PROGRAM_BYTES,
+        for a compiled program that is not sealed, and for a profile that is not of this template; JailUnavailable if no child can
+        be requested, for example while no descriptor is free, which may pass.
         """
         size = os.fstat(program).st_size
         if not 0 < size <= MAX_PROGRAM_BYTES:
@@ -490,26 +495,26 @@ class Child:
             child._spawn(program, size)
         except BaseException as error:
             child.close()
-            if isinstance(error, OSError) and not isinstance(error, BlockingIOError):  # that is: the template is behind
+            if isinstance(error, OSError) and not isinstance(error, BlockingIOError):  # else the template is behind
                 raise JailUnavailable(f"cannot request a jail: {error}", _fix_of(error)) from error
             raise
         return child
 
     @property
     def is_born(self) -> bool:
-        """The process exists. Data may be written to `frames_in` before that."""
+        """True once the process exists. Data may be written to `frames_in` before that."""
         return self._pidfd >= 0
 
     @property
     def has_left(self) -> bool:
-        """None of its processes makes another system call: what is in the pipes is all there will ever be. Of a child that
-        reached for a network, only its `ending` says so, and what it tried.
+        """True once none of its processes makes another system call: the pipes have all the data that they will ever have. For a
+        child that tried to reach a network, this is True only with its `ending`, which says what it tried.
         """
         return self._has_left or self.ending is not None
 
     @property
     def pid(self) -> int:
-        """Process id as the host counts, to look at it; to signal it there is `kill`. 0 while there is no process."""
+        """Process id in the host's pid namespace, for inspection; signal with `kill` instead. 0 while there is no process."""
         if self._pidfd < 0:
             return 0
         with open(f"/proc/self/fdinfo/{self._pidfd}", encoding="ascii") as file:
@@ -517,9 +522,9 @@ class Child:
         return max(0, int(fields["Pid"]))  # -1 once it is reaped, pidfd_open(2)
 
     def kill(self) -> None:
-        """SIGKILL the child's pid 1, and so everything in its namespace. Returns at once; `ending` follows.
+        """Send SIGKILL to the child's pid 1, and so to everything in its namespace. Returns at once; `ending` follows.
 
-        One that has ended by itself, and is only not reaped yet, has the `ending` that it would have had.
+        A child that has already ended by itself, but is not reaped yet, keeps its own `ending`.
         """
         self._kill_wanted = self._kill_wanted or not self._is_zombie
         if self._pidfd >= 0:
@@ -544,13 +549,13 @@ class Child:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the kernel alone does not see to it that the limits hold for all processes together, and name them."""
+        """True if the kernel alone does not enforce the limits for all processes together, or does not say which was exceeded."""
         profile = self._policy.profile
-        # Of a group of v1 that is out of memory the kernel ends one process; and processor time is nobody's to bound but ours.
+        # If a v1 group is out of memory, the kernel ends only one process; and only we bound the processor time of a group.
         return profile == "elf-subprocess" or (profile == "elf" and self._template.memory_by == "rlimit")
 
     def tree(self) -> Tree | None:
-        """Return the tree to look at now and then, in any thread; None if there is nothing to look at, or no longer."""
+        """Return the tree to read now and then, in any thread; None if the child need not be watched, is not born, or ended."""
         if not self.is_watched or self.ending is not None or not self.pid:
             return None
         if self._tree is None:
@@ -562,9 +567,9 @@ class Child:
         return self._tree
 
     def judge(self, used: Used) -> float:
-        """End the child if what was seen of its `tree` is over a limit; say in how many seconds to look again.
+        """End the child if its `tree` used more than a limit. Return in how many seconds to look again.
 
-        That is WATCH_PERIOD_S, or sooner where its processes could be over their processor time before, each on a processor.
+        That is WATCH_PERIOD_S, or less if its processes, each on its own processor, could exceed their processor time before.
         """
         if self.ending is not None or self._over is not None:
             return WATCH_PERIOD_S
@@ -578,11 +583,11 @@ class Child:
         return min(WATCH_PERIOD_S, max(_LEAST_PERIOD_S, left_s / (os.cpu_count() or 1)))
 
     def close_input(self) -> None:
-        """End of the frames to the child. Idempotent."""
+        """Close the pipe of frames to the child, which reads end of file. Idempotent."""
         self.frames_in = _closed(self.frames_in)
 
     def close(self) -> None:
-        """Kill if need be, and give back every descriptor. Does not wait. Idempotent."""
+        """Kill the child unless it has ended, and close every descriptor. Does not wait. Idempotent."""
         if not self._open:
             return
         self._open = False
@@ -660,12 +665,12 @@ class Child:
         self._attempt = attempt
 
     def _listening(self, listener: list[int]) -> None:
-        if not listener:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7): it is heard of with its end then
+        if not listener:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7): then `has_left` comes with the ending
             return
         (self._listener,) = listener
         try:
             self._template._listen(self._listener, self)
-        except OSError:  # ENOSPC, epoll_ctl(2): the same then
+        except OSError:  # ENOSPC, epoll_ctl(2): `has_left` comes with the ending here, too
             self._listener = _closed(self._listener)
 
     def _left(self) -> None:
@@ -698,32 +703,32 @@ class Child:
             self.ending = Signalled(-code, usage)
 
     def _is_out_of_memory(self, code: int) -> bool:
-        """Only who was killed, or has lost a process of several, can be; so for most there is nothing to read."""
+        """Return whether the child ran out of memory. Reads the group only if the child was killed or may have lost a process."""
         is_possible = code == -signal.SIGKILL or self._policy.profile == "elf-subprocess"
         return is_possible and self._group is not None and self._group.is_out_of_memory()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Both:
-    """Where a group has the memory, and nobody but the processes their time."""
+    """A tree whose memory is counted by its group, and whose processor time only by its processes."""
 
     group: cgroups.Group
     processes: ProcessTree
 
     def used(self) -> Used:
-        """As `Tree`."""
+        """Return the memory of the group and the processor time of the processes."""
         return self.group.used()._replace(cpu_s=self.processes.used().cpu_s)
 
 
 def _pipe_from(theirs: contextlib.ExitStack) -> tuple[int, int]:
-    """(theirs, ours): the child reads. Theirs is closed with the stack, whatever comes after it, as another pipe that fails."""
+    """Return (theirs, ours) of a pipe that the child reads. The stack closes theirs, even if a later step fails."""
     read, written = os.pipe2(os.O_CLOEXEC)
     theirs.callback(os.close, read)
     return read, written
 
 
 def _pipe_to(theirs: contextlib.ExitStack) -> tuple[int, int]:
-    """(ours, theirs): the child writes."""
+    """Return (ours, theirs) of a pipe that the child writes. The stack closes theirs."""
     read, written = os.pipe2(os.O_CLOEXEC)
     theirs.callback(os.close, written)
     return read, written
@@ -736,8 +741,8 @@ def _closed(fd: int) -> int:
 
 
 def check_possible(profile: Profile, mode: Mode, *, is_compiled: bool) -> None:
-    """JailUnavailable, with the fix, where a jail of this mode on this machine cannot hold such a program, whatever it does: one
-    that others could attach to (ADR 34), or of which nothing bounds the memory of all its processes together (ADR 35).
+    """Raise JailUnavailable, with the fix, if no jail of this mode on this machine can hold such a program: others could attach
+    to it (ADR 34), or nothing would bound the memory of all its processes together (ADR 35).
     """
     if mode == "landlock" and is_compiled:
         raise JailUnavailable(
@@ -766,7 +771,7 @@ def _check_fits(template: Template, program: int, policy: Policy) -> None:
 def _is_sealed(program: int) -> bool:
     try:
         return fcntl.fcntl(program, fcntl.F_GET_SEALS) & _SEALS == _SEALS
-    except OSError:  # EINVAL: no memory file, so there is nothing that keeps its bytes
+    except OSError:  # EINVAL: not a memory file, so nothing keeps its bytes unchanged
         return False
 
 
@@ -780,20 +785,20 @@ def _maybe_groups() -> cgroups.Groups | None:
     place = _find_groups()
     try:
         return cgroups.Groups(place) if place is not None else None
-    except OSError as error:  # a moment ago it was possible
+    except OSError as error:  # it was possible a moment ago
         raise JailUnavailable(f"cannot create control groups: {error}", _fix_of(error)) from error
 
 
 def _find_groups() -> cgroups.Place | None:
     try:
         return cgroups.find()
-    except OSError as error:  # there is no descriptor to find out with
+    except OSError as error:  # no descriptor is free to look with
         raise JailUnavailable(f"cannot look for control groups: {error}", _fix_of(error)) from error
 
 
 def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode, *, has_groups: bool) -> Preparation:
     own: Profile = "elf" if isinstance(runtime, ElfRuntime) else "python"
-    # What may start others needs a group (`_check_fits`). A filter takes 2 ms to compile.
+    # A program that may start others needs a group (`_check_fits`). A filter takes 2 ms to compile.
     possible: tuple[Profile, ...] = (own, "elf-subprocess") if has_groups else (own,)
     try:
         from aileron_sandbox.filters import compile_network, compile_profile
@@ -835,9 +840,9 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode, *, has_groups:
 
 
 def program_of(source: str) -> bytes:
-    """A zip application with this source alone, by hand: zipfile takes 5 ms to import. PKWARE's APPNOTE.TXT, 4.3."""
+    """Return a zip application with this source alone. Built by hand: zipfile takes 5 ms to import. PKWARE's APPNOTE.TXT, 4.3."""
     name, data = b"__main__.py", source.encode()
-    # Version 2.0, no flags, stored, midnight of the first day that there is in one.
+    # Version 2.0, no flags, stored, midnight of the first day that the format can express.
     described = struct.pack("<5H3I2H", 20, 0, 0, 0, 33, zlib.crc32(data), len(data), len(data), len(name), 0)
     local = b"PK\x03\x04" + described + name + data
     central = b"PK\x01\x02" + struct.pack("<H", 20) + described + struct.pack("<3H2I", 0, 0, 0, 0, 0) + name
@@ -849,7 +854,7 @@ def _not_started(error: Exception) -> JailUnavailable:
 
 
 def _fix_of(error: Exception) -> str:
-    """Where it was the host's own call that failed, or the template that fell silent."""
+    """Return the fix for an error of the host's own call, or of a template that did not respond."""
     number = error.errno if isinstance(error, OSError) and error.errno is not None else 0
     return fix("the host", number, Machine())
 

@@ -1,4 +1,4 @@
-"""The only ctypes: system calls Python has no name for, their numbers and structs, each with its man page.
+"""The only use of ctypes: system calls that Python does not offer, their numbers and structs, each with its man page.
 
 Every function raises OSError with the errno and the call's name, and returns nothing that must be checked. Runs on the
 host and in the template before a child is confined. x86-64 and arm64.
@@ -13,7 +13,7 @@ import errno
 import os
 
 TYPE_CHECKING = (
-    False  # and not from `typing`, which takes longer to import than all of this: a cell is started by this module
+    False  # not from `typing`, which takes longer to import than all of this module, by which a cell is started
 )
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # --- numbers -----------------------------------------------------------------------------------------------------
 
-_MACHINE: Final = os.uname().machine  # not `platform`: it remembers the name of the host for all jails
+_MACHINE: Final = os.uname().machine  # not `platform`, which would cache the host's name for all jails
 # System calls without a glibc wrapper on every supported distribution: (x86-64, arm64).
 _NUMBERS: Final = {
     "exit": (60, 93),
@@ -110,7 +110,7 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _KEPT_BYTES: Final = 16 << 20
-"""Of a heap after use: a few frames of the largest size, of which each end holds some at once."""
+"""16 MiB that a heap keeps after use: a few frames of the largest size, of which each end holds some at once."""
 
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAP_LAST_CAP_FILE: Final = "/proc/sys/kernel/cap_last_cap"
@@ -154,7 +154,7 @@ class _LandlockRuleset(ctypes.Structure):
 
 class _LandlockPathBeneath(ctypes.Structure):
     _pack_ = 1  # struct landlock_path_beneath_attr is __attribute__((packed))
-    _layout_ = "ms"  # the only one that packs; Python 3.14 wants it said, older ones know no other
+    _layout_ = "ms"  # the only layout that packs; Python 3.14 requires it, older versions have no other
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
@@ -210,7 +210,7 @@ def maybe_share_descriptors(thread: int, other: int) -> bool | None:
 
 
 def exit_thread(code: int) -> NoReturn:
-    """The end of this thread, and so of a process that has no other: exit(2), which libraries have for a whole process only."""
+    """End this thread, and so a process that has no other, by exit(2). Libraries only offer the end of a whole process."""
     _syscall("exit", code)
     raise AssertionError("it does not return")
 
@@ -224,12 +224,12 @@ def unshare(flags: int) -> None:
 
 
 def setns(fd: int, kind: int) -> None:
-    """Enter the namespace `fd` is open on; `kind` is its CLONE_NEW flag, setns(2)."""
+    """Enter the namespace that `fd` is open on; `kind` is its CLONE_NEW flag, setns(2)."""
     _check(_setns(fd, kind), "setns")
 
 
 def set_hostname(name: bytes) -> None:
-    """sethostname(2)."""
+    """Set the host name, sethostname(2)."""
     _check(_sethostname(name, len(name)), "sethostname")
 
 
@@ -237,7 +237,7 @@ def set_hostname(name: bytes) -> None:
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """mount(2). `data` are the file system's own options."""
+    """Make or change a mount, mount(2). `data` are the file system's own options."""
     done = _mount(
         source.encode() if source is not None else None,
         target.encode(),
@@ -256,7 +256,7 @@ def set_mount_attributes(target: str, attributes: int, *, recursive: bool = Fals
 
 
 def new_tmpfs(options: Mapping[str, str]) -> int:
-    """A new tmpfs that is mounted nowhere, as a descriptor of its root, fsopen(2)."""
+    """Make a tmpfs that is mounted nowhere, and return a descriptor of its root, fsopen(2)."""
     context = _syscall("fsopen", b"tmpfs", _CLOEXEC)
     try:
         for name, value in options.items():
@@ -268,38 +268,40 @@ def new_tmpfs(options: Mapping[str, str]) -> int:
 
 
 def move_mount(mount: int, target: str) -> None:
-    """Mount what `mount` is a descriptor of on `target`, move_mount(2)."""
+    """Move the mount that the descriptor `mount` refers to to the path `target`, move_mount(2)."""
     _syscall("move_mount", mount, b"", _AT_FDCWD, target.encode(), _MOVE_MOUNT_F_EMPTY_PATH)
 
 
 def copy_mount(target: str) -> int:
-    """A copy of the mount at `target` that is mounted nowhere, as a descriptor, open_tree(2)."""
+    """Copy the mount at `target`, and return a descriptor of the copy, which is mounted nowhere, open_tree(2)."""
     return _syscall("open_tree", _AT_FDCWD, target.encode(), _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
 
 
 def copy_tree(place: int) -> int:
-    """A copy of the mount that `place` lies on, from there downwards with all that is mounted below it, open_tree(2).
+    """Copy the mount that `place` lies on, from there downwards with all mounts below it, and return a descriptor, open_tree(2).
 
-    It is mounted nowhere. Without what is below it a copy may not be had in a user namespace: EINVAL, mount_namespaces(7).
+    The copy is mounted nowhere. A user namespace does not allow a copy without the mounts below: EINVAL, mount_namespaces(7).
     """
     flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_EMPTY_PATH | AT_RECURSIVE
     return _syscall("open_tree", place, b"", flags)
 
 
 def set_tree_attributes(mount: int, attributes: int, *, recursive: bool = True) -> None:
-    """As `set_mount_attributes`, of the mount that a descriptor is of, and of all below it."""
+    """Add MOUNT_ATTR flags to the mount that a descriptor refers to and, if recursive, to all below it, mount_setattr(2)."""
     attr = _MountAttr(attr_set=attributes)
     flags = _AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
     _syscall("mount_setattr", mount, b"", flags, ctypes.byref(attr), ctypes.sizeof(attr))
 
 
 def move_mount_onto(mount: int, place: int) -> None:
-    """Mount what `mount` is a descriptor of on what `place` is a descriptor of, and on no other, move_mount(2)."""
+    """Move a mount onto exactly the file or directory that the descriptor `place` refers to, move_mount(2)."""
     _syscall("move_mount", mount, b"", place, b"", _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
 
 
 def open_resolved(directory: int, path: str, flags: int, resolve: int) -> int:
-    """openat2(2). A descriptor that exec closes; ELOOP for a symbolic link, EXDEV for a way out, where `resolve` forbids them."""
+    """Open a path by openat2(2), and return a descriptor that exec closes. OSError ELOOP for a symbolic link and EXDEV for a way
+    out of the directory, if `resolve` forbids them.
+    """
     how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
     return _syscall("openat2", directory, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
 
@@ -307,19 +309,19 @@ def open_resolved(directory: int, path: str, flags: int, resolve: int) -> int:
 def map_mount_ids(mount: int, namespace: int, attributes: int) -> None:
     """Show the owners in `mount` as the user namespace maps them, and add MOUNT_ATTR flags, mount_setattr(2).
 
-    `mount` must not have been mounted anywhere. EINVAL where the file system cannot (tmpfs before Linux 6.3).
+    `mount` must not have been mounted anywhere. OSError EINVAL if the file system cannot do this (tmpfs before Linux 6.3).
     """
     attr = _MountAttr(attr_set=attributes | _MOUNT_ATTR_IDMAP, userns_fd=namespace)
     _syscall("mount_setattr", mount, b"", _AT_EMPTY_PATH, ctypes.byref(attr), ctypes.sizeof(attr))
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
-    """pivot_root(2); with both "." the old root is stacked over the new one, ready to be detached."""
+    """Change the root, pivot_root(2). With "." for both, the old root is stacked over the new one, ready to be detached."""
     _syscall("pivot_root", new_root.encode(), put_old.encode())
 
 
 def detach(target: str) -> None:
-    """umount2(2) with MNT_DETACH."""
+    """Unmount a path lazily, umount2(2) with MNT_DETACH."""
     _check(_umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
@@ -327,19 +329,19 @@ def detach(target: str) -> None:
 
 
 def prctl(option: int, arg2: int = 0, arg3: int = 0) -> None:
-    """prctl(2) with unsigned long arguments."""
+    """Call prctl(2) with unsigned long arguments."""
     _check(_prctl(option, arg2, arg3, 0, 0), "prctl")
 
 
 def is_dumpable() -> bool:
-    """Whether another process of this user may attach to this one and read it, prctl(2). True where that cannot be known."""
+    """Return whether another process of this user may attach to this one and read it, prctl(2). True if that is unknown."""
     return _prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0
 
 
 def last_capability() -> int:
-    """Highest capability number of this kernel, capabilities(7). Read where /proc is still visible.
+    """Return the highest capability number of this kernel, capabilities(7). Call it while /proc is still visible.
 
-    As bytes: a codec would be imported, and where this is called in a cell the interpreter's own files need not be visible.
+    The file is read as bytes: text would import a codec, and in a cell the interpreter's own files need not be visible here.
     """
     with open(_CAP_LAST_CAP_FILE, "rb") as file:
         return int(file.read())
@@ -364,7 +366,7 @@ def join_new_session_keyring() -> None:
 
 
 def use_one_malloc_arena() -> None:
-    """Threads of this process and of its forks share one heap, mallopt(3): each arena reserves 64 MiB of address space.
+    """Make the threads of this process and of its forks share one heap, mallopt(3): each arena reserves 64 MiB of address space.
 
     glibc only; other C libraries reserve nothing and have no such call.
     """
@@ -373,10 +375,10 @@ def use_one_malloc_arena() -> None:
 
 
 def keep_freed_memory() -> None:
-    """malloc takes what it freed for the next large object, up to 16 MiB, and does not fetch pages from the kernel each time.
+    """Make malloc reuse freed memory for the next large object, up to 16 MiB, instead of getting pages from the kernel each time.
 
-    Without this it depends on the heap's history which of both happens, mallopt(3) M_MMAP_THRESHOLD: a frame of 1 MiB took 250
-    page faults each way. Inherited by forks. glibc only; other C libraries have no such call.
+    Without this, the heap's history decides between the two, mallopt(3) M_MMAP_THRESHOLD: a frame of 1 MiB took 250 page faults
+    each way. Inherited by forks. glibc only; other C libraries have no such call.
     """
     for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
         if hasattr(_libc, "mallopt") and not _libc.mallopt(parameter, _KEPT_BYTES):
@@ -384,7 +386,7 @@ def keep_freed_memory() -> None:
 
 
 def return_free_memory() -> None:
-    """What malloc keeps of freed memory goes back to the kernel, malloc_trim(3). Takes a millisecond for each 10 MiB.
+    """Return the freed memory that malloc keeps to the kernel, malloc_trim(3). Takes a millisecond for each 10 MiB.
 
     glibc only; other C libraries keep little.
     """
@@ -401,7 +403,7 @@ def close_range(first: int, last: int = 0xFFFFFFFF) -> None:
 
 
 class Filter:
-    """A compiled seccomp program, kept ready so that installing it allocates nothing."""
+    """A compiled seccomp program, kept ready so that installing it allocates no memory."""
 
     def __init__(self, program: bytes) -> None:
         if not program or len(program) % 8:
@@ -410,19 +412,19 @@ class Filter:
         self._prog = _SockFprog(len=len(program) // 8, filter=program)
 
     def install(self) -> None:
-        """Bind this thread and its descendants, for good, seccomp(2). Needs no_new_privs."""
+        """Apply the filter to this thread and its descendants, for good, seccomp(2). Needs no_new_privs."""
         _syscall("seccomp", SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(self._prog))
 
     def install_with_listener(self) -> int:
-        """As `install`; a descriptor on which the calls it does not decide are asked about, seccomp_unotify(2).
+        """Install the filter, and return a descriptor that notifies of the calls that it does not decide, seccomp_unotify(2).
 
-        OSError EBUSY where a filter of this process has one already, EINVAL before Linux 5.0.
+        OSError EBUSY if a filter of this process has a listener already, EINVAL before Linux 5.0.
         """
         return _syscall("seccomp", SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.byref(self._prog))
 
 
 def read_memory(pid: int, address: int, size: int) -> bytes:
-    """At most `size` bytes of another process's memory, process_vm_readv(2). OSError EPERM, ESRCH or EFAULT."""
+    """Return at most `size` bytes of another process's memory, process_vm_readv(2). OSError EPERM, ESRCH or EFAULT."""
     buffer = ctypes.create_string_buffer(size)
     here = _IoVec(base=ctypes.addressof(buffer), size=size)
     there = _IoVec(base=address, size=size)
@@ -431,19 +433,19 @@ def read_memory(pid: int, address: int, size: int) -> bytes:
 
 
 def landlock_abi() -> int:
-    """The kernel's Landlock ABI, 1 and up. OSError ENOSYS (not built) or EOPNOTSUPP (not enabled at boot)."""
+    """Return the kernel's Landlock ABI, 1 and up. OSError ENOSYS (not built) or EOPNOTSUPP (not enabled at boot)."""
     return _syscall("landlock_create_ruleset", None, 0, LANDLOCK_CREATE_RULESET_VERSION)
 
 
 def landlock_create_ruleset(abi: int, fs: int, net: int, scoped: int) -> int:
-    """A ruleset descriptor that handles these rights; the struct is cut to what the ABI knows."""
+    """Return a ruleset descriptor that handles these rights; the struct is cut to the size that the ABI knows."""
     attr = _LandlockRuleset(handled_access_fs=fs, handled_access_net=net, scoped=scoped)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     return _syscall("landlock_create_ruleset", ctypes.byref(attr), size, 0)
 
 
 def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
-    """Allow `access` on the hierarchy below `path`. On a mount point the rule is hidden by the mount: name its parent."""
+    """Allow `access` on the hierarchy below `path`. For a mount point, name its parent: the mount would hide the rule."""
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         rule = _LandlockPathBeneath(allowed_access=access, parent_fd=fd)
@@ -453,5 +455,5 @@ def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
 
 
 def landlock_restrict_self(ruleset: int) -> None:
-    """Bind the calling thread, for good. Needs no_new_privs; mount(2) is refused from here on."""
+    """Confine the calling thread by the ruleset, for good. Needs no_new_privs; mount(2) is refused from then on."""
     _syscall("landlock_restrict_self", ruleset, 0)

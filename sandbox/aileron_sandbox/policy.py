@@ -1,6 +1,6 @@
-"""One jail as a frozen value, checked when built.
+"""The limits of a jail as a frozen value, checked when built.
 
-What a policy cannot say: network, host files, environment, descriptors. There are none to grant.
+A policy cannot grant network, host files, environment or descriptors: a jail has none.
 
 >>> Policy(memory_bytes=64 << 20, cpu_s=30).processes
 16
@@ -14,12 +14,12 @@ from typing import Final, Literal
 __all__ = ["Mode", "Policy", "Profile"]
 
 Mode = Literal["namespaces", "landlock"]
-"""What jails are made of: all of the layers, or, where user namespaces are forbidden and the user says so, what is left without
-them (template/landlocked.py)."""
+"""The layers that jails are made of: all of them, or those that need no user namespaces, on a machine that forbids these and
+only if the user chose it (template/landlocked.py)."""
 
 Profile = Literal["python", "elf", "elf-subprocess"]
-"""Which system calls a program may make: a zip application in the warm interpreter; a program of its own; one that may start
-processes, whatever it is (filters.py)."""
+"""The kind of a program, which selects the system calls that it may make: a zip application in the warm interpreter; a compiled
+program; or a program of either kind that may start processes (filters.py)."""
 
 _MIB: Final = 1 << 20
 
@@ -33,7 +33,7 @@ class Policy:
     cpu_s: int = 30
     """Processor seconds over all threads (RLIMIT_CPU)."""
     scratch_bytes: int = 32 * _MIB
-    """Size of the private /tmp. It is memory, and counts for the machine, not for `memory_bytes`."""
+    """Size of the private /tmp. It is memory of the machine, but does not count for `memory_bytes`."""
     scratch_files: int = 1024
     """Inodes of the private /tmp."""
     processes: int = 16
@@ -43,7 +43,7 @@ class Policy:
     file_bytes: int = 32 * _MIB
     """Size of any one file (RLIMIT_FSIZE)."""
     profile: Profile = "python"
-    """The seccomp profile. What runs with `python` starts no process."""
+    """The seccomp profile. A program with the profile `python` starts no process."""
 
     def __post_init__(self) -> None:
         _check_range("memory_bytes", self.memory_bytes, _MIB, 1024 * _MIB)

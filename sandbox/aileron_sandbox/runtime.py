@@ -1,9 +1,9 @@
-"""Which files a Python program needs to see: the standard library, the shared libraries it loads, time zones, packages.
+"""The files that a Python program needs to see: the standard library, the shared libraries it loads, time zones, packages.
 
 Runs on the host, once per start. The libraries are not guessed: the headers of the interpreter and of every extension module
-of the standard library name them (elf.py; 5 ms). For an interpreter that has libraries elsewhere than the system, a short-lived
-one loads every extension module and reads back the names under which the loader found what it mapped, dl_iterate_phdr(3), which
-takes ten times as long.
+of the standard library name them (elf.py; 5 ms). If an interpreter has libraries outside of the system's directories, a
+short-lived instance of it loads every extension module and reads back the paths of everything that the loader mapped,
+dl_iterate_phdr(3), which takes ten times as long.
 
 Not here: making them visible (template/mounts.py).
 """
@@ -32,7 +32,7 @@ _ZONES: Final = Path("/usr/share/zoneinfo")
 _LEFT_OUT: Final = (
     "_tkinter", "_curses", "_curses_panel", "readline", "_dbm", "_gdbm", "nis", "spwd", "_crypt", "ossaudiodev",
 )  # fmt: skip
-# Split-off parts of glibc that extension modules built elsewhere still name, and what thread cancellation loads late.
+# Former parts of glibc that extension modules built elsewhere still name, and the library that thread cancellation loads late.
 _SONAMES: Final = ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "libm.so.6", "libgcc_s.so.1")
 _PROBE: Final = """
 import ctypes, importlib, json, sys
@@ -64,8 +64,9 @@ class PythonRuntime:
     """Host paths of what a jailed Python program may read, and the modules it finds already imported.
 
     `packages` maps a path below `/sdk`, which is on the program's `sys.path`, to a host file or directory. `preload` are
-    modules the template imports once, so that a child does not. `rehearsal` is the source of a program that the template and
-    its waiting children run before there is one, so that what every program does has been done; it must leave nothing behind.
+    modules that the template imports once, so that a child need not. `rehearsal` is the source of a program that the template
+    and its waiting children run ahead of the real one, so that the work common to all programs is already done; it must leave
+    nothing behind.
     """
 
     executable: Path
@@ -79,13 +80,13 @@ class PythonRuntime:
     def of_this_interpreter(
         cls, packages: Mapping[str, Path] | None = None, preload: tuple[str, ...] = (), rehearsal: str = ""
     ) -> PythonRuntime:
-        """The interpreter that runs this, without its site-packages. JailUnavailable if it cannot be examined."""
+        """Return the runtime of the running interpreter, without site-packages. JailUnavailable if it cannot be examined."""
         executable, stdlib, libraries = _examine()
         return cls(executable, stdlib, libraries, dict(packages or {}), preload, rehearsal)
 
     @property
     def zones(self) -> Path | None:
-        """The time zone database, which `zoneinfo` reads; None where the machine has none."""
+        """Path of the time zone database, which `zoneinfo` reads; None if the machine has none."""
         return _ZONES if _ZONES.is_dir() else None
 
 
@@ -96,7 +97,7 @@ def _examine() -> tuple[Path, Path, tuple[Path, ...]]:
     modules = _extension_modules(stdlib)
     try:
         libraries = libraries_of([executable, *modules], _SONAMES)
-    except (JailUnavailable, OSError):  # it has some of its own, which only it can find
+    except (JailUnavailable, OSError):  # it has libraries of its own, which only it can find
         names = sorted({path.name.partition(".")[0] for path in modules})
         libraries = tuple(path for path in _loaded(executable, names) if not path.is_relative_to(stdlib))
     return executable, stdlib, libraries
@@ -108,7 +109,7 @@ def _extension_modules(stdlib: Path) -> list[Path]:
 
 
 def _loaded(executable: Path, modules: list[str]) -> list[Path]:
-    """Shared objects that an interpreter has mapped once it has imported these. JailUnavailable if it cannot be run."""
+    """Return the shared objects that an interpreter maps when it imports `modules`. JailUnavailable if it cannot be run."""
     try:
         answer = subprocess.run(
             [str(executable), "-I", "-S", "-W", "ignore", "-c", _PROBE, json.dumps([modules, _SONAMES])],

@@ -1,8 +1,8 @@
-"""What this machine offers, tried as a whole and reported; what is missing, with the fix.
+"""A report of the layers that this machine offers, tried as a whole, or of what is missing, with the fix.
 
-Runs on the host. A layer counts as in force only because a child was confined by all of them and ran: reading a version or a
-sysctl would not tell (AppArmor may void a user namespace that unshare(2) was glad to make). `examine` does not raise for a
-machine without a jail: that is what it is for.
+Runs on the host. A layer counts as in force only because a child was confined by all of them and ran: a version or a sysctl would
+not tell (AppArmor may void a user namespace that unshare(2) made without an error). `examine` does not raise for a machine
+without a jail, since reporting that is its purpose.
 
 >>> examine().available        # doctest: +SKIP
 True
@@ -35,7 +35,9 @@ _DEADLINE_S: Final = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """`layers` are in force for every jail here; where there is none, `what` failed and `fix` mends it."""
+    """The result of a trial. `layers` are in force for every jail here; if no jail is available, `what` failed, and `fix` says
+    what to do.
+    """
 
     available: bool
     layers: tuple[str, ...]
@@ -47,16 +49,16 @@ class Report:
     uid: int
     python: str
     memory: str | None
-    """What bounds the memory of a whole jail: `cgroup-v2`, `cgroup-v1` or `rlimit`; None where there is no jail."""
+    """The mechanism that bounds the memory of a whole jail: `cgroup-v2`, `cgroup-v1` or `rlimit`; None if there is no jail."""
     sysctls: dict[str, str]
 
     def to_json(self) -> dict[str, object]:
-        """JSON-ready."""
+        """Return the fields as values that JSON can express."""
         return dataclasses.asdict(self)
 
 
 def examine(mode: Mode = "namespaces") -> Report:
-    """Start a template, run one child in it, and say what was in force. Takes about 0.2 s."""
+    """Start a template, run one child in it, and report the layers in force. Takes about 0.2 s."""
     layers: tuple[str, ...] = ()
     what = fix = None
     try:

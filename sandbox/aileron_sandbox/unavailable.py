@@ -1,6 +1,7 @@
-"""The error of a machine that gives no jail and no cell, with what would change that.
+"""The error of a machine that gives no jail and no cell, with the fix.
 
-By itself, because a cell starts by it and needs none of the endings of a jail (ending.py), which take 3 ms to import.
+It has a module of its own because the start of a cell needs it, but not the endings of a jail (ending.py), which take 3 ms to
+import.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ __all__ = ["JailUnavailable"]
 
 
 class JailUnavailable(Exception):
-    """No jail can be had on this machine as it is. `fix` says what would change that, as a command where there is one."""
+    """This machine gives no jail as it is. `fix` says what would change that, as a command if there is one."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(f"{what}; {fix}")

@@ -1,12 +1,13 @@
-"""What a jail's whole tree of processes uses, for the limits that the kernel keeps for single processes only.
+"""The memory and processor time of a jail's whole tree of processes, for limits that the kernel enforces per process only.
 
 Runs on the host, in any thread: a `Tree` is a value that looks when it is asked to. Where a jail has a cgroup, the kernel
-counts for all of it (cgroups.py). Elsewhere `ProcessTree` adds up what each process says: its page tables, and its pages as PSS,
-in which a page that n processes share counts as an nth (proc_pid_smaps(5)). Of a process that is not dumpable only its owner's
-better may read that; then a page counts once for each that has it, and a program that forks with much in memory is ended early.
+counts for all of it (cgroups.py). Elsewhere `ProcessTree` adds up the numbers of each process: its page tables, and its pages as
+PSS, in which a page that n processes share counts as an nth (proc_pid_smaps(5)). The PSS of a process that is not dumpable can be
+read only with more privilege than its owner has; without it a page counts once for each process that has it, and a program that
+forks with much in memory is ended early.
 
-What a watch cannot see is what comes and goes between two looks. RLIMIT_DATA and RLIMIT_CPU bound each process meanwhile, and
-the wall clock all of them.
+A watch cannot see what comes and goes between two looks. RLIMIT_DATA and RLIMIT_CPU bound each process meanwhile, and the wall
+clock all of them.
 
 Not here: what follows from it (jail.py), when to look (the host), what a cell holds outside of its processes (cell/held.py).
 """
@@ -42,48 +43,50 @@ _MAPPING: Final = re.compile(
     rb"^[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)$|^(?:Swap)?Pss: +(\d+) kB$", re.MULTILINE
 )
 _MOST_MAPPED: Final = 256 << 20
-"""Bytes of lists of mappings in one look, a second of reading: 300,000 of them. A browser has ten thousand."""
+"""Most bytes of lists of mappings in one look: 300,000 mappings, read in a second. A browser has ten thousand."""
 _THREAD_BYTES: Final = 32 << 10
-"""A stack in the kernel, 16 KiB, and what the scheduler keeps."""
-_DESCRIPTOR_BYTES: Final = 8  # of a table that grows to twice its size, fs/file.c
+"""32 KiB for each thread: its stack in the kernel, 16 KiB, and what the scheduler keeps."""
+_DESCRIPTOR_BYTES: Final = 8  # for each descriptor that a table has room for, fs/file.c
 _SHARED: Final = (b"/dev/zero (deleted)", b"/memfd:", b"[anon_shmem:")
-"""Names of mappings of memory that has no file, or one without a name, proc_pid_maps(5)."""
+"""First bytes of the names of mappings of shared memory: it has no file, or one without a name, proc_pid_maps(5)."""
 Object = tuple[int, int]
-"""A file: (device, inode)."""
+"""The identity of a file: (device, inode)."""
 WATCH_PERIOD_S: Final = 0.25
-"""Between two looks. One takes 1 to 5 ms, most of it to find the tree among the processes of the machine."""
+"""Seconds between two looks. One takes 1 to 5 ms, most of it to find the tree among the processes of the machine."""
 
 
 class Used(NamedTuple):
-    """What was seen at one look, of all processes together."""
+    """Memory and processor time of all processes together, as seen at one look."""
 
     memory_bytes: int
-    """0 where the kernel holds the limit and says so in `is_out_of_memory`."""
+    """Memory in use; 0 if the kernel enforces the limit, as `is_out_of_memory` then tells."""
     cpu_s: float
     is_out_of_memory: bool = False
 
 
 class Tree(Protocol):
-    """Something to look at."""
+    """A tree of processes whose usage can be read."""
 
     def used(self) -> Used:
-        """What is used now. Blocks for some milliseconds at most."""
+        """Return the current usage. Blocks for some milliseconds at most."""
         ...
 
 
 @dataclasses.dataclass
 class ProcessTree:
-    """The process `pid`, as the host counts, and everything below it. What a jail leaves behind becomes a child of its first."""
+    """The process `pid`, in the host's pid namespace, and all its descendants. Orphans in a jail become children of its first
+    process, so they are included.
+    """
 
     pid: int
     shared_bytes: int = 0
-    """What each process has from the template, and shares, before it has anything of its own."""
+    """Bytes that each process shares with the template from its birth."""
     _cpu_seen_s: dict[tuple[int, float], float] = dataclasses.field(default_factory=dict, repr=False)
-    """By process: number and start. Who has ended, and was waited for by nobody, is not forgotten."""
+    """Processor seconds by process (number and start). Processes that ended without being waited for still count."""
 
     def footprint(self) -> Footprint:
-        """The processes that there are now, and no less than they have: a shared page counts for each of them. The kernel keeps
-        these numbers; PSS is a walk through all pages, 10 ms for each GiB, during which a process that asks for memory waits.
+        """Return the current processes and an upper bound of their memory: a shared page counts for each of them. The kernel has
+        these numbers ready; PSS takes a walk through all pages, 10 ms for each GiB, and a process that wants memory waits for it.
         """
         pids = [process.pid for process in self._processes()]
         found = [_status(pid) for pid in pids]
@@ -95,20 +98,20 @@ class ProcessTree:
         )
 
     def used(self) -> Used:
-        """The sums; zeros when nobody is left."""
-        import psutil  # 17 ms, and only where there are no cgroups and a program that may need it
+        """Return memory and processor time of the tree; zeros when no process is left."""
+        import psutil  # takes 17 ms; needed only where control groups do not count everything
 
         memory_bytes, cpu_s = 0, 0.0
         for process in self._processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 memory_bytes += self._memory_bytes(process)
                 times = process.cpu_times()
-                cpu_s += sum(times[:4])  # own and of those that were waited for: user and system
+                cpu_s += sum(times[:4])  # user and system time, its own and that of children it waited for
                 self._cpu_seen_s[process.pid, process.create_time()] = sum(times[:2])
         return Used(memory_bytes, max(cpu_s, sum(self._cpu_seen_s.values())))
 
     def _processes(self) -> list[psutil.Process]:
-        """Those that are there now; none where the first has gone."""
+        """Return the processes that exist now; none if the first has gone."""
         import psutil
 
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -117,13 +120,13 @@ class ProcessTree:
         return []
 
     def _memory_bytes(self, process: psutil.Process) -> int:
-        """PSS; of a process that may not be read, its own and its shared pages but what it has from the template."""
+        """Return the PSS; for a process that may not be read, its own and shared pages minus those it has from the template."""
         import psutil
 
         status = _status(process.pid)
         with contextlib.suppress(psutil.AccessDenied):
             pss = int(process.memory_full_info().pss)
-            if pss:  # none is said of a process whose first thread has ended, though others of it go on
+            if pss:  # it is 0 for a process whose first thread has ended, even while others go on
                 return pss + status.get(b"VmPTE", 0)
         return max(0, _resident_bytes(status) + status.get(b"VmPTE", 0) - self.shared_bytes)
 
@@ -134,29 +137,29 @@ class Footprint(NamedTuple):
     pids: tuple[int, ...]
     resident_bytes: int
     kept_bytes: int
-    """Bytes kept for them besides: huge pages of the machine's pool, page tables, threads, tables of descriptors."""
+    """Bytes that the kernel keeps for them besides: huge pages of the machine's pool, page tables, threads, descriptor tables."""
     descriptors: int
     """Number of descriptors that their tables have room for."""
 
 
 class TooMuchToSeeError(Exception):
-    """More of something than can be looked at in a second or two, in which there would be no limit."""
+    """The processes have more to look at than can be read in a second or two, during which no limit would be enforced."""
 
 
 class Proportional(NamedTuple):
-    """PSS of processes, also of what is swapped out, without what they have mapped of files that are counted elsewhere."""
+    """The PSS of processes, including swapped pages, without their mappings of files that are counted elsewhere."""
 
     total_bytes: int
     shared_bytes: int
-    """The part of it that is of shared memory."""
+    """The part of the total that is shared memory."""
     has_shared: bool
-    """True if there is such a mapping: it keeps all pages of its memory, also those that nobody has mapped any more."""
+    """True if there is a mapping of shared memory: it keeps all pages of that memory, even those that are no longer mapped."""
 
 
 def proportional(pids: Iterable[int], files: Collection[Object], devices: Collection[int]) -> Proportional:
-    """Counted elsewhere are these files, what is on these devices, and System V memory.
+    """Sum up the PSS of processes, leaving out what is counted elsewhere: `files`, all on `devices`, and System V memory.
 
-    Of a process that may not be read each page counts that is of no file. TooMuchToSeeError where there are too many mappings.
+    For a process that may not be read, each page that is of no file counts in full. TooMuchToSeeError for too many mappings.
     """
     found, left = [], _MOST_MAPPED
     for pid in pids:
@@ -167,7 +170,9 @@ def proportional(pids: Iterable[int], files: Collection[Object], devices: Collec
 
 
 def _smaps(pid: int, most: int) -> bytes:
-    """Empty where it may not be read, or has nothing. proc_pid_smaps(5)."""
+    """Return the mappings of a process, proc_pid_smaps(5); empty if they may not be read or there are none. TooMuchToSeeError for
+    more than `most` bytes.
+    """
     data = b""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps", "rb") as file:
         data = file.read(most + 1)
@@ -195,7 +200,7 @@ def _proportional(pid: int, data: bytes, files: Collection[Object], devices: Col
 
 
 def shared_bytes(pids: Iterable[int]) -> int:
-    """Pages of shared memory, for each process that has them mapped. What cannot be read has none."""
+    """Return the bytes of shared memory, counted for each process that has them mapped. An unreadable process counts as 0."""
     return sum(_status(pid).get(b"RssShmem", 0) for pid in pids)
 
 
@@ -210,7 +215,9 @@ def _kept_bytes(status: dict[bytes, int]) -> int:
 
 
 def _status(pid: int) -> dict[bytes, int]:
-    """Sizes in bytes and numbers, as a thread says that is still there. Empty when the process is gone. proc_pid_status(5)."""
+    """Return sizes in bytes and other numbers of a process, from a thread that still runs, proc_pid_status(5). Empty when the
+    process is gone.
+    """
     found = _status_at(f"/proc/{pid}/status")
     if b"VmPTE" not in found:  # its first thread has ended
         with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
-"""What others cannot read, and this process can: a root's keys in /etc, what its groups may read in /opt.
+"""The files that this process can read, but others cannot: a root's keys in /etc, files for its groups in /opt.
 
     closed, unseen = closed_below(("/etc", "/opt"))
 
-Looks at modes, and changes nothing. Six thousand files take 25 ms, so that a command that starts a cell has the process that will
-be it do this meanwhile (stub.py), where each import counts.
+Looks at modes, and changes nothing. Six thousand files take 25 ms, so a command that starts a cell lets the process that will be
+the cell do this meanwhile (stub.py), where each import counts.
 
 Source: inode(7), readdir(3). Not here: which directories (aileron/launch/system_sights.py), the masks (mounts.py).
 """
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from typing import Final
 
     Closed = tuple[tuple[str, ...], tuple[str, ...]]
-    """What is closed to others; and the directories that were not looked at, because there was more than enough."""
+    """The paths that are closed to others, and the directories that were not examined because there were too many entries."""
 
 __all__ = ["closed_below", "decode_closed", "encode_closed"]
 
 _MAX_ENTRIES: Final = 20_000
-"""Files and directories that are looked at for each of them: 80 ms. An /etc has 3,000."""
+"""Most entries that are examined below each directory given: 80 ms. An /etc has 3,000."""
 _MAX_OF_ONE: Final = 64
-"""Masks in one directory: above that, all of it is masked. Each mask is a mount of the cell."""
+"""Most masks in one directory: above that, all of it is masked. Each mask is a mount of the cell."""
 
 
 def closed_below(tops: Iterable[str], most: int = _MAX_ENTRIES) -> Closed:
-    """Return what of these directories is; `most` entries of each are looked at. What is no directory, or a link, has nothing."""
+    """Return the closed paths below these directories, examining `most` entries of each. A path that is a link or not a directory
+    is skipped.
+    """
     closed: list[str] = []
     unseen: list[str] = []
     for top in tops:
@@ -43,19 +45,19 @@ def closed_below(tops: Iterable[str], most: int = _MAX_ENTRIES) -> Closed:
 
 
 def encode_closed(closed: Closed) -> bytes:
-    """For the same interpreter on the other end."""
+    """Encode for the same interpreter on the other end."""
     return marshal.dumps(closed)
 
 
 def decode_closed(data: bytes) -> Closed:
-    """The inverse, of bytes that come from a process of ours that has nothing of the agent's yet."""
+    """Decode bytes of `encode_closed` that come from a process of ours that has nothing of the agent's yet."""
     closed, unseen = marshal.loads(data)  # noqa: S302 - by whom, the docstring says
     return closed, unseen
 
 
 def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
-    """Links are passed over: they lead to what is looked at by itself, or is not there. A directory that we cannot read either,
-    nobody in the cell can.
+    """Return the closed paths below one directory, and the directories not examined. Links are skipped: a target is examined by
+    itself, or not in the cell. A directory that we cannot read is skipped: no process in the cell can read it either.
     """
     found: list[str] = []
     directories = [top]
@@ -85,7 +87,7 @@ def _closed_of_one(top: str, left: int) -> tuple[list[str], list[str]]:
 
 
 def _gathered(paths: list[str]) -> list[str]:
-    """The same, with a directory in place of what is closed in it, where that is much."""
+    """Return the paths, with a directory in place of its closed entries if these are more than _MAX_OF_ONE."""
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(os.path.dirname(path), []).append(path)

@@ -1,4 +1,4 @@
-"""The host side of a cell, and its only door: start one, begin the agent in it, hear how it ends, end it.
+"""The host side of a cell, and its only door: start one, begin the agent in it, read its events, end it.
 
     with Cell.start(policy, ["bash"], {"PATH": "/usr/bin"}, ("terminal", "terminal", "terminal")) as cell:
         cell.begin()
@@ -6,16 +6,16 @@
         event = cell.event()
 
 Owns the stub process, the control socket, the listeners and the host's ends of the streams. Blocks while it starts (40 ms) and in
-`connect`; everything else returns at once. Trusts the first process of the cell to be ours; trusts nothing that comes out of a
-stream, a listener or a connection.
+`connect`; everything else returns at once. Trusts the first process of the cell to be ours; trusts no data from a stream, a
+listener or a connection.
 
 Rules
-- A cell is over when `event` says `Ended` or `NotStarted`: of the agent by then nothing runs but what is being killed.
+- A cell is over when `event` says `Ended` or `NotStarted`: by then the agent's remaining processes are being killed.
 - `close` kills everything and waits for it. A host that dies does the same, in the kernel: the stub dies with the thread that
   started it (PR_SET_PDEATHSIG, prctl(2)), and the first process with the stub.
 - Not thread-safe: one thread or one event loop owns a cell.
 
-Not here: what the streams mean to a terminal, who answers at a listener (aileron/cell).
+Not here: what the streams mean to a terminal, the programs that answer at a listener (aileron/cell).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from aileron_sandbox.cell.stub import Stub
 from aileron_sandbox.fixes import Machine, fix_cell, is_short_of_descriptors
 from aileron_sandbox.unavailable import JailUnavailable
 
-if TYPE_CHECKING:  # what only a cell without a group needs is imported there, 2 ms
+if TYPE_CHECKING:  # only a cell without a group needs these at run time, and imports them there (2 ms)
     from aileron_sandbox import cgroups
     from aileron_sandbox.cell.held import Held
     from aileron_sandbox.cell.memory import MemoryWatch
@@ -55,21 +55,21 @@ __all__ = ["Cell", "Continued", "Ended", "Event", "Kind", "NotStarted", "Stopped
 
 Kind = Literal["terminal", "pipe"]
 Streams = tuple[Kind, Kind, Kind]
-"""Of 0, 1 and 2. All that are the terminal share one."""
+"""Kinds of the streams 0, 1 and 2. All that are "terminal" share one terminal."""
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """The agent was stopped, by Ctrl-Z for one. It goes on with `signal(SIGCONT)`."""
+    """The agent was stopped, for example by Ctrl-Z. It goes on with `signal(SIGCONT)`."""
 
     signal: int
 
 
 class Continued(msgspec.Struct, frozen=True):
-    """It goes on."""
+    """The stopped agent goes on."""
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The agent has ended, and all of the cell with it: by `code` or by `signal`. `why`: if that was not its own doing."""
+    """The agent has ended, and the cell with it: by `code` or by `signal`. `why` says why if the end was not its own doing."""
 
     code: int | None
     signal: int | None
@@ -86,15 +86,15 @@ Event = Stopped | Continued | Ended | NotStarted
 
 _START_DEADLINE_S: Final = 20.0  # 40 ms measured; a machine that is starting up may take a hundred times that
 _STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
-_CONNECT_DEADLINE_S: Final = 5.0  # of the cell's own loopback, where who does not accept lets others wait
+_CONNECT_DEADLINE_S: Final = 5.0  # on the cell's own loopback, where a program that does not accept makes others wait
 _ANSWER_DEADLINE_S: Final = 5.0
 _FIRST: Final = 7
-"""Descriptors that come with every cell: its first process, its two private file systems, its sockets' diagnostics, and its lists
-of System V objects."""
+"""Number of descriptors that come with every cell: its first process, its two private file systems, its sockets' diagnostics, and
+its lists of System V objects."""
 _MAX_EVENTS: Final = 1024
-"""Events that wait while an answer is waited for. An agent that stops and goes on by itself, all the time, makes many."""
+"""Most events that are kept while an answer is awaited. An agent that stops and goes on by itself, all the time, makes many."""
 _TCP_SHARE: Final = 4
-"""Divisor of the memory limit: TCP buffers may take a quarter more, where counted apart. Servers on loopback need less."""
+"""Divisor of the memory limit: if TCP buffers are counted separately, they get a quarter more. Servers on loopback need less."""
 _SEES_SOCKETS: Final = (
     "load the kernel modules unix_diag, tcp_diag, udp_diag and netlink_diag, or start it where control groups can be made: "
     "systemd-run --user --scope -p Delegate=yes aileron launch …"
@@ -106,19 +106,19 @@ _LAYERS: Final = (
 
 
 class Cell:
-    """One cell. Make it with `start`."""
+    """A cell. Make it with `start`."""
 
     def __init__(self, policy: CellPolicy, streams: Streams) -> None:
         self._policy = policy
         self._streams = streams
         self.listeners: Mapping[str, tuple[socket.socket, ...]] = MappingProxyType({})
-        """By name; made inside, to be accepted on here."""
+        """The listeners by name; made inside of the cell, accepted on here."""
         self.terminal: int | None = None
-        """The master of the cell's terminal, where a stream is one."""
+        """The master of the cell's terminal; None if no stream is a terminal."""
         self.pipes: tuple[int | None, int | None, int | None] = (None, None, None)
-        """Our ends: 0 is written to, 1 and 2 are read from."""
+        """Our ends of the pipes: 0 is written to, 1 and 2 are read from. None if the stream is a terminal or closed."""
         self.layers: tuple[str, ...] = ()
-        """What is in force, as doctor and the audit list it."""
+        """The layers in force, as doctor and the audit trail list them."""
         self._undo = contextlib.ExitStack()
         self._group: cgroups.Group | None = None
         self._memory_by = "watched"
@@ -140,7 +140,7 @@ class Cell:
     ) -> Self:
         """Prepare a cell; the agent is not executed yet. JailUnavailable says which step this machine refuses, and the fix.
 
-        `stub` is the process that will be it, where it was started earlier; whoever started it may close it in any case.
+        `stub` is the process that will be the cell, if it was started earlier; the caller may close it in any case.
         """
         cell = cls.prepare(policy, command, environment, streams, stub=stub)
         cell.wait()
@@ -156,7 +156,7 @@ class Cell:
         *,
         stub: Stub | None = None,
     ) -> Self:
-        """As `start`, but without waiting for it (10 ms): `wait` is what has to be called next."""
+        """Begin what `start` does, but do not wait for the cell (10 ms). The caller must call `wait` next."""
         if not command:
             raise ValueError("there is no command to execute")
         if any("\0" in text for text in (*command, *environment.keys(), *environment.values())):
@@ -169,13 +169,13 @@ class Cell:
         return cell
 
     def wait(self) -> None:
-        """Until the cell is there. JailUnavailable, as `start`; then it is closed."""
+        """Wait until the cell is ready. JailUnavailable, as `start`; then the cell is closed."""
         with self._or_closed():
             self._hear()
 
     @contextlib.contextmanager
     def _or_closed(self) -> Iterator[None]:
-        """A cell that does not come to be leaves nothing."""
+        """Close the cell if the block fails, and raise JailUnavailable for an OSError."""
         try:
             yield
         except OSError as error:
@@ -190,7 +190,7 @@ class Cell:
         self._stub = Stub.start() if stub is None else stub
         self._control = self._stub.control
         self._undo.callback(self._stub.close)
-        self._undo.callback(self._end)  # before that: its processes have to be gone for the group to go
+        self._undo.callback(self._end)  # runs before that: the group can only be removed when its processes are gone
         self._bound()
         with contextlib.ExitStack() as theirs:
             ends = [self._pipe(number, theirs) for number, kind in enumerate(self._streams) if kind == "pipe"]
@@ -212,7 +212,7 @@ class Cell:
         self._take_over(messages.unpack_numbers(data), fds)
 
     def _take_over(self, numbers: tuple[int, ...], fds: list[int]) -> None:
-        """What came with `Ready`: descriptors in the order in which init.py sends them."""
+        """Take what came with `Ready`: descriptors in the order in which init.py sends them."""
         abi, bounds_processes, *counts = numbers
         rest = deque(fds)
         names = [name for name, _ in (*self._policy.tcp_listeners, *self._policy.unix_listeners)]
@@ -256,7 +256,7 @@ class Cell:
         )
 
     def _bound(self) -> None:
-        """Bound the group that the stub is in, where it is in one."""
+        """Set the memory limit of the stub's group, if it is in one."""
         taken = self._stub.group()
         if taken is None:
             return
@@ -268,18 +268,18 @@ class Cell:
 
     @property
     def control(self) -> int:
-        """Readable when `event` has something to say, epoll(7) or poll(2)."""
+        """A descriptor that is readable when `event` may have an event, for epoll(7) or poll(2)."""
         return self._control.fileno()
 
     def begin(self) -> None:
-        """Execute the agent. What comes of it, `event` says."""
+        """Execute the agent. `event` says how that went. ValueError if it was begun before."""
         if self._has_begun:
             raise ValueError("the agent was begun before")
         self._has_begun = True
         self._send(messages.BEGIN)
 
     def event(self) -> Event | None:
-        """What has happened, one thing at a time; None where there is nothing new. Does not block."""
+        """Return the next event, or None if there is none. Does not block."""
         while not self._is_over:
             data = self._events.popleft() if self._events else self._maybe_datagram()
             if data is None:
@@ -291,11 +291,13 @@ class Cell:
         return None
 
     def signal(self, number: int) -> None:
-        """To the agent's foreground job; SIGCONT to the agent itself, in the foreground again. Nothing where it has ended."""
+        """Send a signal to the agent's foreground job. SIGCONT goes to the agent itself, put into the foreground again. Does
+        nothing if the agent has ended.
+        """
         self._send(messages.pack_number(messages.SIGNAL, number))
 
     def connect(self, port: int) -> socket.socket:
-        """A connection to a port of the cell's own loopback, IPv4 before IPv6. OSError as connect(2) has it, TimeoutError."""
+        """Connect to a port of the cell's own loopback, IPv4 before IPv6. OSError as of connect(2), TimeoutError."""
         if not 1 <= port <= 65535:
             raise ValueError(f"port is {port}, expected 1 to 65535")
         self._send(messages.pack_number(messages.CONNECT, port))
@@ -311,11 +313,11 @@ class Cell:
         raise OSError(number, f"port {port} of the cell: {os.strerror(number)}")
 
     def close_input(self) -> None:
-        """The end of what is written to the agent's pipe 0. Idempotent; nothing where 0 is the terminal."""
+        """Close the agent's pipe 0, which reads end of file. Idempotent; does nothing if stream 0 is the terminal."""
         self._close_pipe(0)
 
     def close(self) -> None:
-        """Kill everything in the cell, wait for that, and give back every descriptor. Idempotent."""
+        """Kill everything in the cell, wait for its end, and close every descriptor. Idempotent."""
         self._is_over = True
         self._undo.close()
 
@@ -330,7 +332,7 @@ class Cell:
     # Starting
 
     def _pipe(self, number: int, theirs: contextlib.ExitStack) -> int:
-        """The agent's end of a pipe, and ours is kept."""
+        """Make a pipe, keep our end, and return the agent's, which the stack closes."""
         read, write = os.pipe2(os.O_CLOEXEC)
         their, our = (read, write) if number == 0 else (write, read)
         theirs.callback(os.close, their)
@@ -348,7 +350,7 @@ class Cell:
             os.close(fd)
 
     def _end(self) -> None:
-        """By the first process, where there is one, with which everything goes; the stub returns then, or is killed next."""
+        """Kill the first process, if there is one, and all in the cell with it. The stub then ends, or is killed next."""
         if self._pidfd < 0:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -361,11 +363,11 @@ class Cell:
     # Talking
 
     def _send(self, data: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # it has ended, which is heard as an event
+        with contextlib.suppress(ConnectionError):  # the cell has ended, which comes as an event
             self._control.send(data)
 
     def _maybe_datagram(self) -> bytes | None:
-        """None where there is none; empty where there will be none."""
+        """Return the next datagram, None if there is none yet, or b"" if none will come."""
         try:
             return self._control.recv(messages.MAX_DATAGRAM)
         except BlockingIOError:
@@ -374,7 +376,7 @@ class Cell:
             return b""
 
     def _answer(self) -> tuple[int, list[int]]:
-        """The answer to `Connect`; events that come before it are kept for `event`."""
+        """Return the answer to `Connect`: errno and descriptors. Events that come before it are kept for `event`."""
         until = time.monotonic() + _ANSWER_DEADLINE_S
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
@@ -457,7 +459,7 @@ def _preparation(
         links=policy.links,
         masked=policy.masked,
         overlay=msgspec.structs.astuple(overlay) if overlay is not None else None,
-        pipes=(-1, -1, -1),  # known where they arrive
+        pipes=(-1, -1, -1),  # their numbers are known only on arrival
         scratch_bytes=policy.scratch_bytes,
         streams=streams,
         tcp_listeners=policy.tcp_listeners,
@@ -473,7 +475,7 @@ def _half_of(kind: int) -> int:
 
 
 def _umask() -> int:
-    """Read without being changed, which another thread could notice, proc_pid_status(5)."""
+    """Return this process's umask from proc_pid_status(5): umask(2) would have to change it, which other threads could notice."""
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))
 
@@ -485,7 +487,7 @@ def _listener(fd: int) -> socket.socket:
 
 
 def _connected(candidate: socket.socket) -> int:
-    """The errno of a connection under way, 0 when it is there."""
+    """Wait for a connection under way, and return its errno, 0 if it is connected."""
     poll = select.poll()
     poll.register(candidate, select.POLLOUT)
     if not poll.poll(_CONNECT_DEADLINE_S * 1000):

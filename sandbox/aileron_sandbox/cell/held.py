@@ -1,7 +1,7 @@
-"""Memory that a cell holds and that is in no process's resident pages: what its limit would miss where no control group counts.
+"""Memory that a cell holds outside of its processes' resident pages, which its limit would miss without a control group.
 
-Runs on the host, in the thread that watches the cell's memory (door.py). What the kernel says about the cell it says to the host:
-the descriptors were opened by the first process, before the agent existed, and are of the cell's own namespaces.
+Runs on the host, in the thread that watches the cell's memory (door.py). The host asks the kernel by descriptors that the first
+process opened before the agent existed; they belong to the cell's own namespaces.
 
     held = Held(diagnostics, (shm, sem, msg))
     held.look_at_kernel()                  # socket buffers, System V objects
@@ -9,15 +9,15 @@ the descriptors were opened by the first process, before the agent existed, and 
     held.total_bytes
 
 Counted
-- Socket buffers, by sock_diag(7): every socket of the network namespace, also one that waits in another and is in no table.
+- Socket buffers, by sock_diag(7): every socket of the network namespace, even one that waits in another and is in no table.
 - System V shared memory, semaphores and messages, by /proc/sysvipc of the IPC namespace.
 - Memory files (memfd_create(2)) that a process has open, mapped or not, by their blocks.
-- Pipes, each by what one may hold.
+- Pipes, each by the most that one may hold.
 
-A socket whose other end is gone may hold what that end sent, and the kernel no longer says how much: it counts with the most.
+A socket whose other end is gone may hold data that this end sent, and the kernel no longer says how much: the maximum counts.
 
-A memory file that waits in a socket is in no table (`sends_descriptors`), and its size is not to be had: shared.py has what the
-machine says of it.
+A memory file that waits in a socket is in no table (`sends_descriptors`), and its size cannot be read: shared.py finds it in the
+machine's totals.
 
 Source: sock_diag(7), netlink(7), sysvipc(7), pipe(7), unix(7). Not here: resident pages and page tables (watch.py).
 """
@@ -44,17 +44,17 @@ _ATTRIBUTE: Final = struct.Struct("=HH")  # nlattr
 _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLM_F_REQUEST_DUMP: Final = 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_ANSWER_DEADLINE_S: Final = 1.0  # the kernel answers within the call; a look must not hang all the same
+_ANSWER_DEADLINE_S: Final = 1.0  # the kernel answers within the call; but a look must never hang
 _ANSWER_BYTES: Final = 64 << 10  # of one datagram; the kernel makes them 32 KiB at most
 _MOST_SOCKETS: Final = 1 << 18
 _MOST_DESCRIPTORS: Final = 1 << 17
-"""Descriptors that one look reads at most, which takes a second. A large build has some ten thousand."""
+"""Most descriptors that one look reads, which takes a second. A large build has some ten thousand."""
 _TIME_WAIT: Final = 1 << 6
 _ALL_STATES: Final = 0xFFFFFFFF
 
 
 class _Family(NamedTuple):
-    """A question to sock_diag, and where in an answer the attributes begin and which of them is `SK_MEMINFO`."""
+    """A request to sock_diag, with the offset of the attributes in an answer and the number of the one that is `SK_MEMINFO`."""
 
     request: bytes
     attributes_at: int
@@ -80,14 +80,14 @@ _FAMILIES: Final = (
 _SOCKET_BYTES: Final = 4 * _KIB
 """Bytes that an empty socket counts, with its inode and its name: about 2 KiB measured."""
 _DATAGRAMS: Final = 11
-"""Datagrams that can wait in one socket: max_dgram_qlen of a new network namespace, and the one that found room."""
+"""Datagrams that can wait in one socket: max_dgram_qlen of a new network namespace, and one more that found room."""
 _SEMAPHORE_BYTES: Final = 64  # struct sem, a cache line each, ipc/sem.c
 _MESSAGE_BYTES: Final = 64  # struct msg_msg and what kmalloc rounds it to
 _PIPE_BYTES: Final = 8 * _KIB
-"""Bytes in each pipe of a user who is over pipe-user-pages-soft, pipe(7)."""
+"""Most bytes in a pipe of a user who is over pipe-user-pages-soft, pipe(7)."""
 _LARGE_PIPE_BYTES: Final = 1 << 20  # pipe-max-size
 _PIPES_BYTES: Final = 64 << 20
-"""Bytes that a user's pipes may hold before they are that small: 16,384 pages, pipe-user-pages-soft."""
+"""Bytes that a user's pipes may hold before new ones are that small: 16,384 pages, pipe-user-pages-soft."""
 _MEMORY_FILE: Final = "/memfd:"
 _NUMBERS: Final = re.compile(rb"-?\d+")
 
@@ -96,9 +96,10 @@ class Held:
     """Memory that one cell holds in files, pipes, sockets and System V objects. Not thread-safe."""
 
     def __init__(self, diagnostics: int, system_v: tuple[int, int, int]) -> None:
-        """`diagnostics` is a netlink socket of the cell, `system_v` are its lists of shared memory, semaphores and messages.
+        """Set up the looks. `diagnostics` is a netlink socket of the cell, `system_v` are its lists of shared memory, semaphores
+        and messages.
 
-        All stay the caller's.
+        The caller keeps all of them.
         """
         self._diagnostics: Final = socket.socket(fileno=os.dup(diagnostics))
         self._diagnostics.settimeout(_ANSWER_DEADLINE_S)
@@ -106,13 +107,13 @@ class Held:
         self._sequence = 0
         self._full_socket_bytes: Final = 2 * int(Path("/proc/sys/net/core/wmem_max").read_text(encoding="ascii"))
         self.memory_files: frozenset[Object] = frozenset()
-        """Memory files that `total_bytes` counts."""
+        """The memory files that `total_bytes` counts."""
         self._files_bytes = self._shm_bytes = self._pipes_bytes = self._kernel_bytes = 0
         self._in_tables: set[str] = set()
         self._sockets: set[int] = set()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the socket. Idempotent."""
         self._diagnostics.close()
 
     @property
@@ -122,17 +123,19 @@ class Held:
 
     @property
     def shared_bytes(self) -> int:
-        """Memory files and System V shared memory, which the machine counts as shared."""
+        """Bytes of memory files and System V shared memory, which the machine counts as shared."""
         return self._files_bytes + self._shm_bytes
 
     def look_at_kernel(self) -> None:
-        """Sockets and System V objects. OSError where the kernel does not say, TooMuchToSeeError."""
+        """Measure sockets and System V objects. OSError if the kernel does not tell, TooMuchToSeeError."""
         sockets = sum(self._sockets_bytes(family) for family in _FAMILIES)
         self._shm_bytes, others = self._system_v_bytes()
         self._kernel_bytes = sockets + others
 
     def look_at_descriptors(self, pids: Iterable[int]) -> None:
-        """Find the memory files and pipes that these processes have open. One that ends meanwhile has none. TooMuchToSeeError."""
+        """Find the memory files and pipes that these processes have open. A process that ends meanwhile has none.
+        TooMuchToSeeError.
+        """
         files: dict[Object, int] = {}
         self._in_tables = set()
         left = _MOST_DESCRIPTORS
@@ -152,7 +155,7 @@ class Held:
         self._pipes_bytes = _bytes_of_pipes(sum(name.startswith("pipe:") for name in self._in_tables))
 
     def sends_descriptors(self, pids: Iterable[int]) -> bool:
-        """Return whether descriptors wait in a socket, or may: one in no table that was looked at last waits itself."""
+        """Return whether descriptors wait, or may wait, in a socket. A socket in no table at the last look waits in one."""
         if any(f"socket:[{inode}]" not in self._in_tables for inode in self._sockets):
             return True
         return any(
@@ -172,7 +175,9 @@ class Held:
         return sum(_SOCKET_BYTES + self._unix_bytes(fixed, attributes, open_ones) for fixed, attributes in answers)
 
     def _unix_bytes(self, fixed: bytes, attributes: dict[int, bytes], open_ones: set[int]) -> int:
-        """A socket counts what it has sent until that is read. What nobody is left to count is added to who has not read it."""
+        """Return the buffers of a Unix socket. A sender counts its data until it is read; if the sender is gone, or cannot be
+        told, the most that it can have sent counts for the receiver.
+        """
         own = _buffers(attributes.get(_UNIX_MEMORY, b""))
         (waiting,) = struct.unpack_from("=I", attributes.get(_UNIX_QUEUE, bytes(4)))
         _, kind, state = struct.unpack_from("=BBB", fixed)
@@ -184,7 +189,9 @@ class Held:
         return own if peer in open_ones else own + self._full_socket_bytes
 
     def _answers(self, family: _Family) -> Iterator[tuple[bytes, dict[int, bytes]]]:
-        """(what comes before the attributes, the attributes) of each socket. OSError where the kernel does not say."""
+        """Yield, for each socket, the bytes before the attributes and the attributes. OSError if the kernel does not tell,
+        TooMuchToSeeError.
+        """
         self._sequence += 1
         size = _HEADER.size + len(family.request)
         head = _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, self._sequence, 0)
@@ -195,7 +202,7 @@ class Held:
             while data:
                 size, kind, _, sequence, _ = _HEADER.unpack_from(data)
                 message, data = data[_HEADER.size : size], data[_aligned(size) :]
-                if sequence != self._sequence:  # of a look that was given up
+                if sequence != self._sequence:  # an answer to a look that was given up
                     continue
                 if kind == _NLMSG_DONE:
                     return
@@ -209,7 +216,7 @@ class Held:
     # System V
 
     def _system_v_bytes(self) -> tuple[int, int]:
-        """(shared memory, the rest)."""
+        """Return bytes of System V objects as (shared memory, the rest)."""
         shm, sem, msg = (_rows(fd) for fd in self._system_v)
         semaphores = sum(row[3] * _SEMAPHORE_BYTES + _KIB for row in sem)
         messages = sum(row[3] + row[4] * _MESSAGE_BYTES + _KIB for row in msg)
@@ -231,7 +238,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _buffers(memory: bytes) -> int:
-    """`SK_MEMINFO`: received, what may be, sent, what may be, reserved, queued, options, backlog."""
+    """Return the bytes in buffers by `SK_MEMINFO`: received, its limit, sent, its limit, reserved, queued, options, backlog."""
     if len(memory) < 32:
         return 0
     received, _, sent, _, reserved, queued, options, backlog = struct.unpack_from("=8I", memory)
@@ -239,7 +246,7 @@ def _buffers(memory: bytes) -> int:
 
 
 def _rows(fd: int) -> list[list[int]]:
-    """The numbers of each line but the first, which has names."""
+    """Return the numbers in each line but the first, which has names."""
     data, at = b"", 0
     while piece := os.pread(fd, 1 << 16, at):
         data += piece
@@ -252,7 +259,7 @@ def _bytes_of_pipes(count: int) -> int:
 
 
 def _tables(pids: Iterable[int]) -> Iterator[str]:
-    """The directory of each thread's descriptors: a thread may have a table of its own (unshare(2), CLONE_FILES)."""
+    """Yield the directories of descriptors, one for each table: a thread may have its own (unshare(2), CLONE_FILES)."""
     for pid in pids:
         with contextlib.suppress(OSError):
             threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
@@ -267,8 +274,8 @@ def _tables(pids: Iterable[int]) -> Iterator[str]:
 
 
 def _is_same(own: str, table: str, known: bool | None) -> bool:
-    """Return whether two threads have one table, by its numbers where that is not `known`, as in containers. A thread that has
-    ended has none, and hides no other.
+    """Return whether two threads share one table; if that is not `known`, as in containers, compare their numbers. A thread that
+    has ended has no table, and must not hide another's.
     """
     if known is not None:
         return known
@@ -284,8 +291,8 @@ def _has_descriptors(fdinfo: str) -> bool:
 
 
 def _links(table: str) -> Iterator[tuple[str, str]]:
-    """(number, what it is open on) of each descriptor, a few microseconds each."""
-    with contextlib.suppress(OSError):  # it has ended, or executes what nobody may read
+    """Yield the number and the link text of each descriptor; a few microseconds each."""
+    with contextlib.suppress(OSError):  # it has ended, or executes a file that may not be read
         directory = os.open(table, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for number in os.listdir(directory):

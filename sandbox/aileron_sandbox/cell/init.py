@@ -1,18 +1,18 @@
-"""The first process of a cell: it builds the root, makes what is passed out, starts the agent, reaps, and tells how it ended.
+"""The first process of a cell: it builds the root, makes the descriptors for the host, starts the agent, reaps processes, and
+reports how the agent ended.
 
-As pid 1 it takes everything in the namespace with it when it ends, and it ends when the agent does, when the host closes the
-control socket, or with the stub that forked it. It is not dumpable, has no capability by the time the agent exists, and is
-outside of the agent's Landlock domain: nobody in the cell can attach to it or signal it. It reads nothing that the agent
-writes, but wait statuses.
+It is pid 1, so everything in the namespace ends with it, and it ends when the agent does, when the host closes the control
+socket, or with the stub that forked it. It is not dumpable, has no capability by the time the agent exists, and is outside of the
+agent's Landlock domain: no process in the cell can attach to it or signal it. It reads nothing from the agent but wait statuses.
 
 With a terminal it is the leader of the terminal's session, and the agent a process group of its own in that session, in the
-foreground: so the agent has a parent in its session and another group, without which it could not be stopped (an orphaned group,
-setpgid(2)). Who stops is reported; the host stops itself meanwhile, and says SIGCONT when it goes on.
+foreground: so the agent has a parent in its session but in another group, without which it could not be stopped (an orphaned
+group, setpgid(2)). A stop of the agent is reported; the host stops itself meanwhile, and sends SIGCONT when it goes on.
 
 Rules
 - One thread, one poll(2), no wait but that one.
-- What is imported was imported before the root changed: afterwards there is no standard library where it was.
-- A step that fails is told by its name, and then the agent does not exist.
+- Every import happens before the root changes: afterwards there is no standard library where it was.
+- A step that fails is reported by its name, and then the agent does not exist.
 
 Source: pid_namespaces(7), credentials(7), tty_ioctl(4), wait(2). Not here: the mounts (mounts.py), the lists (filters.py).
 """
@@ -65,17 +65,17 @@ _LOOK: Final = os.O_RDONLY | os.O_CLOEXEC
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _IFREQ: Final = struct.Struct("16sh14x")
 _BACKLOG: Final = 128
-"""Connections that wait to be accepted; the kernel's own bound for a listener is 4096 (net.core.somaxconn)."""
+"""Most connections that wait to be accepted; the kernel's own bound for a listener is 4096 (net.core.somaxconn)."""
 _LOOPBACK: Final = ((_socket.AF_INET, "127.0.0.1"), (_socket.AF_INET6, "::1"))
 _IGNORED: Final = tuple(
     getattr(_signal, name) for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU")
 )
-"""What a terminal sends to the leader of its session. pid 1 gets none of them by default, but SIGTTOU has to be ignored for it
-to choose who is in the foreground."""
+"""Signals that a terminal sends to the leader of its session. pid 1 gets none of them by default, but it must ignore SIGTTOU to
+be able to choose the foreground group."""
 _RESTORED: Final = (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD)
-"""And what Python has changed at its start, or this module."""
+"""Further signals that Python changed at its start, or this module, and that are reset for the agent."""
 _FAILED: Final = 3
-"""Descriptor by which it is told that the agent could not be executed; exec closes it."""
+"""Number of the descriptor that reports if the agent could not be executed; exec closes it."""
 _SCHED_DEADLINE: Final = 6  # sched(7)
 _ASIDE: Final = 64  # above every target, so that no dup2 overwrites a source
 _NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
@@ -83,7 +83,7 @@ _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 def main(control: _socket.socket, preparation: Preparation, sockets: list[str], filter_: kernel.Filter) -> NoReturn:
-    """In the first process, right after the fork. `sockets`: paths that the host's programs are bound to. Never returns."""
+    """Run the first process, right after the fork. `sockets` are paths that the host's programs are bound to. Never returns."""
     root = mounts.Root(preparation, sockets)
     step = "pid namespace"
     try:
@@ -93,11 +93,11 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str], 
         os.setsid()
         kernel.join_new_session_keyring()
         kernel.set_hostname(b"cell")
-        last_capability = kernel.last_capability()  # by a decoder that is not there later
+        last_capability = kernel.last_capability()  # now, while the host's /proc is visible
         step = "loopback"
         _set_loopback_up()
-        last_capability = kernel.last_capability()  # of the host's /proc, by a codec of the host's library
-        step = ""  # the root's own
+        last_capability = kernel.last_capability()  # again, before the root changes
+        step = ""  # from here on the root's own
         root.build()
         root.enter()
         step = "landlock"
@@ -132,17 +132,17 @@ def main(control: _socket.socket, preparation: Preparation, sockets: list[str], 
         os._exit(0)
     except OSError as error:
         say_failed(control, pack_failed(error.errno or 0, step or root.step, error.strerror or str(error)))
-    except Exception as error:  # noqa: BLE001 - the end of a process: what is said is all that is known of it
+    except Exception as error:  # noqa: BLE001 - the end of a process: its last message is all that the host learns
         say_failed(control, pack_failed(0, step or root.step, repr(error)))
     first.serve()
     os._exit(0)
 
 
 def say_failed(control: _socket.socket, failure: bytes) -> NoReturn:
-    """End this process, and tell the host why if it is still there."""
+    """Tell the host the failure, if it is still there, and end this process."""
     try:
         control.send(failure)
-    finally:  # also where the host has ended
+    finally:  # even if the host has ended
         os._exit(1)
 
 
@@ -171,7 +171,7 @@ class _Init:
         _signal.signal(_signal.SIGCHLD, _nothing)
 
     def serve(self) -> None:
-        """Until the agent has ended or the host is gone."""
+        """Serve until the agent has ended or the host is gone."""
         poll = select.poll()
         poll.register(self._control.fileno(), select.POLLIN)
         poll.register(self._woken, select.POLLIN)
@@ -188,7 +188,7 @@ class _Init:
                 return
 
     def _take(self, data: bytes) -> bool:
-        """One datagram of the host's; False when it is gone."""
+        """Handle one datagram of the host; return False when the host is gone, or the agent could not start."""
         kind = data[:1]
         if kind == BEGIN:
             return self._has_begun()
@@ -199,7 +199,7 @@ class _Init:
         return bool(data)
 
     def _reap(self) -> bool:
-        """Everything that has ended or changed; True when the agent has ended."""
+        """Reap all processes that have ended, and report changes of the agent; return True when the agent has ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -220,7 +220,7 @@ class _Init:
                 return True
 
     def _has_begun(self) -> bool:
-        """Start the agent; False where its program cannot be executed, and then the cell is over."""
+        """Start the agent; return False if its program cannot be executed, and then the cell is over."""
         if self._agent:
             return True
         read, write = os.pipe2(os.O_CLOEXEC)
@@ -229,13 +229,13 @@ class _Init:
             os.close(read)
             _become_agent(self._preparation, self._terminal, self._ruleset, self._filter, write)
         os.close(write)
-        failure = os.read(read, 4)  # at the exec, or at the failure: the agent's program has not run before it
+        failure = os.read(read, 4)  # returns at the exec or at a failure; the agent's program has not run before that
         os.close(read)
         if failure:
             self._control.send(NOT_STARTED + failure)
             return False
         self._agent = pid
-        for fd in self._preparation.pipes:  # the agent's ends: held here, they would never end
+        for fd in self._preparation.pipes:  # the agent's ends: while they are open here, the pipes would never end
             if fd >= 0:
                 os.close(fd)
         self._control.send(BEGUN)
@@ -253,12 +253,12 @@ class _Init:
                 group = os.tcgetpgrp(self._terminal) or group
             os.killpg(group, number)
         except ProcessLookupError:
-            pass  # it has ended just now, which is about to be told
+            pass  # it has just ended, which is about to be reported
         except OSError:
             os.kill(self._agent, number)
 
     def _connect(self, port: int) -> None:
-        """A connection under way to each family that is there; the host waits for it, and not this process."""
+        """Begin a connection for each address family of the cell, and send the sockets. The host waits, not this process."""
         started = []
         number = errno.EAFNOSUPPORT
         for family, address in _LOOPBACK:
@@ -278,7 +278,7 @@ class _Init:
 
 
 def _nothing(_number: int, _frame: object) -> None:
-    """The handler of SIGCHLD, without which nothing is written to the wakeup descriptor."""
+    """Handle SIGCHLD: without a handler Python writes nothing to the wakeup descriptor."""
 
 
 # Before the agent
@@ -292,7 +292,7 @@ def _set_loopback_up() -> None:
 
 
 class _Closing:
-    """A socket that is closed at the end of the block; the raw type is no context manager."""
+    """A context manager that closes a raw socket, whose type is none itself."""
 
     def __init__(self, socket: _socket.socket) -> None:
         self._socket = socket
@@ -312,14 +312,16 @@ def _writable(preparation: Preparation) -> tuple[str, ...]:
 
 
 def _held() -> list[int]:
-    """Open what shows the host the objects of this network and IPC namespace. Without System V IPC, their lists are empty."""
+    """Open the descriptors by which the host sees the objects of this network and IPC namespace: sock_diag, and the lists of
+    System V objects, which are empty without System V IPC.
+    """
     diagnostics = _socket.socket(_AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG).detach()
     lists = [f"/proc/sysvipc/{name}" for name in ("shm", "sem", "msg")]
     return [diagnostics, *(os.open(path if os.path.exists(path) else "/dev/null", _LOOK) for path in lists)]
 
 
 def _make_terminal() -> tuple[int, int]:
-    """(the agent's end, the end to pass out), and this process is the leader of its session."""
+    """Make the terminal, and become the leader of its session. Return (the agent's end, the end for the host)."""
     master = os.open("/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
     terminal = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
@@ -341,7 +343,7 @@ def _listen(preparation: Preparation) -> list[tuple[str, list[_socket.socket]]]:
 
 
 def _maybe_listener(family: int, address: str, port: int) -> _socket.socket | None:
-    """None where the machine has no IPv6 at all, and where a cell of it has no such address."""
+    """Return a listener; None if the machine has no IPv6 at all, or its cells have no such address."""
     try:
         made = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
         made.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
@@ -367,7 +369,7 @@ def _send(control: _socket.socket, data: bytes, descriptors: list[int]) -> None:
 def _become_agent(
     preparation: Preparation, terminal: int, ruleset: int | None, filter_: kernel.Filter, failed: int
 ) -> NoReturn:
-    """In the child: confine, and execute. Tells an errno by `failed` where it cannot."""
+    """Confine this child, and execute the agent. If that fails, write the errno to `failed`. Never returns."""
     try:
         os.setpgid(0, 0)
         if terminal >= 0:
@@ -382,7 +384,7 @@ def _become_agent(
         os.chdir(preparation.folder)
         os.umask(preparation.umask)
         for kind, value in preparation.limits.items():
-            most = resource.getrlimit(kind)[1]  # the host's own, above which nobody gets without privilege
+            most = resource.getrlimit(kind)[1]  # the host's own, which only a privileged process can raise
             value = value if most == resource.RLIM_INFINITY else min(value, most)
             resource.setrlimit(kind, (value, value))
         _be_no_better_than_others()
@@ -398,7 +400,7 @@ def _become_agent(
 
 
 def _be_no_better_than_others() -> None:
-    """A command that root has started with a better priority, or as a real-time one, does not hand that on."""
+    """Drop a better priority or real-time scheduling that root's command had, so that the agent does not inherit it."""
     if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR, _SCHED_DEADLINE):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
@@ -406,14 +408,14 @@ def _be_no_better_than_others() -> None:
 
 
 def _arrange(sources: list[int]) -> None:
-    """Put them at 0, 1, 2 and `_FAILED`, of which the last is closed by exec."""
+    """Put the descriptors at 0, 1, 2 and `_FAILED`. Exec closes the last."""
     aside = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE) for fd in sources]
     for target, fd in enumerate(aside):
         os.dup2(fd, target, inheritable=target != _FAILED)
 
 
 def _execute(command: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
-    """execve(2) of a name that is looked for in the PATH of the environment. `os.execvpe` imports `warnings`, which is gone."""
+    """Execute a name found in the PATH of the environment, execve(2). `os.execvpe` would import `warnings`, which is gone."""
     name = command[0]
     if "/" in name:
         os.execve(name, command, environment)  # noqa: S606 - what a cell is for

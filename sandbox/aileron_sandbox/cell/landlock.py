@@ -1,11 +1,11 @@
-"""Landlock in a cell: what the mounts say of writing, said a second time by another layer, and two scopes that mounts have not.
+"""Landlock in a cell: a second layer that limits writing as the mounts do, and two scopes that mounts do not have.
 
-Everything may be read and executed that has a name at all; changed may be what a bind shows writable, the home, and the cell's
-own directories. A rule of a directory counts for all below it, so what is read-only inside of something writable is so by its
-mount alone. Signals and abstract sockets end at the domain (ABI 6): the first process is outside of it.
+Every visible file may be read and executed. Writable binds, the home, and the cell's own directories may be changed. A rule for a
+directory applies to everything below it, so a read-only place inside of a writable one is protected by its mount alone. Signals
+and abstract sockets end at the domain (ABI 6): the first process is outside of it.
 
-With ABI 1, Linux 5.13 to 5.18, no file could be moved to another directory (LANDLOCK_ACCESS_FS_REFER): there it is left out,
-and the layers say so.
+With ABI 1, Linux 5.13 to 5.18, no file could be moved to another directory (LANDLOCK_ACCESS_FS_REFER): there Landlock is left
+out, and the layers say so.
 
 Source: landlock(7). Not here: the rights of a connector, which has fewer (template/landlock.py).
 """
@@ -40,7 +40,7 @@ _SCOPES: Final = 0b11
 
 
 def maybe_ruleset(abi: int, writable: tuple[str, ...]) -> int | None:
-    """A ruleset for the root as it is now, of which `writable` may be changed; None where this ABI is of no use to a cell."""
+    """Return a ruleset for the root as it is now, with changes allowed in `writable`; None if this ABI is of no use to a cell."""
     if abi < LEAST_ABI:
         return None
     handled = (1 << _HANDLED.get(abi, _ALL)) - 1
@@ -49,7 +49,7 @@ def maybe_ruleset(abi: int, writable: tuple[str, ...]) -> int | None:
     for path in writable:
         rights = _SEE | _CHANGE if stat.S_ISDIR(os.stat(path).st_mode) else _OF_A_FILE
         kernel.landlock_allow_beneath(ruleset, path, rights & handled)
-    # A debugger writes to /proc/PID/mem; what acts on the machine is read-only by its mount.
+    # A debugger writes to /proc/PID/mem; entries that act on the machine are read-only by their mounts.
     kernel.landlock_allow_beneath(ruleset, "/proc", (_SEE | _CHANGE_FILE) & handled)
     kernel.landlock_allow_beneath(ruleset, "/dev", (_SEE | _CHANGE | _IOCTL_DEV) & handled)
     return ruleset

@@ -1,12 +1,12 @@
-"""The memory of a cell where no control group bounds it: a thread that looks at all of it now and then, and ends the cell.
+"""The memory limit of a cell that no control group bounds: a thread that looks at all its memory now and then, and ends the cell.
 
-Runs on the host. A look adds up what processes have and what held.py finds beside it: no less than there is of these, as what is
-shared counts more than once. Only where that is over the limit it is added up again, page by page, and nothing counts twice.
-Shared memory that no process and no descriptor shows counts as the cell's where nobody else has it (shared.py).
+Runs on the host. A look adds up the memory of processes and what held.py finds beside it: an upper bound, as shared pages count
+more than once. Only if that is over the limit is it added up again, page by page, with each page counted once. Shared memory that
+no process and no descriptor shows counts as the cell's unless others have it (shared.py).
 
-What comes and goes between two looks is not seen: a second of an agent that asks for memory as fast as it can is a GiB or two.
+A look does not see what comes and goes between two: in a second, an agent that allocates as fast as it can gets a GiB or two.
 
-Not here: control groups (cgroups.py), what is told about the end (door.py).
+Not here: control groups (cgroups.py), the report of the end (door.py).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = ["MemoryWatch"]
 
 _STOP_DEADLINE_S: Final = 10.0  # a look at thousands of processes takes a second
 _MOST_LOOKS: Final = 8
-"""Looks with one list of descriptors, at most. Renewing the list takes 10 ms for a browser."""
+"""Most looks with one list of descriptors. Renewing the list takes 10 ms for a browser."""
 _MOST_FAILURES: Final = 8
-"""Looks in a row: the machine may be out of descriptors, or of memory, for a moment."""
+"""Most looks in a row that may fail: the machine may be out of descriptors, or of memory, for a moment."""
 _NEW_BYTES: Final = 64 << 20
 _NEW_DESCRIPTORS: Final = 4096
 """Growth of the machine's shared memory, or of the tables of descriptors, at which the list is renewed at once."""
 
 
 class MemoryWatch(threading.Thread):
-    """Looks every WATCH_PERIOD_S. `start` it, and `close` it."""
+    """A thread that looks every WATCH_PERIOD_S. `start` it, and `close` it."""
 
     def __init__(self, pidfd: int, scratch: Sequence[int], held: Held, memory_bytes: int) -> None:
-        """`scratch` are descriptors of the cell's private file systems; these and `pidfd` stay the caller's."""
+        """Set up the watch. `scratch` are descriptors of the cell's private file systems; the caller keeps these and `pidfd`."""
         super().__init__(name="cell-memory", daemon=True)
         self._pidfd: Final = pidfd
         self._tree: Final = ProcessTree(_pid_of(pidfd))
@@ -50,10 +50,10 @@ class MemoryWatch(threading.Thread):
         self._over = threading.Event()
         self._looks = self._shared_bytes = self._descriptors = 0
         self.why: str | None = None
-        """Why the cell was ended, if it was."""
+        """The reason why the cell was ended; None if it was not."""
 
     def run(self) -> None:
-        """Until `close`, or until the cell is ended."""
+        """Look until `close`, or until the cell is ended."""
         failures = 0
         while self.why is None and not self._over.wait(WATCH_PERIOD_S):
             try:
@@ -93,7 +93,7 @@ class MemoryWatch(threading.Thread):
         return seen.resident_bytes + self._unknown_bytes() <= self._left_bytes(seen)
 
     def _is_below(self, seen: Footprint) -> bool:
-        """Page by page, right after descriptors were looked at."""
+        """Return whether the cell is below its limit, counted page by page. Call it right after descriptors were looked at."""
         pages, left = proportional(seen.pids, self._held.memory_files, self._devices), self._left_bytes(seen)
         if pages.total_bytes > left:
             return False
@@ -112,7 +112,7 @@ class MemoryWatch(threading.Thread):
     def _look_at_descriptors(self, seen: Footprint) -> None:
         before = machine_bytes()
         self._held.look_at_descriptors(seen.pids)
-        most = max(before, machine_bytes())  # made or given back meanwhile
+        most = max(before, machine_bytes())  # memory may be allocated or freed meanwhile
         self._others.lower(most - self._held.shared_bytes - self._scratch_bytes())
 
     def _scratch_bytes(self) -> int:

@@ -1,15 +1,14 @@
-"""How the host and a cell talk: datagrams over one SOCK_SEQPACKET socket, and one file beside the first.
+"""The messages between the host and a cell: datagrams over one SOCK_SEQPACKET socket, and one file beside the first.
 
-The file is the `Preparation`, a memory file that comes with `Go`. Before it the process that will be the cell says `Looked`, with
-such a file too, where it was to look for something (closed.py). After it the host says `Begin`, `Signal` and `Connect`, and
-the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and `Connected`, some with descriptors
-beside them. The host trusts the cell's first process to be ours and nothing else: what it says has a fixed form. The agent has
-neither end.
+The file is the `Preparation`, a memory file that comes with `Go`. Before it the process that will be the cell sends `Looked`,
+with such a file too, if it had to look for closed files (closed.py). After it the host sends `Begin`, `Signal` and `Connect`, and
+the cell `Ready`, `Failed`, `Begun`, `Stopped`, `Continued`, `Ended` and `Connected`, some with descriptors beside them. The host
+trusts only that the cell's first process is ours: its messages must have a fixed form. The agent has neither end.
 
 Imported where a cell starts, so that each import counts: `marshal` reads the preparation in 0.1 ms, and both ends are the same
 interpreter. msgspec takes 35 ms to import and `typing` 12 (measured), which is more than the rest of a cell.
 
-Source: unix(7), SCM_RIGHTS. Not here: what follows from an event (door.py).
+Source: unix(7), SCM_RIGHTS. Not here: the reaction to an event (door.py).
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ __all__ = [
 ]
 
 MAX_DATAGRAM: Final = 8 << 10
-"""Bytes. The largest is `Failed`, with 4 KiB of words."""
+"""Bytes of the largest datagram, `Failed`, with a message of 4 KiB."""
 MAX_DESCRIPTORS: Final = 40
-"""Beside one datagram: two for each of sixteen listeners, the terminal, the seven of every cell."""
+"""Most descriptors beside one datagram: two for each of sixteen listeners, the terminal, the seven of every cell."""
 
 # From the host.
 GO, BEGIN, SIGNAL, CONNECT = b"G", b"B", b"S", b"C"
@@ -62,7 +61,7 @@ _FAILED: Final = struct.Struct("!i32s")
 
 
 class Preparation:
-    """Everything that a cell needs to know. Paths are as in the policy."""
+    """The preparation of a cell. Paths are as in the policy."""
 
     __slots__ = (
         "binds",
@@ -84,20 +83,20 @@ class Preparation:
     )
 
     binds: tuple[tuple[str, str, bool, bool], ...]
-    """(source, target, is writable, shows what is mounted below it)"""
+    """Binds as (source, target, is writable, shows the mounts below the source)."""
     command: tuple[str, ...]
     environment: dict[str, str]
     files: tuple[tuple[str, bytes], ...]
     folder: str
     home: str
     limits: dict[int, int]
-    """By number of the limit, setrlimit(2)."""
+    """Resource limits by their number, setrlimit(2)."""
     links: tuple[tuple[str, str], ...]
     masked: tuple[str, ...]
     overlay: tuple[str, str, str, str] | None
-    """(lower, upper, work, target)"""
+    """The overlay as (lower, upper, work, target)."""
     pipes: tuple[int, int, int]
-    """The agent's ends, -1 where a stream is the terminal: by the numbers that they have where they arrived (prepare.py)."""
+    """The agent's ends of the pipes, by their descriptor numbers on arrival (prepare.py); -1 if a stream is the terminal."""
     scratch_bytes: int
     streams: tuple[str, str, str]
     tcp_listeners: tuple[tuple[str, int], ...]
@@ -109,41 +108,41 @@ class Preparation:
             setattr(self, name, fields[name])
 
     def encode(self) -> bytes:
-        """For the same interpreter on the other end."""
+        """Encode for the same interpreter on the other end."""
         return marshal.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def decode(cls, data: bytes) -> Preparation:
-        """The inverse of `encode`, of bytes that come from the host."""
-        return cls(**marshal.loads(data))  # noqa: S302 - the host is who says what happens here
+        """Decode bytes of `encode` that come from the host."""
+        return cls(**marshal.loads(data))  # noqa: S302 - the bytes come from the host, which decides here anyway
 
 
 def pack_number(kind: bytes, number: int) -> bytes:
-    """A datagram of a kind that says one number."""
+    """Return a datagram of a kind that has one number."""
     return kind + _NUMBER.pack(number)
 
 
 def number_of(data: bytes) -> int:
-    """The number of such a datagram. struct.error where it has another form."""
+    """Return the number of a datagram from `pack_number`. Raises struct.error if it has another form."""
     return int(_NUMBER.unpack(data[1:])[0])
 
 
 def pack_numbers(kind: bytes, numbers: tuple[int, ...]) -> bytes:
-    """A datagram of a kind that says several."""
+    """Return a datagram of a kind that has several numbers."""
     return kind + struct.pack(f"!{len(numbers)}i", *numbers)
 
 
 def unpack_numbers(data: bytes) -> tuple[int, ...]:
-    """The inverse."""
+    """Return the numbers of a datagram from `pack_numbers`."""
     return struct.unpack(f"!{(len(data) - 1) // 4}i", data[1:])
 
 
 def pack_failed(number: int, step: str, what: str) -> bytes:
-    """A step of the preparation did not work: errno, step, and the words of the error."""
+    """Return the datagram for a step of the preparation that failed: errno, step, and the error's message."""
     return FAILED + _FAILED.pack(number, step.encode()[:32]) + what.encode("utf-8", "replace")[:4096]
 
 
 def unpack_failed(data: bytes) -> tuple[int, str, str]:
-    """The inverse."""
+    """Return errno, step and message of a datagram from `pack_failed`."""
     number, step = _FAILED.unpack(data[1 : 1 + _FAILED.size])
     return number, step.rstrip(b"\0").decode(), data[1 + _FAILED.size :].decode("utf-8", "replace")

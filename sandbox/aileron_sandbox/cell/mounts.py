@@ -1,22 +1,22 @@
-"""The root of a cell: a small tmpfs of its own with what the policy binds, a /proc of its own, a /dev of seven nodes.
+"""The root of a cell: a small tmpfs of its own with the binds of the policy, a /proc of its own, a /dev of seven nodes.
 
     /            tmpfs, read-only          /tmp /var /run /dev/shm   one tmpfs, private        $HOME   another
-    /proc        new, of this pid namespace; what acts on the machine is read-only, what tells of it is empty
-    /sys         /sys/devices/system/cpu and node, read-only: by these tools count processors
+    /proc        new, of this pid namespace; entries that act on the machine are read-only, those that describe it are empty
+    /sys         /sys/devices/system/cpu and node, read-only: tools count processors by them
     /dev         null zero full random urandom tty, ptmx and pts of its own, shm, fd, stdin, stdout, stderr
 
 Runs in the first process of the cell, which has every capability in its own user namespace and none outside, before the root is
-changed. Trusts the policy, and nothing of what the paths in it show: the project is the agent's, who may have put a symbolic
-link anywhere the last time.
+changed. Trusts the policy, but not the files at its paths: the project is the agent's, which may have put a symbolic link
+anywhere the last time.
 
 Rules
-- A source is opened before anything is mounted, without following a link, and copied with all that is mounted below it: without,
-  the kernel refuses to a user namespace, and rightly (mount_namespaces(7), locked mounts).
-- A copy is made read-only, nosuid and nodev, recursively, before it is mounted where anybody could see it.
-- What is mounted below a source is covered by something empty, unless the bind says `mounts`. A later bind may cover that again.
-- A socket of a program outside that is below a source is covered as well. One that is made there later is not.
-- A target is walked to component by component, and a symbolic link on the way is an error. What is missing is made, but only in
-  a file system that is the cell's own: never in what a bind shows, which is the host's.
+- A source is opened before anything is mounted, without following a link, and copied with all mounts below it: the kernel rightly
+  refuses a copy without them in a user namespace (mount_namespaces(7), locked mounts).
+- A copy is made read-only, nosuid and nodev, recursively, before it is mounted where any process could see it.
+- A mount below a source is covered by an empty file or directory, unless the bind says `mounts`. A later bind may cover that.
+- A socket of an outside program below a source is covered as well. A socket that is made there later is not.
+- A target is walked to component by component, and a symbolic link on the way is an error. Missing components are made, but only
+  in a file system of the cell's own: never in a bind, whose file system is the host's.
 - Each mount is put on a descriptor, not on a name.
 
 Source: mount_namespaces(7), open_tree(2), move_mount(2), openat2(2), proc(5). Not here: the order of the steps (init.py).
@@ -41,15 +41,15 @@ __all__ = ["DEVICES", "PROC_EMPTY", "PROC_READ_ONLY", "WRITABLE", "Root"]
 
 DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_READ_ONLY: Final = ("1", "bus", "driver", "fs", "irq", "mtrr", "sys", "sysrq-trigger", "tty")
-"""Entries of /proc that control the machine or the first process. A user who is root outside is so by number here, and
-/proc/sys asks for no capability."""
+"""Entries of /proc that control the machine or the first process. A user who is root outside has the same number here, and
+/proc/sys requires no capability."""
 PROC_EMPTY: Final = (
     "acpi", "asound", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats",
     "pressure", "sched_debug", "scsi", "slabinfo", "timer_list", "timer_stats", "vmallocinfo", "vmcore",
 )  # fmt: skip
-"""These tell of the machine and of others on it."""
+"""Entries of /proc that describe the machine and other users of it."""
 WRITABLE: Final = ("/dev", "/run", "/tmp", "/var")  # noqa: S108
-"""Directories of the cell's own, beside the home."""
+"""Directories of the cell's own, in addition to the home."""
 _SYS: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 _DEV_LINKS: Final = (
     ("ptmx", "pts/ptmx"),
@@ -62,12 +62,12 @@ _OWN_PID_MAX: Final = (6, 14)
 _PID_MAX_OF_NEW: Final = 4 << 20  # PID_MAX_LIMIT, include/linux/threads.h
 _RESERVED_PIDS: Final = 300  # kernel/pid.c
 _STAGE: Final = "/tmp"  # noqa: S108
-"""A mount point that every Linux has; what is mounted on it nobody else sees."""
+"""A mount point that every Linux has. Other processes do not see the mount on it."""
 _MADE: Final = ".made"
 _ROOT_OPTIONS: Final = "size=16m,nr_inodes=65536,mode=0755"
-"""A bound for mount points, links and files that are made."""
+"""Options that bound the mount points, links and files that are made."""
 _BYTES_PER_FILE: Final = 4096
-"""Of a scratch directory: what the kernel keeps for a file is no less."""
+"""Bytes of a scratch directory's size for each inode: the kernel keeps no less for a file."""
 _QUIET: Final = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 _READ_ONLY: Final = _QUIET | kernel.MOUNT_ATTR_RDONLY
 _OWN: Final = kernel.MS_NOSUID | kernel.MS_NODEV
@@ -87,19 +87,19 @@ _WATCHES: Final = (
 
 
 class Root:
-    """The root while it is built. `step` is what it is at, for whoever reports an error."""
+    """The root while it is built. `step` is the current step, for the report of an error."""
 
     def __init__(self, preparation: Preparation, sockets: list[str]) -> None:
         self._preparation = preparation
         self._sockets = sockets
         self.bounds_processes = False
-        """Whether the kernel lets a pid namespace have a number of processes of its own, Linux 6.14."""
+        """True if this pid namespace has its own bound on the number of processes, Linux 6.14."""
         self._own: set[int] = set()
-        """Devices of the file systems that are the cell's own, in which what is missing may be made."""
+        """Devices of the file systems of the cell's own, in which missing files and directories may be made."""
         self.step = "mounts"
 
     def build(self) -> None:
-        """All of it, at the stage. OSError says which path."""
+        """Build the whole root, at the stage. OSError names the path that failed."""
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
         preparation = self._preparation
         self.step = "sources"
@@ -140,7 +140,7 @@ class Root:
             os.close(self._walk(os.path.dirname(path), is_directory=True))
 
     def enter(self) -> None:
-        """Make the stage the root, and drop the old one. Nothing of the host has a name after this."""
+        """Make the stage the root, and drop the old one. No other file of the host has a path after this."""
         self.step = "root"
         kernel.detach(f"{_STAGE}/{_MADE}")
         os.rmdir(f"{_STAGE}/{_MADE}")
@@ -154,7 +154,7 @@ class Root:
     # Its own file systems
 
     def _make_blanks(self) -> None:
-        """What stands in front of other things: an empty directory, a file that nobody can read, the files of the policy."""
+        """Make the covers of other paths: an empty directory, a file that nobody can read, the files of the policy."""
         made = f"{_STAGE}/{_MADE}"
         os.mkdir(made)
         kernel.mount("tmpfs", made, "tmpfs", _OWN | kernel.MS_NOEXEC, _ROOT_OPTIONS)
@@ -209,27 +209,29 @@ class Root:
                 self._cover(os.open(f"{proc}/{name}", _LOOK))
 
     def _bound_processes(self, path: str) -> None:
-        """By the highest process id, of which the first 300 are given once only: RLIMIT_NPROC does not count for root outside.
+        """Bound the number of processes by the highest process id, since RLIMIT_NPROC does not apply to root outside. The first
+        300 ids are given only once.
 
-        Before Linux 6.14 there is one such number, the machine's, and root outside could change it from here: it is not tried.
+        Before Linux 6.14 there is only the machine's highest id, which root outside could change from here: it is not tried.
         """
         release = os.uname().release.split(".")
         if os.getuid() != 0 or (int(release[0]), int(release[1].split("-")[0])) < _OWN_PID_MAX:
             return
         try:
             with open(path, "r+b", buffering=0) as file:
-                if int(file.read(16)) != _PID_MAX_OF_NEW:  # not what a new namespace has
+                if int(file.read(16)) != _PID_MAX_OF_NEW:  # not the value of a new namespace
                     return
-                file.seek(0)  # a sysctl takes nothing at another place
+                file.seek(0)  # a sysctl accepts no write at another offset
                 file.write(b"%d" % (self._preparation.limits[resource.RLIMIT_NPROC] + _RESERVED_PIDS))
         except PermissionError:
             return
         self.bounds_processes = True
 
     def _bound_watches(self, sysctls: str) -> None:
-        """Half of what one user may have of inotify: it is counted for the person as well, whose editor would have none left.
+        """Limit the cell to half of a user's inotify watches and instances: they count for the person as well, whose editor would
+        have none left.
 
-        What is written is the limit of this user namespace, namespaces(7); the machine's is only read.
+        The limit that is written is this user namespace's, namespaces(7); the machine's is only read.
         """
         for machines, own in _WATCHES:
             try:
@@ -247,7 +249,7 @@ class Root:
         kernel.mount("tmpfs", dev, "tmpfs", flags, "size=64k,nr_inodes=64,mode=0755")
         for name, copy in devices:
             os.close(os.open(f"{dev}/{name}", _NEW_FILE, 0o444))
-            # Read-only, or root outside, whose they are, could change their mode; a device is written to all the same.
+            # Read-only, because root outside owns them and could change their mode; a device can be written to all the same.
             kernel.set_tree_attributes(copy, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID)
             _mount_and_close(copy, os.open(f"{dev}/{name}", _LOOK))
         for name, target in _DEV_LINKS:
@@ -289,7 +291,7 @@ class Root:
                 try:
                     place = kernel.open_resolved(top, inside, _LOOK, _NO_LINKS | kernel.RESOLVE_BENEATH)
                 except OSError as error:
-                    if error.errno in _NOT_THERE:  # under another mount that is above it
+                    if error.errno in _NOT_THERE:  # hidden by another mount above it
                         continue
                     raise _about(error, path) from error
                 self._cover(place)
@@ -298,7 +300,7 @@ class Root:
         os.close(top)
 
     def _cover_sockets(self, top: int, source: str) -> None:
-        """A path is all that it takes to reach a program of the host's; no namespace and no read-only mount is in the way."""
+        """Cover the host's sockets below a source: neither a namespace nor a read-only mount prevents a connection to a path."""
         for path in self._sockets:
             if path == source or not _is_at_or_below(path, source):
                 continue
@@ -313,7 +315,9 @@ class Root:
                 os.close(place)
 
     def _place_of_overlay(self) -> int:
-        """After how many binds it comes: what it lies in is before it, and what lies in it after."""
+        """Return after how many binds the overlay is mounted: after the bind that it lies in, before those that lie in it. -1 if
+        there is no overlay.
+        """
         overlay = self._preparation.overlay
         if overlay is None:
             return -1
@@ -350,7 +354,7 @@ class Root:
         self._cover(place)
 
     def _cover_with_file(self, path: str, number: int) -> None:
-        """Also where the path is a link, whether or not it leads to anything: the link itself is covered."""
+        """Mount a file of the policy at a path. If the path is a link, even a dangling one, the link itself is covered."""
         parent = self._walk(os.path.dirname(path), is_directory=True)
         name = os.path.basename(path)
         try:
@@ -366,12 +370,12 @@ class Root:
     # Mounting
 
     def _cover(self, place: int) -> None:
-        """Put something empty in front of what `place` is open on, and close that."""
+        """Mount an empty file or directory on the one that `place` is a descriptor of, and close `place`."""
         is_directory = stat.S_ISDIR(os.fstat(place).st_mode)
         _mount_and_close(self._blank("directory" if is_directory else "file"), place)
 
     def _put(self, copy: int, target: str, *, is_directory: bool, attributes: int, keep: bool = False) -> int:
-        """Mount a copy at a path of the cell; its descriptor is returned, closed where it is not to be kept."""
+        """Mount a copy at a path of the cell. Return its descriptor, which is closed unless `keep`."""
         kernel.set_tree_attributes(copy, attributes)
         place = self._walk(target, is_directory=is_directory)
         try:
@@ -385,7 +389,7 @@ class Root:
         return copy
 
     def _walk(self, path: str, *, is_directory: bool) -> int:
-        """A descriptor of what the cell has at `path`, which is made where that may be."""
+        """Return a descriptor of the file or directory at `path` in the cell. It is made if missing, where that is allowed."""
         here = os.dup(self._stage)
         names = [name for name in path.split("/") if name]
         for number, name in enumerate(names, 1):
@@ -453,13 +457,13 @@ def _mount_and_close(copy: int, place: int) -> None:
 
 
 def _about(error: OSError, path: str) -> OSError:
-    """The same with the path in its words, once."""
+    """Return the error with the path in its message, unless that has it already."""
     said = error.strerror or ""
     return error if path in said else OSError(error.errno or 0, f"{path}: {said}")
 
 
 def _mount_points() -> list[str]:
-    """Everything that is mounted in this mount namespace below its root, proc_pid_mountinfo(5)."""
+    """Return the mount points of this mount namespace below its root, proc_pid_mountinfo(5)."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         return [_unescaped(line.split(" ", 5)[4]) for line in file]
 
@@ -471,7 +475,7 @@ def _unescaped(text: str) -> str:
 
 
 def _below(source: str, mounted: list[str]) -> list[str]:
-    """The uppermost mount points strictly below a path, each once."""
+    """Return the uppermost mount points strictly below a path, each once."""
     inside = sorted({path for path in mounted if path != source and _is_at_or_below(path, source)}, key=len)
     return [path for path in inside if not any(_is_at_or_below(path, other) for other in inside if other != path)]
 

@@ -1,7 +1,7 @@
-"""What one cell sees, may write and may use: a frozen value, checked when built.
+"""The policy of a cell, which says what it sees, may write and may use: a frozen value, checked when built.
 
-Paths are absolute and without links, dots or doubled slashes: whoever builds the policy has resolved them. What no `Bind` names
-does not exist in the cell. Where two binds overlap the later one counts, so what is wide comes first.
+Paths are absolute and without links, dots or doubled slashes: the maker of the policy has resolved them. A path that no `Bind`
+names does not exist in the cell. If two binds overlap the later one counts, so wide binds come first.
 
 >>> Bind("/usr", "/usr").writable
 False
@@ -31,26 +31,26 @@ __all__ = [
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 _MAX_BINDS: Final = 256
-"""Each is a mount; a session with many toolchains has thirty."""
+"""Most binds of a cell. Each is a mount; a session with many toolchains has thirty."""
 MAX_MASKED: Final = 4096
-"""Each is a mount as well: what others cannot read in a root's /etc is twenty."""
+"""Most masked paths of a cell. Each is a mount as well; a root's /etc has twenty paths that others cannot read."""
 _MAX_FILE: Final = 1 << 16
-"""Bytes of one file that is made: a list of hosts, of users."""
+"""Most bytes of one file that is made, such as a list of hosts or users."""
 MEMORY_BYTES: Final = 8 * _GIB
 PROCESSES: Final = 4096
 OPEN_FILES: Final = 65536
 FILE_BYTES: Final = 64 * _GIB
 SCRATCH_BYTES: Final = 4 * _GIB
-"""Defaults of a policy, which says what each bounds."""
+"""Size of each scratch directory. These five are the defaults of a policy, whose fields say what each bounds."""
 _MAX_LISTENERS: Final = 16
 
 
 class Bind(msgspec.Struct, frozen=True):
-    """A file or directory of the host's, at `target` in the cell.
+    """A file or directory of the host, shown at `target` in the cell.
 
-    What is mounted below the source on the host is empty in the cell, whether it is writable or not: a project may have another
-    directory of the person's mounted in it, which nobody meant to show. `mounts` shows it, and is for system directories, where
-    what is mounted is the machine's own layout; a bind of its own shows one of them.
+    Mounts below the source on the host are empty in the cell, whether the bind is writable or not: a project may have another
+    directory of the person's mounted in it, which nobody meant to show. `mounts` shows them, and is for system directories, where
+    mounts are the machine's own layout. A bind of its own shows a single mount.
     """
 
     source: str
@@ -64,7 +64,9 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class Overlay(msgspec.Struct, frozen=True):
-    """`lower` at `target`, with what is written there kept in `upper`; `work` is an empty directory beside it (overlayfs)."""
+    """An overlay: `lower` is shown at `target`, and `upper` keeps what is written there; `work` is an empty directory beside
+    `upper` (overlayfs).
+    """
 
     lower: str
     upper: str
@@ -77,34 +79,34 @@ class Overlay(msgspec.Struct, frozen=True):
 
 
 class CellPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell. A value outside its range is a ValueError, never clamped."""
+    """The policy of one cell. A value outside its range is a ValueError, never clamped."""
 
     folder: str
-    """Where the program starts: inside what a bind or the overlay shows."""
+    """The directory in which the program starts: inside of a bind or the overlay."""
     home: str
-    """A home directory that is empty but for what binds put there, private, writable, gone at the end."""
+    """A home directory that is private, writable and, except for binds, empty. It is gone at the end."""
     binds: tuple[Bind, ...]
     overlay: Overlay | None = None
     masked: tuple[str, ...] = ()
-    """Paths inside of binds, as the cell names them, that are there as an empty directory or file that cannot be read."""
+    """Paths inside of binds, as the cell names them, that are shown as an empty directory or as an unreadable file."""
     links: tuple[tuple[str, str], ...] = ()
-    """Symbolic links in the root, as (path, target): what `/bin` is on a merged file system."""
+    """Symbolic links in the root, as (path, target): for example `/bin` on a merged file system."""
     files: tuple[tuple[str, bytes], ...] = ()
-    """Files that are made, read-only, as (path, contents): they stand in front of what a bind shows there."""
+    """Files that are made, read-only, as (path, contents). They cover what a bind shows at that path."""
     tcp_listeners: tuple[tuple[str, int], ...] = ()
-    """(name, port): listens on both loopback addresses of the cell, and whoever started it accepts."""
+    """Listeners on both loopback addresses of the cell, as (name, port). The starter of the cell accepts on them."""
     unix_listeners: tuple[tuple[str, str], ...] = ()
-    """(name, path): the same at a path in the cell, of which the directory is made."""
+    """Listeners at paths in the cell, as (name, path). The path's directory is made."""
     memory_bytes: int = MEMORY_BYTES
-    """Of all its processes together, where the machine can bound that (cgroups.py), else watched and ended."""
+    """Memory of all its processes together: bounded if the machine can do that (cgroups.py), else watched, and the cell ended."""
     processes: int = PROCESSES
     """Processes and threads (RLIMIT_NPROC, counted in its own user namespace): a parallel build with tests has hundreds."""
     open_files: int = OPEN_FILES
-    """Descriptors of one process: what watches a large project for changes takes thousands."""
+    """Descriptors of one process: a program that watches a large project for changes takes thousands."""
     file_bytes: int = FILE_BYTES
     """Size of any one file (RLIMIT_FSIZE)."""
     scratch_bytes: int = SCRATCH_BYTES
-    """Of /tmp, and of the home, which are memory: each at most so much."""
+    """Most bytes of /tmp, and as many of the home. Both are memory."""
 
     def __post_init__(self) -> None:
         _check_path(self.folder)

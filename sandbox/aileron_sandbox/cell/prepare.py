@@ -1,9 +1,9 @@
 """The program that becomes a cell: it leaves the host's namespaces, and forks the first process of the new ones.
 
 Started by stub.py as `python -I -S -X utf8` with an empty environment and the control socket, one thread, nothing of the agent's.
-It looks for what is closed to others, says what it found, and compiles the filter: both are the same whichever cell it will be.
-Then it waits to be told which. It stays outside of the new pid namespace, as a stub that waits for the first process and dies
-with the host; what is said afterwards the first process says.
+It looks for files that are closed to others, reports them, and compiles the filter: both are the same for every cell. Then it
+waits for the preparation. It stays outside of the new pid namespace, as a stub that waits for the first process and dies with the
+host; all later messages come from the first process.
 
     host ── exec ──> stub ── fork ──> init (pid 1) ── fork ──> agent
 
@@ -32,9 +32,10 @@ __all__ = ["main"]
 _SIGKILL: Final = 9
 _INT: Final = struct.Struct("i")
 _MAX_TOLD: Final = 4
-"""Descriptors that come with what is told: the preparation, and the agent's ends of three pipes."""
+"""Most descriptors that come with `Go`: the preparation, and the agent's ends of three pipes."""
 _OOM_SCORE: Final = 500
-"""Where the whole machine is out of memory, what runs in a cell goes before what does not, proc_pid_oom_score_adj(5)."""
+"""Score by which the kernel kills processes of a cell before others when the whole machine is out of memory,
+proc_pid_oom_score_adj(5)."""
 
 
 def main(control_fd: int, look_at: list[str]) -> NoReturn:
@@ -45,7 +46,7 @@ def main(control_fd: int, look_at: list[str]) -> NoReturn:
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL)
         _go_before_others()
-        os.umask(0o022)  # the host's may be 077, and comes back for the agent
+        os.umask(0o022)  # the host's may be 077; the agent gets the host's again
         if look_at:
             _say_closed(control, look_at)
         filter_, missing = _compiled()
@@ -56,7 +57,7 @@ def main(control_fd: int, look_at: list[str]) -> NoReturn:
         step = "namespaces and root"
         uid, gid = os.getuid(), os.getgid()  # after the unshare they read 65534
         if uid == 0:
-            os.setgroups([])  # an ordinary user may not leave the groups he is in, user_namespaces(7)
+            os.setgroups([])  # an ordinary user may not leave their groups, user_namespaces(7)
         proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         sockets = _sockets()
         kernel.unshare(namespaces.TEMPLATE)
@@ -65,13 +66,13 @@ def main(control_fd: int, look_at: list[str]) -> NoReturn:
         step = "pid namespace"
         privileges.set_dumpable(False)
         child = os.fork()
-    except ConnectionError:  # nobody needs it any more, or the host has ended: nothing that anybody has to read
+    except ConnectionError:  # the host has ended or no longer needs this process: there is nothing to report
         os._exit(0)
     except OSError as error:
         init.say_failed(control, pack_failed(error.errno or 0, step, str(error.strerror or error)))
     if child == 0:
         init.main(control, preparation, sockets, kernel.Filter(filter_))
-    control.close()  # or the end of the first process would not be the end of the socket
+    control.close()  # otherwise the socket would not end with the first process
     kernel.close_range(0)
     os.waitpid(child, 0)  # returns when everything in the namespace is gone
     os._exit(0)
@@ -85,7 +86,7 @@ def _say_closed(control: _socket.socket, look_at: list[str]) -> None:
 
 
 def _compiled() -> tuple[bytes, str]:
-    """The filter, or why there is none: which is said when it was told, and not while the host still writes."""
+    """Return the filter, or why there is none. The reason is reported once the preparation came, not while the host writes it."""
     try:
         _find_libraries_by_name()
         from aileron_sandbox.filters import compile_cell  # 20 ms with libseccomp, while the host has other things to do
@@ -96,8 +97,8 @@ def _compiled() -> tuple[bytes, str]:
 
 
 def _find_libraries_by_name() -> None:
-    """Where the loader finds pyseccomp's two by their names, dlopen(3), it need not ask ctypes.util, which starts ldconfig, and
-    imports for 12 ms what that takes.
+    """Let pyseccomp find its two libraries by their names if the loader does, dlopen(3). Otherwise it asks ctypes.util, which
+    starts ldconfig, and takes 12 ms to import.
     """
     import ctypes
 
@@ -106,7 +107,7 @@ def _find_libraries_by_name() -> None:
         for name in names.values():
             ctypes.CDLL(name)
     except OSError:
-        return  # another C library, or none of it: ctypes.util looks in more places
+        return  # another C library, or no libseccomp: ctypes.util looks in more places
     util = type(ctypes)("ctypes.util")
     util.__dict__["find_library"] = names.get
     sys.modules["ctypes.util"] = util
@@ -114,7 +115,7 @@ def _find_libraries_by_name() -> None:
 
 
 def _told(control: _socket.socket) -> Preparation:
-    """Which cell it is, with the agent's ends of pipes by the numbers that they have here. Waits as long as the host is there."""
+    """Wait for the preparation, and set the agent's ends of its pipes to the descriptors received. Exit if the host is gone."""
     rights = _socket.CMSG_SPACE(_INT.size * _MAX_TOLD)
     data, ancillary, _, _ = control.recvmsg(MAX_DATAGRAM, rights, _socket.MSG_CMSG_CLOEXEC)
     if data != GO:  # nothing: the host is gone
@@ -128,7 +129,9 @@ def _told(control: _socket.socket) -> Preparation:
 
 
 def _sockets() -> list[str]:
-    """The paths that programs outside are bound to, in the network namespace that this one is about to leave, proc_net(5)."""
+    """Return the paths of sockets that outside programs are bound to, in the network namespace that this process is about to
+    leave, proc_net(5).
+    """
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
         next(file)
         found = [line.rstrip("\n").split(None, 7)[7:] for line in file]

@@ -1,17 +1,17 @@
-"""Shared memory that nothing in a cell shows, and how much of it is somebody else's.
+"""Shared memory that no process of a cell shows, told apart from that of others.
 
 A memory file that waits in a socket keeps all its pages, and so does shared memory of which one page is still mapped. The kernel
-tells no ordinary user whose they are, but it counts them for the machine. So what the machine has more of since the cell began,
-and neither the cell shows nor anybody outside, is the cell's if that has means to hold it: a socket with descriptors in it, or
-such a mapping (memory.py).
+tells no ordinary user who holds them, but it counts them for the machine. So growth of the machine's shared memory since the cell
+began that neither the cell shows nor any process outside is the cell's, if the cell has means to hold it: a socket with
+descriptors in it, or such a mapping (memory.py).
 
     others = Others()                      # before the agent runs
-    others.unknown_bytes(cell_bytes)       # what the machine has beside that and what it had
+    others.unknown_bytes(cell_bytes)       # the machine's shared memory beyond that and the initial amount
     others.explain(pids)                   # look outside of the cell
 
-Runs on the host. Where somebody outside gives memory back, the cell may hide as much for two seconds.
+Runs on the host. If a process outside frees memory, the cell may hide as much for two seconds.
 
-Source: proc_meminfo(5), tmpfs(5). Not here: what a cell shows (held.py).
+Source: proc_meminfo(5), tmpfs(5). Not here: the memory that a cell shows (held.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TMPFS: Final = re.compile(rb"^\S+ \S+ (\S+) \S+ (\S+) .*? - tmpfs ", re.MULTILI
 
 
 class Others:
-    """Shared memory of who is outside of one cell."""
+    """The shared memory of all processes outside of one cell."""
 
     def __init__(self) -> None:
         self._bytes = machine_bytes()
@@ -43,18 +43,18 @@ class Others:
         return max(0, machine_bytes() - cell_bytes - self._bytes)
 
     def lower(self, most_bytes: int) -> None:
-        """They have no more than that."""
+        """Record that the others have no more than this."""
         self._bytes = min(self._bytes, most_bytes)
 
     def explain(self, pids: Collection[int]) -> None:
-        """Find out what they have more of by now, as 10 ms of looking show it. `pids` are the cell's."""
+        """Add the growth of the others' memory that a look of 10 ms shows. `pids` are the cell's."""
         shown_bytes = _shown_outside(pids)
         self._bytes += max(0, shown_bytes - self._shown_bytes)
         self._shown_bytes = shown_bytes
 
 
 def machine_bytes() -> int:
-    """Memory files, shared mappings, System V memory and what is in tmpfs, of everybody. proc_meminfo(5)."""
+    """Return the machine's shared memory: memory files, shared mappings, System V memory and tmpfs. proc_meminfo(5)."""
     found = _SHMEM.search(Path("/proc/meminfo").read_bytes())
     return int(found[1]) << 10 if found is not None else 0
 
@@ -71,7 +71,7 @@ def _shown_outside(pids: Collection[int]) -> int:
 
 
 def _tmpfs(pids: Iterable[int]) -> dict[bytes, int]:
-    """Used bytes by device, of what one of these processes has mounted, as another cell's do. What may not be read has none."""
+    """Return used bytes by device of the tmpfs that these processes have mounted, as other cells do. Skip unreadable ones."""
     found: dict[bytes, int] = {}
     seen: set[str] = set()
     for pid in pids:

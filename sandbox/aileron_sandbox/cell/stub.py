@@ -1,17 +1,17 @@
-"""The process that will be a cell: started before anybody knows which, and told when it is known.
+"""The process that will be a cell: started before its policy is known, and sent the preparation later.
 
     with Stub.start(["/etc"]) as stub:               # returns at once
         policy = … stub.closed …                     # 60 ms of looking at the machine, on this processor
         cell = Cell.start(policy, command, environment, streams, stub=stub)
 
-An interpreter takes 50 ms until it has imported what a cell needs and compiled its filter, what is closed to others 15 until it
-is found, and a control group 15 until a process is in it (measured). None depends on the policy, so they happen beside what finds
-that out: the first two on another processor, the third in a thread, most of which waits for the kernel.
+An interpreter takes 50 ms to import what a cell needs and to compile its filter; finding the files that are closed to others
+takes 15 ms, and putting a process into a control group 15 (measured). None of these depends on the policy, so they happen while
+the policy is worked out: the first two on another processor, the third in a thread that mostly waits for the kernel.
 
-Runs on the host. The process has an empty environment, no descriptor but the control socket, and nothing more to do until it is
-told; it ends with the socket, and with the thread that started it (PR_SET_PDEATHSIG, prctl(2)).
+Runs on the host. The process has an empty environment, no descriptor but the control socket, and nothing more to do until the
+preparation comes; it ends with the socket, and with the thread that started it (PR_SET_PDEATHSIG, prctl(2)).
 
-Not here: what it does with what it is told (prepare.py), the cell (door.py).
+Not here: what it does with the preparation (prepare.py), the cell (door.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["FRESH_S", "Stub"]
 
 FRESH_S: Final = 2.0
-"""What was found before that is looked for again. A launch takes a tenth of it, and minutes where a person is asked something."""
+"""Seconds for which the closed files that were found count as current. A launch takes a tenth of it, or minutes if it asks a
+person."""
 
 _STOP_DEADLINE_S: Final = 10.0  # a namespace with thousands of processes takes a second to be killed
 _DEADLINE_S: Final = 20.0  # 15 ms measured; a machine that is starting up may take a hundred times that
@@ -52,7 +53,7 @@ _BOOT: Final = (
 
 
 class Stub:
-    """One such process. Make it with `start`. Not thread-safe."""
+    """A process that will be a cell. Make it with `start`. Not thread-safe."""
 
     def __init__(self, control: socket.socket, process: subprocess.Popen[bytes], look_at: Sequence[str]) -> None:
         self.control: Final = control
@@ -64,14 +65,14 @@ class Stub:
 
     @classmethod
     def start(cls, look_at: Sequence[str] = ()) -> Self:
-        """`look_at` are directories in which it looks for what is `closed`. OSError where there is no process or descriptor left
-        for it; JailUnavailable where a package is missing.
+        """Start the process. It looks in the directories `look_at` for `closed` files. OSError if no process or descriptor is
+        free; JailUnavailable if a package is missing.
         """
         here = str(Path(__file__).resolve().parent.parent.parent)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                # A session of its own, or Ctrl-C in the host's terminal would end the cell before anybody has decided to.
+                # A session of its own: otherwise Ctrl-C in the host's terminal would end the cell before the host decides to.
                 words = [_BOOT, here, _library(), str(theirs.fileno()), *look_at]
                 process = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-X", "utf8", "-c", *words],
@@ -89,9 +90,10 @@ class Stub:
 
     @functools.cached_property
     def closed(self) -> Closed:
-        """What it has found where it was to look. Waits for that.
+        """The closed files that the process has found. Waits for them.
 
-        Where it does not say, or has looked long ago, it is looked for here: what is wrong with it, `Cell.start` hears.
+        If it does not answer, or looked more than FRESH_S ago, they are looked for here. `Cell.start` reports what is wrong with
+        the process.
         """
         from aileron_sandbox.cell.closed import closed_below
 
@@ -112,22 +114,22 @@ class Stub:
         return None
 
     def tell(self, preparation: Preparation, pipes: Sequence[int]) -> None:
-        """Which cell it is to be, with the agent's ends of the pipes in the order of `preparation`. It goes on when it has it."""
+        """Send the preparation, with the agent's ends of the pipes in its order. The process goes on when it has it."""
         from aileron_sandbox.cell.messages import GO
 
-        _ = self.closed  # or that would be the answer
+        _ = self.closed  # otherwise that would be read as the answer
         with open(os.memfd_create("cell", os.MFD_CLOEXEC), "w+b") as file:
             file.write(preparation.encode())
             file.seek(0)
-            with contextlib.suppress(ConnectionError):  # it has ended, which is heard as its answer
+            with contextlib.suppress(ConnectionError):  # it has ended, which the wait for its answer reports
                 socket.send_fds(self.control, [GO], [file.fileno(), *pipes])
 
     def group(self) -> tuple[Groups, Group] | None:
-        """The control group that it is in; None where this machine has none for it. Waits for that. OSError."""
+        """Wait for, and return, the control group that the process is in; None if this machine has none for it. OSError."""
         return self._entry.result()
 
     def close(self) -> None:
-        """End it, and give back what it had. Idempotent. A cell that took it over does this itself."""
+        """End the process, and remove its group. Idempotent. A cell that took the stub over does this itself."""
         self.control.close()
         if self.process.poll() is None:
             self.process.kill()
@@ -144,7 +146,7 @@ class Stub:
 
 
 class _Entry(threading.Thread):
-    """Puts the process into a control group of its own, before it has forked anybody, who would stay outside."""
+    """A thread that puts the process into a control group, before it forks: a child forked earlier would stay outside."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(name="cell-group", daemon=True)
@@ -153,10 +155,10 @@ class _Entry(threading.Thread):
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Until it is in."""
+        """Put the process into a group, and keep an error for `result`."""
         try:
             self._enter()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised to whoever asks for the group
+        except Exception as error:  # noqa: BLE001 - any error is raised to the caller that wants the group
             self._error = error
 
     def _enter(self) -> None:
@@ -176,7 +178,7 @@ class _Entry(threading.Thread):
         self._taken = taken
 
     def result(self) -> tuple[Groups, Group] | None:
-        """What it has taken, once it has. OSError."""
+        """Wait for, and return, the group that was taken; None if there is none. OSError, of which TimeoutError is one."""
         self.join(_DEADLINE_S)
         if self.is_alive():
             raise TimeoutError(errno.ETIMEDOUT, f"no control group after {_DEADLINE_S:.0f} s")
@@ -193,7 +195,7 @@ class _Entry(threading.Thread):
 
 
 def _library() -> str:
-    """The directory with pyseccomp, which the process would not find: it starts without the packages that are installed."""
+    """Return the directory of pyseccomp, which the process would not find: it starts without the installed packages."""
     found = importlib.util.find_spec("pyseccomp")
     if found is None or found.origin is None:
         raise JailUnavailable("pyseccomp is not installed", "pip install pyseccomp")

@@ -1,7 +1,7 @@
-"""Whether this machine gives a cell, found out by making one; what is missing, with the fix.
+"""A report on whether this machine gives a cell, found out by making one, or what is missing, with the fix.
 
 Runs on the host. A layer counts as in force because a program was confined by all of them and ran. `examine_cell` does not raise
-for a machine without: that is what it is for.
+for a machine without cells, since reporting that is its purpose.
 
 >>> examine_cell().available        # doctest: +SKIP
 True
@@ -30,7 +30,9 @@ _REPORT: Final = "report this as a bug, with this report"
 
 @dataclasses.dataclass(frozen=True)
 class CellReport:
-    """`layers` are in force for every cell here; where there is none, `what` failed and `fix` mends it."""
+    """The result of a trial. `layers` are in force for every cell here; if no cell is available, `what` failed, and `fix` says
+    what to do.
+    """
 
     available: bool
     layers: tuple[str, ...]
@@ -38,12 +40,12 @@ class CellReport:
     fix: str | None
 
     def to_json(self) -> dict[str, object]:
-        """JSON-ready."""
+        """Return the fields as values that JSON can express."""
         return dataclasses.asdict(self)
 
 
 def examine_cell() -> CellReport:
-    """Make one cell, run `true` in it, and say what was in force. Takes about 0.1 s."""
+    """Make one cell, run `true` in it, and report the layers in force. Takes about 0.1 s."""
     try:
         return CellReport(available=True, layers=_try_once(), what=None, fix=None)
     except JailUnavailable as error:
@@ -68,7 +70,7 @@ def _try_once() -> tuple[str, ...]:
 
 
 def _policy() -> CellPolicy:
-    """The system, and nothing else."""
+    """Return a policy that shows the system, and nothing else."""
     binds, links = [Bind("/usr", "/usr", mounts=True)], []
     for path in (f"/{name}" for name in _ROOTS):
         if os.path.islink(path):

@@ -1,4 +1,4 @@
-"""Frames: how a jailed connector and its host talk.
+"""The frame protocol, by which a jailed connector and its host communicate.
 
 codec.py bytes ⇄ frames · messages.py what a frame can say · session.py which frame may follow which
 

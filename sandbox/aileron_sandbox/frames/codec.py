@@ -4,13 +4,13 @@ A frame is two 4-byte big-endian lengths (header, body), the header (a MessagePa
 the raw body. Runs on both sides of the jail and trusts neither. No I/O: callers read and write.
 
 Rules
-- Lengths are checked when the prefix is complete, before anything else of the frame is kept or allocated. Of a body that is too
-  long the header is still read, since only that says whether it is an output, and so a limit, or a broken protocol.
+- Lengths are checked when the prefix is complete, before anything else of the frame is kept or allocated. If the body is too
+  long, the header is still read: it tells an output that exceeds a limit from a broken protocol.
 - Any key order, integer width and float width is accepted. Duplicate keys at any depth, unknown or missing fields, wrong
   types, bin and ext types, NaN and infinities, keys that are not strings, invalid UTF-8, values nested deeper than
   MAX_DEPTH, bytes after the map, a body where none belongs: FrameError.
 - After a FrameError a decoder is dead: every later call raises it again.
-- "Not yet" is None. Whoever feeds a decoder empties it with next_frame() before feeding it again.
+- None means that no frame is complete yet. The caller empties a decoder with next_frame() before feeding it again.
 
     prefix_and_header, body = encode(Chunk(id=1), b"...")
     decoder = Decoder(FromJail)
@@ -54,22 +54,22 @@ __all__ = [
 ]
 
 MAX_HEADER_BYTES: Final = 64 << 10
-"""64 KiB: what HTTP servers allow for all headers of a request, several times over (h11 and nginx: 16 and 32 KiB)."""
+"""64 KiB: several times what HTTP servers allow for all headers of a request (h11 and nginx: 16 and 32 KiB)."""
 MAX_BODY_BYTES: Final = 1 << 20
-"""1 MiB: the largest pipe an ordinary user may have (pipe-max-size), so one chunk can be one write."""
+"""1 MiB: the largest pipe that an ordinary user may have (pipe-max-size), so one chunk can be one write."""
 MAX_DEPTH: Final = 64
-"""Levels of lists and maps. Answers of real services stay below 20; CPython's own limit is about 1,000."""
+"""Levels of lists and maps. Responses of real services stay below 20; CPython's own limit is about 1,000."""
 MAX_OUTPUT_VALUES: Final = 1 << 17
 """Values in an output that travels as the body. One byte can be an empty map of 64 bytes in memory: without this bound
 1 MiB from a jail would be 70 MiB in the host. With it, at most 9 MiB; the densest honest output (floats) just fits."""
 
 _PREFIX_BYTES: Final = 8
 _MAX_WALK_DEPTH: Final = MAX_DEPTH + 2
-"""A value sits one or two levels inside its header; what a value itself may have is counted by check_json."""
+"""Levels of a whole header. A value sits one or two levels inside its header; check_json counts the value's own levels."""
 _MAX_BUFFERED_BYTES: Final = 2 * (_PREFIX_BYTES + MAX_HEADER_BYTES + MAX_BODY_BYTES)
-"""One frame not yet complete, and one read of the size of the largest pipe."""
+"""Bytes that a decoder may hold: one incomplete frame, and one read of the size of the largest pipe."""
 _SMALL_CHUNK_BYTES: Final = 4096
-"""Pieces below this are merged, so that a peer that sends single bytes costs a byte each and not an object each."""
+"""Pieces shorter than this are merged, so that a peer that sends single bytes costs a byte each and not an object each."""
 _TOO_DEEP: Final = f"values are nested deeper than {MAX_DEPTH} levels"
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -80,7 +80,7 @@ _SCALARS: Final = frozenset({str, int, bool, type(None)})
 
 
 def _is_closed(annotation: Any) -> bool:
-    """Whether every value that msgspec takes for this type is one that JSON can say."""
+    """Return whether JSON can express every value that msgspec accepts for this type."""
     if get_origin(annotation) is Annotated:
         return _is_closed(get_args(annotation)[0])
     return annotation in _SCALARS or get_origin(annotation) is Literal or annotation == str | None
@@ -93,25 +93,25 @@ _LOOSE_FIELDS: Final = {
 
 
 class FrameError(Exception):
-    """These bytes are no frame, or this message cannot be one. Who sent it is at fault; the conversation is over."""
+    """The bytes are not a frame, or the message cannot become one. The sender is at fault; the conversation is over."""
 
 
 class FrameTooLargeError(FrameError):
-    """The message is right but does not fit into one frame. Of a decoder: the output of a result is too large."""
+    """The message is valid but does not fit into one frame. If a decoder raises it, the output of a result is too large."""
 
 
 class Frame(NamedTuple):
-    """One frame. `body` is None where the message has none, and may be empty where it has one."""
+    """A decoded frame. `body` is None if the message cannot have one, and may be empty if it can."""
 
     message: Message
     body: bytes | None
 
 
 def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, bytes | memoryview]:
-    """Prefix and header, and the body, ready for writev. `body` is given back as it came, never copied.
+    """Return prefix and header, and the body, ready for writev. `body` is returned as it is, never copied.
 
-    A `Result` too large for a header goes out with its output in the body. FrameError for what a decoder would refuse,
-    FrameTooLargeError for what does not fit.
+    The output of a `Result` that is too large for a header becomes the body. Raises FrameError for what a decoder would
+    refuse, and FrameTooLargeError for what does not fit.
     """
     _check_values(message)
     header = _pack(message)
@@ -132,7 +132,7 @@ def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, byt
 
 @functools.cache
 def _decoder_of(incoming: Any) -> msgspec.msgpack.Decoder[Any]:
-    """It keeps nothing of what it decodes, so one is enough for all."""
+    """Return the shared decoder of these messages. It keeps no state between calls, so one serves all sessions."""
     return msgspec.msgpack.Decoder(incoming)
 
 
@@ -141,7 +141,7 @@ for _direction in (ToJail, FromJail):
 
 
 class Decoder:
-    """Bytes in, frames out; `incoming` is the union of messages that may arrive (ToJail or FromJail)."""
+    """A decoder from bytes to frames; `incoming` is the union of messages that may arrive (ToJail or FromJail)."""
 
     def __init__(self, incoming: Any) -> None:
         self._decoder: Final = _decoder_of(incoming)
@@ -153,7 +153,7 @@ class Decoder:
 
     @property
     def missing_bytes(self) -> int:
-        """How many more bytes the current frame needs at least, as far as known: what to read next. 0 if it is complete."""
+        """Bytes that the current frame still needs at least, as far as known: the size of the next read. 0 if complete."""
         return max(0, self._expected_bytes - self._size)
 
     @property
@@ -165,11 +165,11 @@ class Decoder:
 
     @property
     def is_between_frames(self) -> bool:
-        """Nothing is held: here, and only here, the stream may end."""
+        """True if no part of a frame is held: only then may the stream end."""
         return self._size == 0 and self._lengths is None
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take in what was read, at most 1 MiB at a time. FrameError if the decoder is dead or was not emptied before."""
+        """Take in bytes that were read, at most 1 MiB at a time. FrameError if the decoder is dead or was not emptied."""
         self._check_alive()
         if self._size + len(data) > _MAX_BUFFERED_BYTES:
             self._die(f"more than {_MAX_BUFFERED_BYTES} bytes fed and not taken out as frames")
@@ -180,7 +180,7 @@ class Decoder:
             self._chunks.append(bytes(data))
 
     def next_frame(self) -> Frame | None:
-        """The next complete frame, None if it is not complete yet. FrameError if it can be none."""
+        """Return the next frame, or None if it is not complete yet. FrameError if the bytes cannot be a frame."""
         self._check_alive()
         try:
             return self._next_frame()
@@ -226,7 +226,7 @@ class Decoder:
         last += data
 
     def _take(self, count: int) -> bytes:
-        """The next `count` bytes, of which at least so many are held. A chunk that fits exactly is not copied."""
+        """Remove and return the next `count` bytes, which must be held. A chunk that fits exactly is not copied."""
         if not count:
             return b""
         self._size -= count
@@ -261,16 +261,16 @@ class Decoder:
 
 
 def check_json(value: Any) -> None:
-    """FrameError unless `value` is made of JSON's types alone, at most MAX_DEPTH containers inside each other.
+    """Raise FrameError unless `value` is made of JSON's types alone, nested at most MAX_DEPTH containers deep.
 
-    That is: None, bool, str, int, finite float, list, tuple, and dict with string keys; exactly these, no subclasses.
-    That strings have no lone surrogates and integers lie in -2**63 to 2**64-1 is found by the encoder.
+    The types are None, bool, str, int, finite float, list, tuple, and dict with string keys; exactly these, no subclasses.
+    The encoder, not this check, refuses strings with lone surrogates and integers outside of -2**63 to 2**64-1.
     """
     _count_values(value)
 
 
 def _count_values(value: Any) -> int:
-    """How many values `value` is made of, itself and the keys of maps included; FrameError as check_json."""
+    """Count the values that `value` consists of, including itself and the keys of maps. FrameError as in check_json."""
     # Level by level, not recursively: depth costs no stack, and the types of a level are collected at C speed.
     level: list[Any] = [value]
     count = depth = 0
@@ -306,7 +306,7 @@ def _check_keys(mappings: list[dict[Any, Any]]) -> None:
 
 
 def _check_values(message: Message) -> None:
-    """The fields whose type leaves room for what JSON cannot say."""
+    """Check the fields whose types admit values that JSON cannot express. Raises FrameError."""
     for name in _LOOSE_FIELDS[type(message)]:
         value = getattr(message, name)
         if (type(value) is dict and value) or type(value) is float or name == "output":
@@ -369,17 +369,17 @@ def _tag(message: Message) -> str:
 
 
 def _words(error: Exception) -> str:
-    """What msgspec says, which may quote the peer: printable, and at most 200 characters."""
+    """Return msgspec's message, which may quote the peer, as at most 200 printable characters."""
     if isinstance(error, RecursionError):
         return _TOO_DEEP
     return ascii(str(error))[1:-1][:200]
 
 
 def _check_spelling(data: bytes, *, max_values: int) -> None:
-    """FrameError for duplicate keys, too much depth, too many values, or anything but one complete MessagePack value.
+    """Raise FrameError for duplicate keys, too much depth, too many values, or anything but one complete MessagePack value.
 
-    Walks the bytes and builds nothing. Open containers are a stack: how many items each still awaits and, for a map,
-    the keys it has had. Not checked here, because the caller does it on the decoded value: UTF-8, NaN, exact depth.
+    This walks the bytes and builds no values. A stack has the open containers: the number of items that each still awaits and,
+    for a map, the keys seen so far. UTF-8, NaN and the exact depth are not checked here: the caller checks the decoded value.
     """
     at = values = 0
     awaited, keys = 1, None  # the value itself is the one item of no container
@@ -416,7 +416,7 @@ def _check_spelling(data: bytes, *, max_values: int) -> None:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int, int]:
-    """Family, item or byte count, and where the content starts, of the string, list or map at `at`."""
+    """Return family, item or byte count, and start of the content of the string, list or map at `at`."""
     kind = data[at]
     if kind < 0xC0:
         if kind >= 0xA0:
@@ -448,7 +448,7 @@ _LONG: Final = {  # first byte → family, bytes of its length
 
 
 def _scalar_size(kind: int) -> int:
-    """Bytes of the number, boolean or nil that begins with `kind`; 0 for anything else."""
+    """Return the size in bytes of the number, boolean or nil that begins with `kind`; 0 for anything else."""
     if kind < 0x80 or kind >= 0xE0 or kind in {0xC0, 0xC2, 0xC3}:
         return 1
     return {

@@ -1,7 +1,7 @@
 """The messages of protocol version 1: the header of every frame is one of these.
 
 On the wire a message is a MessagePack map with its tag under `type`; fields that are absent have the default shown here,
-and nothing may be added. What a value may be is said by its type; what may follow what, by session.py.
+and nothing may be added. The type of a field says which values it may have; session.py says which message may follow which.
 
 `Chunk`, `WebSocketMessage` and `WebSocketClose` travel both ways. A `Chunk`, a `WebSocketMessage` and an `HttpRequest` with
 `body="inline"` carry raw bytes after the header, and a `Result` whose header would be too large carries its output there; no
@@ -47,24 +47,24 @@ __all__ = [
 
 PROTOCOL_VERSION: Final = 1
 _CLOSE_CODES: Final = frozenset({*range(1000, 1004), *range(1007, 1014), *range(3000, 5000)})
-"""What an end of a WebSocket may send: RFC 6455 section 7.4, and 1012 and 1013, which IANA registered since."""
+"""Close codes that an end of a WebSocket may send: RFC 6455 section 7.4, and 1012 and 1013, which IANA registered since."""
 
 RequestId = Annotated[int, msgspec.Meta(ge=1, le=(1 << 32) - 1)]
-"""Chosen by the jail, each larger than the last, so that "was it ever issued" is one comparison."""
+"""The number of a request, chosen by the jail. Each is larger than the last, so one comparison tells if it was ever issued."""
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Command = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
-"""Of a shell at the other end: a program and paths, of which Linux has none longer than 4,096 bytes."""
+"""A command line for a shell at the far end: a program and paths. Linux has no path longer than 4,096 bytes."""
 Status = Annotated[int, msgspec.Meta(ge=100, le=999)]
 CloseCode = Annotated[int, msgspec.Meta(ge=1000, le=4999)]
-"""RFC 6455 section 7.4.2; those that no end may send are refused by `WebSocketClose`."""
+"""A close code in the range of RFC 6455 section 7.4.2; `WebSocketClose` refuses those that no end may send."""
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Headers = list[tuple[str, str]]
-"""Name and value, in order, repeated names kept. Characters U+0000 to U+00FF stand for the bytes of that value."""
+"""Names and values, in order, with repeated names. Characters U+0000 to U+00FF stand for the bytes of that value."""
 
 
 def is_close_code(code: int) -> bool:
-    """Whether an end of a WebSocket may send it."""
+    """Return whether an end of a WebSocket may send this close code."""
     return code in _CLOSE_CODES
 
 
@@ -76,12 +76,12 @@ class _Message(
     omit_defaults=True,
     tag_field="type",
 ):
-    """What all messages have in common."""
+    """The base of all messages."""
 
 
 class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A destination this invocation may name. `plain` means http instead of https; `login` is the protocol by which the host
-    logs in there, such as `imap`: a stream to it is logged in already.
+    """A destination that this invocation may name. `plain` means http instead of https; `login` is the protocol by which the
+    host logs in there, such as `imap`: the connector gets a stream that is already logged in.
     """
 
     host: str
@@ -97,7 +97,7 @@ class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Why something did not happen: a class from docs/reference/failures.md, words, and facts."""
+    """The reason of a failure: a class from docs/reference/failures.md, a message, and details."""
 
     failure_class: str = msgspec.field(name="class")
     message: str
@@ -108,10 +108,10 @@ class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
-    """Always the first frame, and once: run `op` with `args`. `deadline_ms` counts from its arrival.
+    """The order to run `op` with `args`: always the host's first frame, sent once. `deadline_ms` counts from its arrival.
 
-    `accepted`: the digest of what a service says of a tool by now, which a person has accepted. Only a connector that reported
-    such a change of this operation is ever sent one.
+    `accepted`: the digest of a tool's changed description by its service, after a person has accepted the change. Only a
+    connector that reported such a change of this operation is sent one.
     """
 
     protocol: int
@@ -124,7 +124,7 @@ class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
 
 
 class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
-    """Status and headers of the answer to request `id`; its body follows as chunks, the last with `end`."""
+    """Status and headers of the response to request `id`; its body follows as chunks, the last with `end`."""
 
     id: RequestId
     status: Status
@@ -132,7 +132,7 @@ class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
-    """Request `id` has failed, before or after its head, and is over. The connector may handle it."""
+    """Request `id` has failed, before or after its head, and is over. The connector may handle the failure."""
 
     id: RequestId
     error: FrameFailure
@@ -145,14 +145,14 @@ class TcpOpened(_Message, frozen=True, kw_only=True, tag="tcp_opened"):
 
 
 class Chunk(_Message, frozen=True, kw_only=True, tag="chunk"):
-    """Bytes of a body or stream, to the jail or from it. `end` marks the last of its direction."""
+    """Bytes of a body or stream, to the jail or from it. `end` marks the last chunk of its direction."""
 
     id: RequestId
     end: bool = False
 
 
 class WebSocketOpened(_Message, frozen=True, kw_only=True, tag="websocket_opened"):
-    """WebSocket `id` is open: messages may flow in both directions. `subprotocol`: the one of those asked for that the service
+    """WebSocket `id` is open: messages may flow in both directions. `subprotocol` is the requested subprotocol that the service
     chose.
     """
 
@@ -162,9 +162,9 @@ class WebSocketOpened(_Message, frozen=True, kw_only=True, tag="websocket_opened
 
 
 class WebSocketMessage(_Message, frozen=True, kw_only=True, tag="websocket_message"):
-    """A message on a WebSocket, to the jail or from it, or a part of one: `more` says that another part of it follows.
+    """A message on a WebSocket, to the jail or from it, or a part of one: `more` says that another part follows.
 
-    `text`: its bytes, all parts together, are UTF-8.
+    `text`: the bytes of all parts together are UTF-8.
     """
 
     id: RequestId
@@ -173,10 +173,11 @@ class WebSocketMessage(_Message, frozen=True, kw_only=True, tag="websocket_messa
 
 
 class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close"):
-    """To the jail: the WebSocket is closed, with what the service said of it; the final frame. From the jail: close it.
+    """The close of a WebSocket. To the jail, the final frame: it is closed, with the service's code and reason. From the jail:
+    close it.
 
-    Without a `code` nothing was said (RFC 6455 section 7.1.5), so there is no `reason` either. Of a reason, as much goes out as
-    fits into 123 bytes (section 5.5).
+    No `code` means that the close frame had none (RFC 6455 section 7.1.5), so there is no `reason` either. A reason is cut off
+    at 123 bytes when it is sent (section 5.5).
     """
 
     id: RequestId
@@ -184,7 +185,7 @@ class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close")
     reason: str = ""
 
     def __post_init__(self) -> None:
-        """ValueError for what no close frame can say; a decoder makes a FrameError of it."""
+        """Raise ValueError for a code and reason that no close frame can have; a decoder makes a FrameError of it."""
         if self.code is None and self.reason:
             raise ValueError("a WebSocket is closed with a reason but without a code")
         if self.code is not None and not is_close_code(self.code):
@@ -195,7 +196,7 @@ class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close")
 
 
 class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
-    """The connector has done what does not depend on the invocation, and waits for it. Its first frame, if it says so at all."""
+    """The connector has done what does not depend on the invocation, and waits for it. Optional; if sent, its first frame."""
 
 
 class Log(_Message, frozen=True, kw_only=True, tag="log"):
@@ -207,7 +208,7 @@ class Log(_Message, frozen=True, kw_only=True, tag="log"):
 
 
 class Progress(_Message, frozen=True, kw_only=True, tag="progress"):
-    """How far the operation is: `done` of `total`, in the connector's own unit."""
+    """Progress of the operation: `done` of `total`, in the connector's own unit."""
 
     done: int | float
     total: int | float | None = None
@@ -215,14 +216,14 @@ class Progress(_Message, frozen=True, kw_only=True, tag="progress"):
 
 
 class AuditEvent(_Message, frozen=True, kw_only=True, tag="audit"):
-    """A fact for the audit record, in the connector's words and marked as such there."""
+    """A fact for the audit trail, in the connector's words and marked as such there."""
 
     event: str
     fields: dict[str, Any] = {}
 
 
 class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
-    """Ask the host to send a request. `credential` names the declared kind to add on the way out.
+    """A request that the host is to send. `credential` names the declared kind to add on the way out.
 
     `body`: `none`, `inline` (the bytes follow this header), or `stream` (chunks with this id follow, the last with `end`).
     """
@@ -236,10 +237,10 @@ class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
 
 
 class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
-    """Ask the host to connect a stream of bytes. `tls`: the host speaks it, from the first byte, and verifies `host`.
+    """A stream of bytes that the host is to connect. `tls`: the host speaks TLS from the first byte, and verifies `host`.
 
-    It shares its ids with requests. No field for a credential: where the manifest has a login, the host logs in by itself, and
-    `tls` says nothing. `command`: what an `ssh` login executes.
+    Streams and requests share their ids. There is no field for a credential: if the manifest has a login, the host logs in by
+    itself, and ignores `tls`. `command` is what an `ssh` login executes.
     """
 
     id: RequestId
@@ -250,9 +251,9 @@ class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
 
 
 class WebSocketOpen(_Message, frozen=True, kw_only=True, tag="websocket_open"):
-    """Ask the host to open a WebSocket. It shares its ids with requests; `credential` as in a request.
+    """A WebSocket that the host is to open. WebSockets and requests share their ids; `credential` as in a request.
 
-    Where the service answers with anything but a WebSocket, that comes as the answer of a request does.
+    If the service responds with anything but a WebSocket, that arrives like the response to a request.
     """
 
     id: RequestId

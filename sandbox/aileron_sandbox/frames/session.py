@@ -1,4 +1,4 @@
-"""Which frame may follow which, as two small state machines: the host's view and the jail's.
+"""The order of frames, as two small state machines: the host's view and the jail's.
 
 Each end tells its session every frame it is about to send and every frame it has received, in order; ProtocolError means
 that the frame may not be there. The far end is not trusted: a host that sees ProtocolError ends the jail.
@@ -21,7 +21,7 @@ Rules
    (`refused` unless the answer was just complete). So a cancelled id has an end both sides agree on.
 7. A `cancel` that crosses the final frame on the way reaches the host when the request is over: it is ignored.
 
-What a checker cannot see: rule 6's "soon". Pure; no I/O, no clock. Source: docs/reference/frames.md.
+The sessions cannot check rule 6's "soon". Pure; no I/O, no clock. Source: docs/reference/frames.md.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ from aileron_sandbox.frames.messages import (
 __all__ = ["MAX_IN_FLIGHT", "HostSession", "JailSession", "ProtocolError"]
 
 MAX_IN_FLIGHT: Final = 32
-"""Requests open at once: more than one connector's page of lookups, few enough that 32 buffers of 1 MiB fit a jail."""
+"""Requests open at once: enough for a connector's page of lookups, few enough that 32 buffers of 1 MiB fit in a jail."""
 
 
 class ProtocolError(FrameError):
-    """A frame that is well formed but may not be here."""
+    """The frame is well formed, but not allowed at this point."""
 
 
 _Kind = Literal["http", "tcp", "websocket"]
 _HEADS: Final[dict[_Kind, str]] = {"http": "http_head", "tcp": "tcp_opened", "websocket": "websocket_opened"}
-"""What the answer begins with, of a WebSocket one that is open; one that is not begins with `http_head`."""
+"""The frame that begins the answer. If the service opens no WebSocket, `http_head` comes instead of `websocket_opened`."""
 
 
 class _Messages:
-    """One direction of a WebSocket: all parts of a message are text, or none is."""
+    """A check of one direction of a WebSocket: all parts of a message are text, or none is."""
 
     __slots__ = ("_is_text",)
 
@@ -96,7 +96,7 @@ class _Request:
 
 
 class _Session:
-    """What both views share: the frames of either direction, one after the other."""
+    """The state that both views share, fed with the frames of either direction in order."""
 
     def __init__(self) -> None:
         self._invoked = False
@@ -107,7 +107,7 @@ class _Session:
 
     @property
     def is_over(self) -> bool:
-        """A `result` or `failure` has passed."""
+        """True once a `result` or `failure` has passed."""
         return self._over
 
     @property
@@ -116,12 +116,12 @@ class _Session:
         return tuple(self._requests)
 
     def is_cancelled(self, request_id: int) -> bool:
-        """The jail has cancelled this request, which is still open."""
+        """Return whether the jail has cancelled this request and it is still open."""
         request = self._requests.get(request_id)
         return request is not None and request.cancelled
 
     def is_answered(self, request_id: int) -> bool:
-        """The final frame of this request has passed; what is left of its upload has no reader."""
+        """Return whether the final frame of this request has passed; then the rest of its upload has no reader."""
         request = self._requests.get(request_id)
         return request_id <= self._last_id if request is None else request.is_answered
 
@@ -254,11 +254,11 @@ class HostSession(_Session):
     """The host's view of one invocation."""
 
     def sending(self, message: Message) -> None:
-        """About to send `message` to the jail. ProtocolError if it may not go now: the caller's own mistake."""
+        """Record that `message` is about to go to the jail. ProtocolError if it may not go now: the caller's own mistake."""
         self._to_jail(message)
 
     def received(self, frame: Frame) -> None:
-        """`frame` has come from the jail. ProtocolError if it may not: end the jail."""
+        """Record that `frame` came from the jail. ProtocolError if it is not allowed now: the caller must end the jail."""
         self._from_jail(frame.message)
 
 
@@ -266,15 +266,15 @@ class JailSession(_Session):
     """The jail's view of one invocation."""
 
     def sending(self, message: Message) -> None:
-        """About to send `message` to the host. ProtocolError if it may not go now: the caller's own mistake."""
+        """Record that `message` is about to go to the host. ProtocolError if it may not go now: the caller's own mistake."""
         if isinstance(message, Cancel) and message.id not in self._requests:
             raise ProtocolError(f"cancel of request {message.id}, which is not open")
         self._from_jail(message)
 
     def received(self, frame: Frame) -> None:
-        """`frame` has come from the host. ProtocolError if it may not.
+        """Record that `frame` came from the host. ProtocolError if it is not allowed now.
 
-        After the result has been sent, answers that were under way may still come; they belong to nobody and pass.
+        After the result has been sent, answers that were under way may still arrive; they are ignored.
         """
         if self._over and not isinstance(frame.message, Invoke):
             return

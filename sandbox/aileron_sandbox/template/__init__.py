@@ -2,6 +2,6 @@
 
 __main__.py  prepare, then fork on request          confine.py   the steps of one child, in order
 child.py     from the fork to the end, now or when told
-messages.py  how the host and the template talk
+messages.py  the messages between the host and the template
 namespaces.py mounts.py landlock.py limits.py privileges.py descriptors.py   one mechanism each
 """

@@ -2,16 +2,16 @@
 
 Started by jail.py as `python -I -S -X utf8 -c …` with an empty environment and one inherited descriptor, the control
 socket. It holds no secret, has one thread, and never runs a line of a program itself: a fork of it does, after
-confine.steps. When the host goes away the control socket ends, this process exits, and as pid 1 of its pid namespace it
-takes every child with it.
+confine.steps. When the host goes away the control socket ends and this process exits; as it is pid 1 of its pid namespace,
+every child ends with it.
 
     host ── exec ──> stub ── fork ──> template (pid 1) ── fork ──> child (pid 1 of its own) ── confine ──> program
 
 Rules
-- Nothing that registers an at-fork handler may do so here: they double the price of a fork, and one thread needs none.
+- No module may register an at-fork handler here: they double the price of a fork, and one thread needs none.
 - Between taking a request and having closed its descriptors, nothing is forked but the child that gets them.
-- What is imported here is in every child: the standard library and the host's `preload`. Its state is the same in all of
-  them; a library that notices a fork by a new process id does not notice this one (both are pid 1).
+- Every child has the modules imported here: the standard library and the host's `preload`. Their state is the same in all
+  children; a library that notices a fork by a new process id does not notice this one (both are pid 1).
 
 Source: docs/explanation/jail.md; pid_namespaces(7) for the order of setns, unshare and fork.
 """
@@ -66,23 +66,25 @@ from aileron_sandbox.template.messages import (
 __all__ = ["main"]
 
 _REHEARSALS: Final = 20
-_IDLE_MS: Final = 2  # a host that asks again at once does so in 0.3; then a fork ahead would only be in the way
+_IDLE_MS: Final = 2  # a busy host sends its next request within 0.3 ms; a fork ahead would only delay that
 _IDLE_BESIDE_OTHERS_MS: Final = 10
-"""A child that computes is done in less, and a fork beside it makes its end twice as long (measured). One that is still there
-waits for its host."""
+"""Milliseconds without events until a child is forked ahead beside running ones. A child that computes is done sooner, and a fork
+beside it doubles the time of its end (measured). One that is still there waits for its host."""
 _LAST_ANSWER_MS: Final = 1000  # it takes 1 or less; a machine that is busy may take a hundred times that
 _RESERVE: Final = 2
-"""Children that wait: two callers, or a step and the next one, come together more often than three. 1.5 MiB each."""
+"""Number of children that wait: two callers, or a step and the next one, come together more often than three. 1.5 MiB each."""
 _NOBODYS: Final = 0  # the host counts its children from 1
 _NO_GROUP: Final = 0  # and its groups
 _LISTENER_AND_MEMORY: Final = 2
 _MAX_DESCRIPTORS: Final = 8
-"""Beside one datagram: a request's, and those of a control group."""
+"""Most descriptors beside one datagram: a request's, and those of a control group."""
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _WATCHED: Final = "network-attempts"
-"""Not a wall: where it is missing, they are refused all the same, and where they went is not known."""
+"""Name of the layer that reports network attempts. It is not a wall: without it they are refused all the same, but their
+destination is not known."""
 _PRIVATE: Final = "private-memory"
-"""Nor is this one, of compiled programs: it keeps others out (places.py). Python's memory is always private."""
+"""Name of the layer that keeps other processes of the user out of a compiled program's memory (places.py). It is no wall against
+the program. Python's memory is always private."""
 _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
     "no-capabilities", "no-new-privs", "rlimits",
@@ -90,7 +92,7 @@ _LAYERS: Final = (
 
 
 class _Ready(NamedTuple):
-    """What `_prepare` made: for the children, and for the loop."""
+    """The results of `_prepare`, for the children and for the loop."""
 
     prepared: confine.Prepared
     status_read: int
@@ -101,7 +103,7 @@ class _Ready(NamedTuple):
 
 
 def main(control_fd: int) -> NoReturn:
-    """Prepare, say so, serve until the host closes the control socket."""
+    """Prepare, announce it, and serve until the host closes the control socket."""
     control = socket.socket(fileno=control_fd)
     ready = _prepare(control, _told(control))
     with contextlib.suppress(ConnectionError):  # the host went away while it was being told something
@@ -111,7 +113,7 @@ def main(control_fd: int) -> NoReturn:
 
 
 def _told(control: socket.socket) -> Preparation:
-    """Wait to be told what to be. Nobody can attach meanwhile, however long it takes; the end where the host gives it up."""
+    """Wait for the preparation. Until it comes, no other process can attach. Exit if the host gives this process up."""
     privileges.set_dumpable(False)
     try:
         said = control.recv(MAX_DATAGRAM)
@@ -119,13 +121,13 @@ def _told(control: socket.socket) -> Preparation:
         said = b""
     if not said:
         os._exit(0)
-    privileges.set_dumpable(True)  # or it could not write the maps of its ids
+    privileges.set_dumpable(True)  # otherwise it could not write the maps of its ids
     return Preparation.decode(said)
 
 
 def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
     step = "start"
-    is_roots = os.geteuid() == 0  # whose jails have an id of their own, namespaces.JAIL_UIDS: nobody else could attach
+    is_roots = os.geteuid() == 0  # then jails have an id of their own (namespaces.JAIL_UIDS): nobody else could attach
     try:
         kernel.use_one_malloc_arena()
         kernel.keep_freed_memory()
@@ -185,7 +187,7 @@ def _prepare(control: socket.socket, preparation: Preparation) -> _Ready:
 
 
 def _be_first_to_go(proc: int) -> None:
-    """Where the whole machine is out of memory, a jail goes before the host does, proc_pid_oom_score_adj(5)."""
+    """Make the kernel kill jails before the host when the whole machine is out of memory, proc_pid_oom_score_adj(5)."""
     fd = os.open("self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
     try:
         os.write(fd, b"1000")
@@ -200,12 +202,12 @@ def _ruleset(preparation: Preparation, abi: int) -> int:
 
 
 def _can_be_asked(filter_: kernel.Filter) -> bool:
-    """Whether a child can have a listener: not where this process itself runs under a filter with one, seccomp(2) EBUSY."""
+    """Return whether a child can have a listener: not if this process itself runs under a filter with one, seccomp(2) EBUSY."""
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(OSError):
             filter_.install_with_listener()
-            kernel.exit_thread(0)  # of exit_group(2) the listener would be asked, which nobody reads
+            kernel.exit_thread(0)  # exit_group(2) would notify the listener, which nobody reads
         os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
@@ -239,7 +241,7 @@ def _become_first_process(control: socket.socket) -> None:
     """Fork into the new pid namespace; the parent stays behind as a stub that only waits, and dies with the host."""
     child = os.fork()
     if child:
-        control.close()  # or the end of the host would not be the end of the socket
+        control.close()  # otherwise the socket would not end with the host
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
@@ -247,7 +249,7 @@ def _become_first_process(control: socket.socket) -> None:
 
 
 def _preload(preparation: Preparation) -> None:
-    """Import what every child would, from inside the root, without letting at-fork handlers in."""
+    """Import the modules that every child would, from inside the root, without at-fork handlers."""
     sys.path[:] = [mounts.SDK, preparation.stdlib, f"{preparation.stdlib}/lib-dynload"]
     rehearsal = mounts.REHEARSAL
     if preparation.mode == "landlock":
@@ -279,7 +281,7 @@ def _preload(preparation: Preparation) -> None:
 
 
 def _no_hooks(**_hooks: object) -> None:
-    """Stands in for os.register_at_fork during the preload: with one thread there is nothing to put right."""
+    """Replace os.register_at_fork during the preload: with one thread, no handler has anything to repair."""
 
 
 def _read(proc: int, name: str) -> str:
@@ -294,7 +296,7 @@ def _close(fds: tuple[int, ...]) -> None:
 
 
 class _Forked:
-    """A child from its fork until it is reaped. Until it is somebody's it waits at its end of `door` (child.py)."""
+    """A child from its fork until it is reaped. Until a request takes it, it waits at its end of `door` (child.py)."""
 
     def __init__(self, pidfd: int, pid: int, door: socket.socket, group: int) -> None:
         self.pidfd: Final = pidfd
@@ -305,10 +307,10 @@ class _Forked:
         self.watched: attempts.Watched | None = None
         self.answered_by: tuple[int, int] | None = None  # pidfd and pid
         self.has_own_memory = True  # false once it may exec or fork
-        self.is_listened_to = False  # by the host too
+        self.is_listened_to = False  # true if the host wants the listener, too
 
     def close(self) -> None:
-        """Give back the descriptors."""
+        """Close the descriptors."""
         os.close(self.pidfd)
         self.door.close()
         if self.watched is not None:
@@ -318,9 +320,9 @@ class _Forked:
 class _Template:
     """The warm process while it serves: one loop, no thread, every wait in one poll.
 
-    When nothing happens for a moment, children are forked ahead: what is the same for all is half of a child's price. The next
-    requests are handed to them, and each is used once. Under load children are forked when they are asked for, which
-    is no slower than it would be otherwise.
+    When nothing happens for a moment, children are forked ahead: the work that is the same for all is half of a child's price.
+    The next requests are handed to them, and each is used once. Under load children are forked when they are requested, which
+    is no slower than without forks ahead.
     """
 
     def __init__(self, control: socket.socket, ready: _Ready) -> None:
@@ -330,13 +332,13 @@ class _Template:
         self._own_pid_namespace = ready.own_pid_namespace
         self._places = ready.places
         self._children: dict[int, _Forked] = {}  # by pidfd
-        self._doors: dict[int, _Forked] = {}  # of those whose listener is still to come
-        self._listeners: dict[int, _Forked] = {}  # of those who have not asked yet
-        self._answering: dict[int, _Forked] = {}  # by the pidfd of who answers one that has (attempts.py)
+        self._doors: dict[int, _Forked] = {}  # children whose listener is still to come
+        self._listeners: dict[int, _Forked] = {}  # children that have not reached for a network yet
+        self._answering: dict[int, _Forked] = {}  # those that have, by the pidfd of the answering process (attempts.py)
         self._reserve: deque[_Forked] = deque()
         self._has_groups = ready.has_groups
-        self._groups: deque[tuple[int, limits.Group]] = deque()  # nobody's yet
-        # Until the next request: what ends a child ahead of its time, or forbids the fork, would do so again at once.
+        self._groups: deque[tuple[int, limits.Group]] = deque()  # not in use yet
+        # False until the next request after a failure: its reason would end the next child, or forbid its fork, at once.
         self._may_fork_ahead = True
         # poll(2), not epoll(7): a fork keeps an epoll registration of a closed pidfd alive (measured).
         self._poll = select.poll()
@@ -344,12 +346,12 @@ class _Template:
         self._poll.register(self._status_read, select.POLLIN)
 
     def serve(self) -> None:
-        """Return when the host is gone."""
+        """Serve requests until the host is gone."""
         while True:
             ready = dict(self._poll.poll(self._idle_ms()))
             if not ready:
                 self._fork_ahead()
-            # Who is meant, before any descriptor is closed: the next that is opened has its number.
+            # Look the children up before any descriptor is closed: the next one that is opened has its number.
             asking = [(self._listeners[fd], events) for fd, events in ready.items() if fd in self._listeners]
             answered = [self._answering[fd] for fd in ready if fd in self._answering]
             ended = [self._children[fd] for fd in ready if fd in self._children]
@@ -371,11 +373,11 @@ class _Template:
                 return
 
     def _idle_ms(self) -> int | None:
-        """How long nothing must happen until a child is forked ahead; None for not at all."""
+        """Return how many milliseconds must pass without events until a child is forked ahead; None to fork none."""
         if not self._may_fork_ahead or len(self._reserve) >= _RESERVE or (self._has_groups and not self._groups):
             return None
         if any(forked.door.fileno() in self._doors for forked in self._reserve):
-            return None  # one after the other: what ends one on its way would end the next
+            return None  # one after the other: the reason that ends one on its way would end the next
         return _IDLE_MS if len(self._children) == len(self._reserve) else _IDLE_BESIDE_OTHERS_MS
 
     def _pass_on_failures(self) -> None:
@@ -387,8 +389,8 @@ class _Template:
             self._control.send(batch[start : start + FAILED_SIZE])
 
     def _let_answer(self, forked: _Forked, *, is_asked: bool) -> None:
-        """From its first question on that is not its end, a process of its own answers this child. None is left to ask where it
-        is not `is_asked`.
+        """Handle the first call on a child's listener. Let the end of a process go on; for any other call, fork a process that
+        answers this child from now on. If not `is_asked`, no process is left that could make a call.
         """
         if is_asked and forked.watched is not None and forked.watched.maybe_let_end():
             return
@@ -400,14 +402,14 @@ class _Template:
             if is_asked:
                 self._control.send(Asked(forked.number).encode())  # before the host can see it leave
                 self._fork_answering(watched, forked)
-        except OSError:  # no process is to be had, so nobody would answer
+        except OSError:  # no process can be forked, so nobody would answer
             os.kill(forked.pid, signal.SIGKILL)
         finally:
             watched.close()
             attempts.forget_question()
 
     def _fork_answering(self, watched: attempts.Watched, forked: _Forked) -> None:
-        if self._own_pid_namespace is not None:  # otherwise the last child's
+        if self._own_pid_namespace is not None:  # otherwise the fork would be in the last child's
             kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
@@ -423,14 +425,16 @@ class _Template:
         self._poll.register(pidfd, select.POLLIN)
 
     def _end_answering(self, forked: _Forked, *, within_ms: int | None = None) -> None:
-        """Reap who answered this child. Where the child is gone, `within_ms`: nobody can keep it waiting any more."""
+        """Reap the process that answered this child. If the child is gone, give that process `within_ms` to end: no other process
+        can keep it waiting. Without `within_ms` it has ended by itself, and the child is killed.
+        """
         if forked.answered_by is None:
             return
         pidfd, pid = forked.answered_by
         forked.answered_by = None
         del self._answering[pidfd]
         self._poll.unregister(pidfd)
-        if within_ms is None:  # it has ended itself: whoever asks now would wait for ever
+        if within_ms is None:  # it has ended by itself: a call that the child makes now would wait for ever
             os.kill(forked.pid, signal.SIGKILL)
         else:
             last = select.poll()
@@ -466,14 +470,14 @@ class _Template:
         if forked.number != _NOBODYS:
             forked.door.close()
             if forked.is_listened_to:
-                with contextlib.suppress(OSError):  # ETOOMANYREFS, unix(7): then the host hears of it with its end
+                with contextlib.suppress(OSError):  # ETOOMANYREFS, unix(7): then only its end tells the host
                     socket.send_fds(self._control, [Listening(forked.number).encode()], [forked.watched.listener])
 
     def _reap(self, forked: _Forked) -> None:
         del self._children[forked.pidfd]
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
         _, status, usage = os.wait4(forked.pid, 0)
-        # What it tried is told before its end, as the host takes no word of it afterwards.
+        # The attempt is reported before the end, as the host ignores messages about the child afterwards.
         self._end_answering(forked, within_ms=_LAST_ANSWER_MS)
         if forked.number != _NOBODYS or forked.group != _NO_GROUP:
             cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
@@ -510,7 +514,7 @@ class _Template:
             self._spawn(spawn, fds)
         except OSError as error:
             self._control.send(Failed(spawn.child, error.errno or 0, "fork").encode())
-            # It came with a group that nobody has taken.
+            # The request came with a group that no child has taken.
             self._control.send(Ended(spawn.child, child.CONFINEMENT_FAILED << 8, 0, 0, self._drop_group()).encode())
         finally:
             for fd in fds:
@@ -541,15 +545,15 @@ class _Template:
         try:
             socket.send_fds(self._control, [Born(spawn.child, forked.group).encode()], [forked.pidfd, *listener])
         except OSError:
-            # The host does not know it, so nobody else could end it.
+            # The host does not know the child, so nobody else could end it.
             forked.number = _NOBODYS
             os.kill(forked.pid, signal.SIGKILL)
             raise
 
     def _hand_over(self, spawn: Spawn, fds: list[int]) -> _Forked:
-        """A child that waited, or else a new one, which has its program now."""
+        """Hand the request to a waiting child, or else to a new one, and return that child."""
         while self._reserve:
-            # Should it have ended, `_reap` will hear of it.
+            # If it has ended, `_reap` takes care of it.
             forked = self._reserve.popleft()
             with contextlib.suppress(OSError):
                 socket.send_fds(forked.door, [spawn.encode()], fds)
@@ -563,19 +567,19 @@ class _Template:
         return forked
 
     def _fork_ahead(self) -> None:
-        """Should it fail, nothing is lost but time: the next request forks for itself, and is told if that fails too."""
+        """Fork a child for a later request. A failure costs only time: the next request forks its own, and reports a failure."""
         self._may_fork_ahead = False
         with contextlib.suppress(OSError):
             self._reserve.append(self._fork(ahead=True))
             self._may_fork_ahead = True
 
     def _next_group(self) -> tuple[int, limits.Group]:
-        if not self._groups:  # one came with the request, but for a lack of descriptors
+        if not self._groups:  # the request's own group was lost for lack of descriptors
             raise OSError(errno.EMFILE, "no control group is free for a child")
         return self._groups.popleft()
 
     def _drop_group(self) -> int:
-        """The number of one that nobody has; _NO_GROUP if there is none."""
+        """Close a group that no child has, and return its number; _NO_GROUP if there is none."""
         if not self._groups:
             return _NO_GROUP
         number, group = self._groups.pop()
@@ -583,9 +587,9 @@ class _Template:
         return number
 
     def _fork(self, *, ahead: bool) -> _Forked:
-        """A child in a pid namespace of its own, which is nobody's yet."""
+        """Fork a child in a pid namespace of its own, which no request has yet."""
         if self._own_pid_namespace is not None:
-            # A second unshare(CLONE_NEWPID) is EINVAL unless the first was taken back, pid_namespaces(7).
+            # A second unshare(CLONE_NEWPID) is EINVAL unless the first was undone, pid_namespaces(7).
             kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
             kernel.unshare(kernel.CLONE_NEWPID)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,23 +1,22 @@
-"""What a program does to reach a network by itself, answered in the kernel's place.
+"""Answers, in the kernel's place, to the calls by which a program tries to reach a network by itself.
 
-In a process of its own for each child that asks, forked by the template at the first question. The child is hostile: what is
-read of its memory is bytes of its choosing, they are bounded, and nothing is decided by them but the words in which its end is
-told. The kernel carries none of the calls that reach for a network out, so there is nothing to win by changing an address after
-it was read.
+Runs in a process of its own for each child that makes such a call, forked by the template at the first one. The child is hostile:
+what is read of its memory is bytes of its choosing. They are bounded, and decide only the text that reports its end. The kernel
+carries out none of the calls that reach for a network, so a child gains nothing by changing an address after it was read.
 
-Not in the template, for two reasons that were measured. What it has read stays in its heap, and every later child is a fork of
-it. And a child can make the one who answers wait: for a lock on its memory, for a thread that is never scheduled. Only the end of
-a process is let go on by the template itself, which looks at no more of it than the number of the call.
+Two measured reasons keep this out of the template. What it reads stays in its heap, and every later child is a fork of it. And a
+child can make the answering process wait: for a lock on its memory, or for a thread that is never scheduled. The template itself
+only lets the end of a process go on, and looks at no more of it than the number of the call.
 
 | call | answer |
 |---|---|
 | `socket` of IPv4 or IPv6 | a descriptor of /dev/null, so that libraries which only look whether they could go on |
 | `setsockopt` of TCP | done, though it is not: clients set options before they connect |
 | `connect`, `sendto`, `sendmsg`, `sendmmsg` to an IP address | none: the host is told which, and the child is ended |
-| the same to anything else, or to nobody | EACCES, EPERM |
-| `exit_group` | it goes on. Questions come in the order they were asked in, so what was tried before the end is told first |
+| the same to another kind of address, or without one | EACCES, EPERM |
+| `exit_group` | it goes on. Calls arrive in the order they were made in, so an attempt before the end is reported first |
 
-A datagram to 0.0.0.0:0 is how the child's own Python says which name it was asked to look up (lookups.py).
+By a datagram to 0.0.0.0:0 the child's own Python says which name it was asked to look up (lookups.py).
 
 Source: seccomp_unotify(2), ip(7), ipv6(7). Not here: which calls come here (filters.py).
 """
@@ -43,10 +42,10 @@ __all__ = ["UNKNOWN", "Watched", "forget_question", "run"]
 
 UNKNOWN: Final = "network:unknown"
 _MOST_ANSWERS: Final = 4096
-"""Calls of one child that are answered: some 20 µs each, which count towards nobody's processor time. Honest libraries make a
+"""Most calls of one child that are answered: some 20 µs each, which count as no child's processor time. Honest libraries make a
 handful."""
 _MOST_ENDS: Final = 16
-"""Processes of one child that the template lets end itself, which takes it 30 µs each. Most children have one."""
+"""Most processes of one child whose end the template itself lets go on, which takes it 30 µs each. Most children have one."""
 _LONGEST_LOOKUP: Final = 253 + len(":65535")  # RFC 1035 section 2.3.4
 _LOOKUP: Final = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9A-Za-z-]{0,15}")
 _NOWHERE: Final = "0.0.0.0:0"
@@ -77,7 +76,7 @@ _SOCKADDR_BYTES: Final = 28  # struct sockaddr_in6, the largest that is read
 _MSGHDR: Final = struct.Struct("=QI")  # its first two members, and those of struct mmsghdr: address, and how long
 
 
-# Larger than what fcntl.ioctl copies to its stack (1024 bytes), so that a child's words are nowhere else in the template.
+# Larger than what fcntl.ioctl copies to its stack (1024 bytes), so that a child's bytes are nowhere else in the template.
 _question: Final = bytearray(2048)
 
 
@@ -89,10 +88,10 @@ class _Call(NamedTuple):
 
 
 class Watched:
-    """One child's calls that reach for a network. `listener` and `memory` are this object's to close.
+    """The calls of one child that reach for a network. This object closes `listener` and `memory`.
 
     `memory` is /proc/PID/mem of the child, opened before it became undumpable; -1 for a program that was exec'ed or may fork,
-    whose memory is another.
+    because it then has other memory.
     """
 
     def __init__(self, listener: int, memory: int) -> None:
@@ -103,23 +102,24 @@ class Watched:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What `answer` needs open."""
+        """The descriptors that `answer` needs open."""
         return (self.listener, self._memory) if self._memory >= 0 else (self.listener,)
 
     def will_change_memory(self) -> None:
-        """The child will exec or fork: what was opened is not its memory any more, proc_pid_mem(5)."""
+        """Close the memory of a child that will exec or fork: it is no longer the memory it will have, proc_pid_mem(5)."""
         if self._memory >= 0:
             os.close(self._memory)
         self._memory = -1
 
     def maybe_let_end(self) -> bool:
-        """In the template, once `listener` was readable: take one call, and if it is the end of a process let it go on. False for
-        another call, which is kept for `answer` in a fork of this process; then `forget_question`. Nothing of it is looked at but
-        its number.
+        """Take one call and, if it is the end of a process, let it go on. Called in the template once `listener` is readable.
+
+        Return False for another call: it is kept for `answer` in a fork of this process, and the caller must `forget_question`
+        afterwards. Only the number of the call is looked at.
         """
         try:
             fcntl.ioctl(self.listener, _RECEIVE, _question)
-        except OSError:  # ENOENT: whoever made it is gone
+        except OSError:  # ENOENT: the caller is gone
             return True
         self._ends += 1
         if self._ends > _MOST_ENDS or _CALLS.get(_number_of_call()) != "exit_group":
@@ -129,14 +129,14 @@ class Watched:
         return True
 
     def answer(self, *, kept: bool = False) -> str | None:
-        """Take one call, or that which was `kept`. Its destination if it wanted to reach one: it then waits in the call, to be
-        ended. Never blocks once `listener` was readable.
+        """Answer one call, or the `kept` one. Return its destination if it tried to reach one: the child then waits in the call,
+        to be ended. Never blocks once `listener` is readable.
         """
         if not kept:
             forget_question()
             try:
                 fcntl.ioctl(self.listener, _RECEIVE, _question)
-            except OSError:  # ENOENT: whoever made it is gone
+            except OSError:  # ENOENT: the caller is gone
                 return None
         call = _call()
         if call.name == "exit_group":
@@ -151,7 +151,7 @@ class Watched:
             OSError,
             OverflowError,
             struct.error,
-        ):  # memory that cannot be read; and nothing a child does may end us
+        ):  # memory that cannot be read; and a child must not be able to end us
             return UNKNOWN
 
     def _answer(self, call: _Call) -> str | None:
@@ -167,14 +167,14 @@ class Watched:
         return None
 
     def close(self) -> None:
-        """What is asked after this answers ENOSYS. Idempotent."""
+        """Stop answering: later calls fail with ENOSYS. Idempotent."""
         if self.listener >= 0:
             os.close(self.listener)
         self.listener = -1
         self.will_change_memory()
 
     def _give_placeholder(self, call: _Call) -> None:
-        # Opened anew: its flags would otherwise be shared with another child's.
+        # Opened anew: otherwise it would share its flags with another child's.
         placeholder = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         flags = os.O_CLOEXEC if call.arguments[1] & socket.SOCK_CLOEXEC else 0
         try:
@@ -195,12 +195,12 @@ class Watched:
             return None
         if place == _NOWHERE and call.name == "sendto":
             place = self._looked_up(call) or place
-        # Or its number may be another process's by now, and what was read that one's.
+        # Without this check the pid may belong to another process by now, and the memory read was that one's.
         fcntl.ioctl(self.listener, _IS_VALID, call.id.to_bytes(8, sys.byteorder))
         return f"network:{place}"
 
     def _address(self, call: _Call) -> bytes | None:
-        """The struct sockaddr, cut to what is looked at; None where there is none. OSError for memory that cannot be read."""
+        """Return the struct sockaddr of a call, cut to the bytes needed; None without one. OSError if it cannot be read."""
         if call.name in {"connect", "sendto"}:
             at, size = call.arguments[1:3] if call.name == "connect" else call.arguments[4:6]
         else:
@@ -228,20 +228,20 @@ class Watched:
 
 
 def run(watched: Watched, pidfd: int, number: int, control: int) -> NoReturn:
-    """Answer one child until it wants to reach something, which is told on `control` and ends it, or is gone."""
+    """Answer one child until it is gone or tries to reach a destination, which is reported on `control` and ends the child."""
     try:
         descriptors.close_all_but(*watched.descriptors, pidfd, control)
         destination = _first_destination(watched, pidfd)
         if destination is not None:
             told = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=control)
-            told.send(Attempted(number, destination).encode())  # before its end, which the template tells
+            told.send(Attempted(number, destination).encode())  # before its end, which the template reports
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     finally:
         os._exit(0)
 
 
 def _first_destination(watched: Watched, pidfd: int) -> str | None:
-    """None once nobody is left who could ask."""
+    """Answer calls, and return the first destination; None once no process is left that could make a call."""
     destination = watched.answer(kept=True)
     if destination is not None:
         return destination
@@ -258,7 +258,7 @@ def _first_destination(watched: Watched, pidfd: int) -> str | None:
 
 
 def forget_question() -> None:
-    """Or every later child, which is a fork of the template, could read it; and a call that is received wants zeros."""
+    """Zero the received call: every later child, a fork of the template, could read it, and the next receive needs zeros."""
     _question[:] = bytes(len(_question))
 
 
@@ -272,7 +272,7 @@ def _call() -> _Call:
 
 
 def _place(address: bytes) -> str | None:
-    """`ADDRESS:PORT` of a struct sockaddr of IPv4 or IPv6; None for any other family, and for what is too short for its own."""
+    """Return `ADDRESS:PORT` of a struct sockaddr of IPv4 or IPv6; None for another family, or if it is too short."""
     family = int.from_bytes(address[:2], sys.byteorder)
     if family == socket.AF_INET and len(address) >= _INET.size:
         _, port, host = _INET.unpack_from(address)

@@ -1,15 +1,15 @@
-"""One child from the fork to its end: confine, run, exit. Nothing here returns into the template's loop, whatever happens.
+"""The life of one child from the fork to its end: confine, run, exit. No call here ever returns into the template's loop.
 
-A child does what is the same for every child, then takes one `Spawn` with its descriptors from its `door`, a socket whose
-other end is the template's. It runs that one program and ends. A child that is forked ahead blocks at the door; for one that
-is forked when it is asked for, the request lies there already.
+A child does the work that is the same for every child, then takes one `Spawn` with its descriptors from its `door`, a socket
+whose other end is the template's. It runs that one program and ends. A child that is forked ahead blocks at the door; for one
+that is forked on request, the request lies there already.
 
 Rules
 - Before the request a child knows nothing of any invocation: the first thing it does is to close every descriptor it was born
   with but its own.
-- A child that cannot get as far as waiting ends at once and says so in the log. It does not keep its failure for a request
-  that comes when the reason may be gone: that one gets a child of its own, and if need be the reason of its own. Only one that
-  was handed to it before is told, for nobody else has it.
+- A child that fails before it waits ends at once and says so in the log. It does not keep its failure for a later request, when
+  the reason may be gone: that request gets a new child, which may report a failure of its own. Only a request that it was handed
+  already gets this failure, for no other child has it.
 
 Source: docs/explanation/jail.md. Not here: the steps (confine.py), the fork (__main__.py).
 """
@@ -34,11 +34,11 @@ CONFINEMENT_FAILED: Final = 71  # EX_OSERR, sysexits.h; the reason travels on th
 DESCRIPTORS_OF_A_SPAWN: Final = 4
 _NOT_NEEDED: Final = 0
 _Failure = tuple[str, int]
-"""The step that did not work, and its errno; 0 for a bug in the step."""
+"""The step that failed, and its errno; 0 for a bug in the step."""
 
 
 def run(prepared: confine.Prepared, door: socket.socket, *, ahead: bool) -> NoReturn:
-    """Do what is the same for all, take the request at `door`, confine, run what it says, exit."""
+    """Do the work that is the same for all children, take the request at `door`, confine, run its program, and exit."""
     code = CONFINEMENT_FAILED
     try:
         if door.fileno() != descriptors.DOOR:  # dup3(2): EINVAL
@@ -52,7 +52,7 @@ def run(prepared: confine.Prepared, door: socket.socket, *, ahead: bool) -> NoRe
             program.rehearse(mounts.REHEARSAL, 1)
         code = _answer(prepared, failure, ahead=ahead)
     finally:
-        kernel.exit_thread(code)  # there is no other; and unlike exit_group(2) nobody is asked about it (filters.py)
+        kernel.exit_thread(code)  # there is no other thread; and unlike exit_group(2) it notifies nobody (filters.py)
 
 
 def _answer(prepared: confine.Prepared, failure: _Failure | None, *, ahead: bool) -> int:
@@ -86,18 +86,18 @@ def _run(path: str, profile: Profile) -> int:
         code = program.run(path)
     finally:
         if profile != "python" or program.has_threads():
-            os._exit(code)  # with all that it left; what that tried before is answered first
+            os._exit(code)  # ends all that the program left; earlier calls of those are answered first
     return code
 
 
 def _lost(step: str, number: int) -> int:
-    if number != errno.EPIPE:  # the template has ended, and that is no failure
+    if number != errno.EPIPE:  # EPIPE: the template has ended, which is no failure
         print(f"aileron_sandbox: a child forked ahead failed at {step}: errno {number}", file=sys.stderr)
     return CONFINEMENT_FAILED
 
 
 def _first_failure(steps: Iterator[confine.Step]) -> _Failure | None:
-    """Take the steps until one does not work; None if all did."""
+    """Take the steps until one fails, and return that failure; None if all worked."""
     step = "start"
     try:
         for step, confine_one in steps:  # noqa: B007 - the handlers name the step

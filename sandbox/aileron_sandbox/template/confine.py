@@ -1,15 +1,15 @@
-"""The steps of one child, in order. Whoever reads this knows what the jail promises.
+"""The steps of one child, in order. They are what the jail promises.
 
 Runs in the child, between the fork and the first line of the program, in a process that is already in the template's
 namespaces and root, has no new privileges to gain, and is pid 1 of a pid namespace of its own.
 
 Rules
-- Every step raises or has worked. No step warns, none is skipped, and no error is handled here: the caller reports the
-  step's name and ends the child.
+- Every step works or raises. No step warns, none is skipped, and no error is handled here: the caller reports the step's
+  name and ends the child.
 - The order matters and each line says why.
 
-Source: docs/explanation/jail.md; nsjail's contain.cc is the model of the form. Not here: what is the same for all children
-(__main__.py).
+Source: docs/explanation/jail.md; nsjail's contain.cc is the model of the form. Not here: the steps that the template takes once
+for all children (__main__.py).
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ __all__ = ["Given", "Prepared", "Step", "ahead", "refuse_network", "steps"]
 
 
 class Prepared(NamedTuple):
-    """What the template made ready once. Descriptors, and values no child can read for itself."""
+    """The parts that the template made ready once: descriptors, and values that a child cannot read for itself."""
 
     proc: int
     status: int
     ruleset: int
     network: kernel.Filter
     is_watched: bool
-    """Whether the template is asked about the calls of `network`, and so is handed a listener."""
+    """True if the template is notified of the calls of `network`, and so is handed a listener."""
     profiles: Mapping[Profile, kernel.Filter]
     base: tuple[int, int]
     last_capability: int
     mode: Mode = "namespaces"
     is_compiled: bool = False
-    """Whether children exec their program. Otherwise they are the interpreter that runs it."""
+    """True if children exec their program. Otherwise they are the interpreter that runs it."""
     place: places.Place | None = None
-    """Where this child's program will lie, if it is compiled and others could attach to it elsewhere."""
+    """The mounts for this child's program, if it is compiled and others could attach to it elsewhere."""
     group: limits.Group | None = None
-    """This child's control group, where the host can make some."""
+    """The child's control group, if the host can make some."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What the steps need open. The last step closes the status pipe, the one before it everything else."""
+        """The descriptors that the steps need open. The last step closes the status pipe, and "close" everything else."""
         return (
             self.proc,
             self.status,
@@ -60,7 +60,7 @@ class Prepared(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What the host sent beside a `Spawn`."""
+    """The descriptors that the host sent with a `Spawn`."""
 
     program: int
     frames_in: int
@@ -72,10 +72,10 @@ Step = tuple[str, Callable[[], None]]
 
 
 def ahead(prepared: Prepared) -> Iterator[Step]:
-    """(name, step) in the order they must run: what is the same for every child, whatever it will run and under which limits."""
+    """Yield (name, step) in the order they must run: the part that does not depend on a child's program and limits."""
     ids = namespaces.INSIDE_ID
-    # First: a page stays charged to the group of whoever touched it first, cgroup-v2.rst "Memory Ownership". And ahead, because
-    # the kernel may need 10 ms for it (measured; it waits for every processor once, when nobody did the same just before).
+    # First: a page stays charged to the group of the process that touched it first, cgroup-v2.rst "Memory Ownership". And ahead,
+    # because the kernel may need 10 ms for it (measured; it waits once for every processor, unless this was just done).
     if prepared.group is not None:
         yield "control group", prepared.group.enter
     # /proc/self/uid_map belongs to root for an undumpable process, proc(5); undone below.
@@ -83,26 +83,26 @@ def ahead(prepared: Prepared) -> Iterator[Step]:
     # A user namespace of its own: capabilities for the mounts below, valid nowhere else, and RLIMIT_NPROC of its own.
     yield "namespaces", lambda: kernel.unshare(namespaces.CHILD)
     yield "id maps", lambda: namespaces.map_ids(prepared.proc, ids, ids)
-    # Read by the template where the program names an address, and only now: of an undumpable process nobody may open it.
+    # The template reads it when the program names an address. Open it now: that of an undumpable process cannot be opened.
     memory: list[int] = []
     if prepared.is_watched:
         yield "memory", lambda: memory.append(os.open("self/mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=prepared.proc))
-    # Before anybody waits: what another process of this user could attach to would run what that one likes.
+    # Before the child waits: another process of this user could attach to a dumpable one, and run what it likes in it.
     yield "undumpable", lambda: privileges.set_dumpable(False)
     yield "session", privileges.leave_session
-    # The set that bounds what an exec may give; the capabilities themselves are needed for the mounts.
+    # The set that bounds the capabilities that an exec may give; the capabilities themselves are needed for the mounts.
     yield "bounding set", lambda: kernel.drop_bounding_set(prepared.last_capability)
-    # None of the steps after it makes one of these calls.
+    # Last here: the steps after it make none of these calls.
     yield "network", lambda: refuse_network(prepared, memory)
 
 
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
-    """(name, step) in the order they must run: the rest, for one program, after `ahead`."""
-    # First: what comes now may be large.
+    """Yield (name, step) in the order they must run: the part for one program, after `ahead`."""
+    # First: the memory used from here on may be large.
     group = prepared.group
     if group is not None:
         yield "memory limit", lambda: group.bound(spawn.group_bytes)
-        if spawn.profile == "elf-subprocess":  # of a single process RLIMIT_CPU knows all
+        if spawn.profile == "elf-subprocess":  # for a single process RLIMIT_CPU is enough
             yield "processor time", group.enter_all
     # 0, 1 and 2 are the template's until here.
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
@@ -123,14 +123,14 @@ def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
     # Last, so that the list need not allow what the steps above did.
     yield "seccomp", prepared.profiles[spawn.profile].install
     if prepared.is_compiled:
-        # The status pipe is close-on-exec: that the kernel refuses the program can be told, and the program does not find it.
+        # The status pipe is close-on-exec: a program that the kernel refuses can be reported, and no program finds the pipe.
         yield "exec", lambda: compiled.run(mounts.PROGRAM)
-    # From here on a failure has nobody to be told to.
+    # From here on a failure cannot be reported.
     yield "status", lambda: os.close(prepared.status)
 
 
 def refuse_network(prepared: Prepared, memory: list[int]) -> None:
-    """No call that reaches for a network is carried out from here on; the template gets the descriptors to be asked by."""
+    """Install the filter that stops calls that reach for a network. If watched, send the template the listener and `memory`."""
     if not prepared.is_watched:
         prepared.network.install()
         return

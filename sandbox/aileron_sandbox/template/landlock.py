@@ -1,4 +1,4 @@
-"""The Landlock ruleset: what the mount namespace shows is read-only but for scratch, said a second time by another layer.
+"""The Landlock ruleset: a second layer that makes everything in the mount namespace read-only but for scratch.
 
 The ruleset is built once in the template; a child only binds itself to it (15 µs instead of 250, measured). A rule on a
 mount point is hidden by the mount, so the rule for scratch is on its parent, /w.
@@ -23,7 +23,7 @@ _REMOVE_DIR, _REMOVE_FILE = 1 << 4, 1 << 5
 _MAKE_DIR, _MAKE_REG, _MAKE_SYM = 1 << 7, 1 << 8, 1 << 12
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 
-# Every right an ABI can handle is handled; what no rule allows is denied. ABI: release, file rights, net rights, scopes.
+# Each right that an ABI can handle is handled, so denied unless a rule allows it. ABI: release, file rights, net rights, scopes.
 _FS_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # 5.13, 5.19 REFER, 6.2 TRUNCATE, 6.7, 6.10 IOCTL_DEV
 _NET_ABI: Final = 4  # 6.7: TCP bind and connect
 _SCOPE_ABI: Final = 6  # 6.12: abstract unix sockets, signals
@@ -33,11 +33,11 @@ _SCOPES: Final = 0b11
 
 _SEE: Final = _READ_FILE | _READ_DIR | _EXECUTE
 _OF_A_FILE: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
-"""The rights that a rule for a file may name, landlock_add_rule(2) EINVAL."""
+"""The rights that a rule for a file may name; others are an EINVAL of landlock_add_rule(2)."""
 
 
 def empty_ruleset(abi: int) -> int:
-    """A ruleset descriptor that denies all it can. OSError where the kernel refuses."""
+    """Return a ruleset descriptor that denies every right that this ABI knows. OSError if the kernel refuses."""
     return kernel.landlock_create_ruleset(
         abi,
         fs=_handled(abi),
@@ -47,7 +47,7 @@ def empty_ruleset(abi: int) -> int:
 
 
 def build_ruleset(abi: int) -> int:
-    """A ruleset descriptor for the jail's root as it is now. OSError where the kernel refuses."""
+    """Return a ruleset descriptor for the jail's root as it is now. OSError if the kernel refuses."""
     ruleset = empty_ruleset(abi)
     change = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM | _REFER | _TRUNCATE
     kernel.landlock_allow_beneath(ruleset, "/", _SEE)
@@ -57,12 +57,12 @@ def build_ruleset(abi: int) -> int:
 
 
 def allow_reading(ruleset: int, path: str) -> None:
-    """A file, or everything below a directory, may be read and executed."""
+    """Allow reading and executing a file, or everything below a directory."""
     kernel.landlock_allow_beneath(ruleset, path, _SEE if os.path.isdir(path) else _SEE & _OF_A_FILE)
 
 
 def allow_device(ruleset: int, path: str) -> None:
-    """A device node may be read and written."""
+    """Allow reading and writing a device node."""
     kernel.landlock_allow_beneath(ruleset, path, _READ_FILE | _WRITE_FILE)
 
 

@@ -1,7 +1,7 @@
 """The jail without namespaces, for machines that forbid them: the host's own file system, process table and network stack,
 behind Landlock and seccomp alone. The user chooses it; nothing falls back to it.
 
-What is left of the jail, and what holds it:
+The parts of the jail that remain, and what enforces them:
 
 | | by |
 |---|---|
@@ -10,9 +10,9 @@ What is left of the jail, and what holds it:
 | no other process can be signalled, traced, or given another priority | the filters (no `tgkill` here), Landlock's scope |
 | one process, which ends with the template | the filters (no fork), PR_SET_PDEATHSIG |
 
-What is not: names, sizes and owners of the host's files and its processes can be seen; the host's name too; there is no scratch;
-threads are not bounded, because RLIMIT_NPROC would count all processes of the user. docs/explanation/jail.md has the
-whole list.
+The parts that are missing: names, sizes and owners of the host's files and its processes can be seen, and the host's name; there
+is no scratch; threads are not bounded, because RLIMIT_NPROC would count all processes of the user. docs/explanation/jail.md has
+the whole list.
 
 For Python alone, since the child stays the undumpable process that it was forked as. Runs in the template and in its children,
 as confine.py does, with the same rules. Source: landlock(7), prctl(2).
@@ -47,16 +47,16 @@ __all__ = [
 ]
 
 LEAST_ABI: Final = 4
-"""Linux 6.7: with less, files could be truncated (ABI 3) and TCP ports be reached if the filters ever failed (4)."""
+"""ABI 4, Linux 6.7. ABI 3 protects files from truncation; 4 protects TCP ports, in case the filters ever fail."""
 LAYERS: Final = ("no-namespaces", "no-capabilities", "no-new-privs", "rlimits")
 PROGRAM_AT: Final = descriptors.FRAMES_OUT + 1
 PROGRAM: Final = f"/proc/self/fd/{PROGRAM_AT}"
-"""The verified bytes: a sealed memory file, open for reading. There is no mount in which they could have a name."""
+"""Path of the verified bytes: a sealed memory file, open for reading. There is no mount that could hold a file of them."""
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 
 
 def become_unprivileged(uid_map: str, last_capability: int) -> None:
-    """In the template: a root gives up what it is, as in the other mode (namespaces.available_jail_uid)."""
+    """Give up root's privileges and ids, as the other mode does (namespaces.available_jail_uid). Called in the template."""
     if os.geteuid() != 0:
         return
     uid = namespaces.available_jail_uid(uid_map)
@@ -67,7 +67,10 @@ def become_unprivileged(uid_map: str, last_capability: int) -> None:
 
 
 def build_ruleset(preparation: Preparation, abi: int) -> int:
-    """A ruleset descriptor: what the other mode has in its root may be read here, by its host path."""
+    """Return a ruleset descriptor that allows reading, by their host paths, the files that the other mode has in its root.
+
+    Raises OSError EOPNOTSUPP below LEAST_ABI.
+    """
     if abi < LEAST_ABI:
         raise OSError(
             errno.EOPNOTSUPP,
@@ -87,7 +90,7 @@ def build_ruleset(preparation: Preparation, abi: int) -> int:
 class _Packages:
     """A finder of `sys.meta_path` for the host's packages, by name: the directories around them cannot be listed.
 
-    A key is a path below the SDK's directory as the other mode has it: a package, or a module in one.
+    A key is a path below the SDK's directory, as the other mode has it, of a package or of a module in one.
     """
 
     def __init__(self, packages: Mapping[str, str]) -> None:
@@ -99,7 +102,7 @@ class _Packages:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """None for what is not one of them."""
+        """Return the spec of a package or module of the host's; None for any other."""
         found = self._files.get(fullname)
         if found is None:
             return None
@@ -114,7 +117,7 @@ class _Packages:
 
 
 def rehearsal(data: bytes) -> str:
-    """A path of a program that does nothing, for as long as the template lives (program.rehearse)."""
+    """Return the path of a program that does nothing, for as long as the template lives (program.rehearse)."""
     fd = os.memfd_create("rehearsal", os.MFD_CLOEXEC)
     os.write(fd, data)
     return f"/proc/self/fd/{descriptors.out_of_the_way(fd)}"
@@ -126,7 +129,7 @@ def find_packages(packages: Mapping[str, str]) -> None:
 
 
 def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
-    """As confine.ahead."""
+    """Yield the steps that do not depend on a child's program and limits, like confine.ahead."""
     # First: this process is in no namespace that would end with the template.
     template = os.getppid()
     yield "parent", lambda: _die_with(template)
@@ -140,7 +143,9 @@ def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
 
 
 def steps(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> Iterator[confine.Step]:
-    """As confine.steps. None of them is an exec: that would open the child to every process of the user (ADR 34)."""
+    """Yield the steps for one program, like confine.steps, but no exec: it would open the child to the user's other processes
+    (ADR 34).
+    """
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     yield "program", lambda: _open_program(prepared.proc, given.program)
     yield "working directory", lambda: os.chdir("/")
@@ -159,7 +164,7 @@ def _die_with(template: int) -> None:
 
 
 def _open_program(proc: int, program: int) -> None:
-    """Open it anew, because what the host sent may be written to, but for its seals."""
+    """Open the program anew, read-only: only its seals protect the descriptor that the host sent from writes."""
     opened = os.open(f"self/fd/{program}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
     os.dup2(opened, PROGRAM_AT, inheritable=False)
     os.close(opened)

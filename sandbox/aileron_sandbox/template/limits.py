@@ -1,11 +1,11 @@
-"""Resource limits of one child, setrlimit(2). Hard and soft alike: a child cannot raise what it cannot lower.
+"""Resource limits of one child, setrlimit(2). Hard and soft limits are equal, so a child cannot raise them.
 
 RLIMIT_DATA is the memory limit: it counts private writable pages, which is what an allocation is. It does not count shared
 mappings, mappings that grow down, or pages made read-only after they were written (mprotect(2)), so RLIMIT_AS counts
-everything that is mapped, and its room above the limit is kept small: what libraries loaded late and the stack take.
-Where the host sent control groups they bound all processes of the child together, and what no rlimit counts: scratch, pages of
-shared mappings, what the kernel keeps for it. RLIMIT_DATA is the smaller bound, so that a program that asks for too much is
-told so, and not killed.
+everything that is mapped, and its room above the limit is kept small: enough for the stack and for libraries loaded late.
+If the host sent control groups, these bound all processes of the child together, and also memory that no rlimit counts: scratch,
+pages of shared mappings, and what the kernel keeps for the child. RLIMIT_DATA is the smaller bound, so a program that allocates
+too much gets an error, and is not killed.
 RLIMIT_NPROC is counted in the child's own user namespace, so it must be set after unshare(CLONE_NEWUSER): before, it would
 also bound the host user's other processes.
 """
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 __all__ = ["Group", "apply_limits", "measure_base"]
 
 _AS_ROOM_BYTES: Final = 64 << 20
-"""Read-only mappings: ssl, sqlite3, asyncio and the codecs together map 20 MiB. Thread arenas are switched off (kernel.py)."""
+"""64 MiB for read-only mappings: ssl, sqlite3, asyncio and the codecs together map 20 MiB. Thread arenas are off (kernel.py)."""
 _STACK_BYTES: Final = 8 << 20  # what Linux gives by default; the host's own may be without limit
 _SIGNALS: Final = 16  # queued signals: nothing to queue them for
 _PAGE: Final = resource.getpagesize()
 
 
 def measure_base(statm: str) -> tuple[int, int]:
-    """(virtual size, data size) in bytes of this process, from the text of proc_pid_statm(5)."""
+    """Return (virtual size, data size) in bytes of this process, from the text of proc_pid_statm(5)."""
     fields = statm.split()
     return int(fields[0]) * _PAGE, int(fields[5]) * _PAGE
 
 
 class Group(NamedTuple):
-    """A control group as descriptors of its files. The host has opened them, and the kernel asks for its rights, cgroups(7)."""
+    """A control group as descriptors of its files. The host opened them, and the kernel checks the host's rights, cgroups(7)."""
 
     doors: tuple[int, ...]
-    """Its `cgroup.procs`, in each hierarchy that counts."""
+    """The `cgroup.procs` of the group in each hierarchy, that for memory first."""
     bounds: tuple[int, ...]
-    """Its limit on memory, and in v1, where the kernel accounts for swap, that on both."""
+    """The limit on memory and, in v1 if the kernel accounts for swap, the limit on memory and swap together."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """All of them."""
+        """The descriptors of doors and bounds."""
         return *self.doors, *self.bounds
 
     def enter(self) -> None:
-        """Be in the group that counts memory, and lose the way to do it again."""
+        """Enter the group that counts memory, and close its descriptor."""
         os.write(self.doors[0], b"0")
         os.close(self.doors[0])
 
     def enter_all(self) -> None:
-        """And in those that count something else, where they are apart."""
+        """Enter the groups of other hierarchies as well, which in v1 count other things than memory."""
         for door in self.doors[1:]:
             os.write(door, b"0")
 
     def bound(self, limit_bytes: int) -> None:
-        """Set the limit. The one with swap may never be the smaller, so it is lifted first. memory.rst of cgroup-v1."""
+        """Set the memory limit. The limit with swap must never be the smaller, so it is lifted first. memory.rst of cgroup-v1."""
         limit, *with_swap = self.bounds
         for fd in with_swap:
             os.pwrite(fd, b"-1", 0)
@@ -67,9 +67,9 @@ class Group(NamedTuple):
 
 
 def apply_limits(spawn: Spawn, base: tuple[int, int], *, counts_processes: bool = True) -> None:
-    """Bind this process; `base` is what the template itself uses, which a child starts with.
+    """Limit this process; `base` is the memory that the template itself uses, which a child starts with.
 
-    `counts_processes` is for a process in a user namespace of its own: elsewhere all others of the user would count.
+    `counts_processes` is for a process in a user namespace of its own: elsewhere all other processes of the user would count.
     """
     base_as, base_data = base
     for kind, value in (

@@ -1,13 +1,13 @@
-"""Name look-ups of jailed Python, which end it, saying which name.
+"""Name look-ups of jailed Python: they end the program, and report the name.
 
-A jail has no resolver, and a connector that looks a name up is about to connect. The kernel would see the system's resolver
-ask 127.0.0.1:53, which tells a person nothing; so the interpreter's own functions say the name instead, as a datagram that is
-never sent (attempts.py). Nothing depends on them: a program that goes round them meets the kernel's refusal.
+A jail has no resolver, and a connector that looks a name up is about to connect. The kernel would only see the system's resolver
+query 127.0.0.1:53, which tells a person nothing; so the interpreter's own functions report the name instead, by a datagram that
+is never sent (attempts.py). Security does not depend on them: a program that avoids them meets the kernel's refusal.
 
-Numeric addresses are converted as ever, and the names every host knows of itself (hosts(5)) are those of loopback: libraries
-look their own host up to say who they are. For the same reason the name of an address is "not found", and no more.
+Numeric addresses are converted as usual, and the names that every host has for itself (hosts(5)) resolve to loopback: libraries
+look up their own host to say who they are. For the same reason the look-up of an address's name only fails as "not found".
 
-Source: getaddrinfo(3). Not here: the names of the supervisor's requests, which it looks up itself.
+Source: getaddrinfo(3). Not here: the names in requests to the supervisor, which it looks up itself.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _numeric: Final = _socket.getaddrinfo
 
 
 def replace() -> None:
-    """In the template, once, before anything that a child will use copies these functions."""
+    """Replace the interpreter's functions. Called once, in the template, before a module that children use copies them."""
     for name in _REPLACED:
         setattr(_socket, name, globals()[name])
-        if name != "getaddrinfo":  # socket has one of its own, which calls _socket's
+        if name != "getaddrinfo":  # socket.getaddrinfo is a function of its own, which calls _socket's
             setattr(socket, name, globals()[name])
 
 
 def getaddrinfo(host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0) -> Any:
-    """As `_socket.getaddrinfo` for numeric addresses."""
+    """Resolve numeric addresses and the host's own names like `_socket.getaddrinfo`; report any other name, and fail."""
     address = _own_address(host, family, flags) or host
     try:
         return _numeric(address, port, family, type, proto, flags | socket.AI_NUMERICHOST)
@@ -44,22 +44,24 @@ def getaddrinfo(host: Any, port: Any, family: int = 0, type: int = 0, proto: int
 
 
 def gethostbyname(host: str) -> str:
-    """As `socket.gethostbyname` for numeric addresses."""
+    """Resolve like `socket.gethostbyname`, within the bounds of `getaddrinfo` above."""
     return str(getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
 
 
 def gethostbyname_ex(host: str) -> tuple[str, list[str], list[str]]:
-    """As `socket.gethostbyname_ex` for numeric addresses."""
+    """Resolve like `socket.gethostbyname_ex`, within the bounds of `getaddrinfo` above."""
     return host, [], [gethostbyname(host)]
 
 
 def gethostbyaddr(host: str) -> NoReturn:
-    """No address has a name here."""
+    """Raise socket.herror "not found": no address has a name in a jail."""
     raise socket.herror(1, "Unknown host")  # HOST_NOT_FOUND, netdb.h
 
 
 def _own_address(host: Any, family: int, flags: int) -> str | None:
-    """One address, so that the library has nothing to sort: it does that by connecting to each."""
+    """Return the address of a name of this host, else None. It is one address only, because the library would sort several by
+    connecting to each.
+    """
     name = host.decode("ascii", "replace") if isinstance(host, (bytes, bytearray)) else host
     if name in (None, "", b""):
         both = ("0.0.0.0", "::") if flags & socket.AI_PASSIVE and name is None else ("127.0.0.1", "::1")  # noqa: S104
@@ -71,7 +73,7 @@ def _own_address(host: Any, family: int, flags: int) -> str | None:
 
 
 def _tell(host: Any, port: Any) -> NoReturn:
-    with contextlib.suppress(OSError, UnicodeError):  # where nobody watches, it is just refused
+    with contextlib.suppress(OSError, UnicodeError):  # if the template is not watching, this is just refused
         name = host if isinstance(host, bytes) else str(host).encode("idna")
         never_sent = _socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         never_sent.sendto(b"%b:%b" % (name, str("" if port is None else port).encode()), _NOWHERE)

@@ -1,16 +1,16 @@
-"""The root of a jail: a tmpfs with just what runs, and a child's own two small ones.
+"""The root of a jail: a tmpfs with just what runs, and the two small tmpfs of each child.
 
-What is in it for Python: the standard library without site-packages, the shared libraries it loads, the time zones, `/sdk`
-with the packages the host named. For compiled programs: the loader and the libraries they name, and for a static one nothing.
-For both, five device nodes, and mount points for `/w/tmp` (a child's scratch, also reached as /tmp) and `/app` (its program,
-read-only, where it is not executed from its descriptor). No /proc, no /sys, no /etc, no home.
+For Python the root has the standard library without site-packages, the shared libraries it loads, the time zones, and `/sdk`
+with the packages that the host named. For compiled programs it has the loader and the libraries they name, and for a static one
+no files. For both it has five device nodes, and mount points for `/w/tmp` (a child's scratch, also reached as /tmp) and `/app`
+(its program, read-only, unless it is executed from its descriptor). There is no /proc, no /sys, no /etc, no home.
 
 Every directory is the tmpfs's own. A single file of the host is bound, and so shared with it; a directory is copied, once for
-a template. A file system of the host keeps each name that was looked up in it and is not there, for all who come after and in
-memory that is nobody's (60 MiB in a second, and 400 bits from one run to the next, measured); tmpfs keeps none
+a template. A file system of the host caches each missing name that was looked up in it, visibly to all later programs and in
+memory that counts for no process (60 MiB in a second, and 400 bits from one run to the next, measured); tmpfs caches none
 (`always_delete_dentry` of fs/libfs.c), and ends with its jails.
 
-Source: pivot_root(2) for the order; mount_setattr(2); bubblewrap and nsjail for what others bind (more).
+Source: pivot_root(2) for the order; mount_setattr(2); bubblewrap and nsjail, which bind more, for comparison.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ SDK: Final = "/sdk"
 APP: Final = "/app"
 PROGRAM: Final = "/app/connector"
 REHEARSAL: Final = "/app/rehearsal"
-"""A program that does nothing (program.py); a child's own mount covers it."""
+"""Path of a program that does nothing (program.py); a child's own mount covers it."""
 SCRATCH: Final = "/w/tmp"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _TMP: Final = "/tmp"  # noqa: S108
 _STAGE: Final = _TMP
-"""A mount point that every Linux has; what is mounted on it nobody else sees."""
+"""A mount point that every Linux has. Other processes do not see the mount on it."""
 _READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
 _ROOT_OPTIONS: Final = "size=256m,nr_inodes=32768,mode=0755"
-"""A bound for what is copied: 27 MiB and 1,700 files of Debian's Python 3.11, 40 MiB where it was built with symbols."""
+"""Options that bound what is copied: Debian's Python 3.11 has 27 MiB and 1,700 files, 40 MiB if it was built with symbols."""
 _LEFT_OUT: Final = frozenset(
     """
     site-packages dist-packages test tests idlelib turtledemo tkinter lib2to3 ensurepip pydoc_data posix right
     """.split()
 )
 """Directories of Python and of the time zones that are not copied: packages of third parties that some builds keep beside the
-standard library; what needs a display, installs something or tests the rest, which is more than half of it; each zone again."""
-_LEFT_OUT_BEGINS: Final = "config-"  # what is needed to link against Python
+standard library; modules that need a display, install things or test the rest, more than half of it; second copies of zones."""
+_LEFT_OUT_BEGINS: Final = "config-"  # files for linking against Python
 _OPTIMIZED: Final = ".opt-"  # bytecode for another interpreter's options
 READ_ONLY: Final = 0o444
 EXECUTE_ONLY: Final = 0o111
-"""Of a program that is executed: the kernel does not let it be dumped then, nor itself read what it was made of."""
+"""Mode of a compiled program's file: the kernel then lets no other process dump it, and the program cannot read its own file."""
 _NEW_FILE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK: Final = 1 << 20
@@ -95,7 +95,7 @@ def build_root(preparation: Preparation) -> None:
 
 
 def _binds(preparation: Preparation) -> list[tuple[str, str]]:
-    """(host path, path in the jail), outer before inner."""
+    """Return pairs of host path and path in the jail, outer before inner."""
     files = [*preparation.libraries]
     if not preparation.is_compiled:
         files.append(preparation.stdlib)
@@ -107,7 +107,7 @@ def _binds(preparation: Preparation) -> list[tuple[str, str]]:
 
 
 def _bind(source: int, target: str) -> None:
-    """A file or a device of the host, read-only, at `target`."""
+    """Bind a file or a device of the host, read-only, at `target`."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
     os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
     kernel.mount(f"/proc/self/fd/{source}", target, None, kernel.MS_BIND)
@@ -116,7 +116,9 @@ def _bind(source: int, target: str) -> None:
 
 
 def _copy_directory(source: int, target: int, left_out: frozenset[str]) -> None:
-    """Files, links as they are, and directories of other names: 35 ms for Python's (measured). Both descriptors are closed."""
+    """Copy files, links as they are, and directories that are not in `left_out`. Takes 35 ms for Python's (measured). Both
+    descriptors are closed.
+    """
     try:
         within = []
         with os.scandir(source) as entries:
@@ -139,24 +141,24 @@ def _copy_directory(source: int, target: int, left_out: frozenset[str]) -> None:
 
 
 def _copy_file(name: str, source: int, target: int) -> None:
-    """Who could not read it on the host cannot read the copy."""
+    """Copy one file with its read permissions, without those to write. Skip it if this user cannot read it."""
     try:
         read = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=source)
-    except PermissionError:  # nor could a jail, which is no more than this user
+    except PermissionError:  # a jail could not read it either: it has no more rights than this user
         return
     status = os.fstat(read)
     written = os.open(name, _NEW_FILE, status.st_mode & 0o555, dir_fd=target)
     try:
         while piece := os.read(read, _CHUNK):
             os.write(written, piece)
-        os.utime(written, ns=(status.st_mtime_ns, status.st_mtime_ns))  # by which Python knows its bytecode
+        os.utime(written, ns=(status.st_mtime_ns, status.st_mtime_ns))  # by which Python recognizes its bytecode
     finally:
         os.close(read)
         os.close(written)
 
 
 def enter_root() -> None:
-    """Make the stage the root, drop the old one, and make it read-only. Nothing of the host has a name after this."""
+    """Make the stage the root, drop the old root, and make the new one read-only. No file of the host has a path after this."""
     os.chdir(_STAGE)
     kernel.pivot_root(".", ".")
     kernel.detach(".")
@@ -165,13 +167,13 @@ def enter_root() -> None:
 
 
 def mount_scratch(size_bytes: int, files: int) -> None:
-    """A child's private /tmp, in its own mount namespace: gone with it."""
+    """Mount a child's private /tmp in its own mount namespace, with which it goes."""
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={size_bytes},nr_inodes={files},mode=0700")
 
 
 def mount_program(program: int, size_bytes: int, mode: int = READ_ONLY) -> None:
-    """Copy the verified bytes to PROGRAM and seal the mount. A memfd has no path of its own without /proc."""
+    """Copy the verified bytes to PROGRAM and make the mount read-only. A memfd has no path of its own without /proc."""
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("tmpfs", APP, "tmpfs", flags, f"size={size_bytes + 8192},nr_inodes=4,mode=0755")
     _copy(program, size_bytes, os.open(PROGRAM, _NEW_FILE, mode))
@@ -179,13 +181,13 @@ def mount_program(program: int, size_bytes: int, mode: int = READ_ONLY) -> None:
 
 
 def mount_program_at(to_write: int, to_mount: int, program: int, size_bytes: int) -> None:
-    """The same for a compiled program and the two ends of a place (places.py)."""
+    """Write a compiled program to one descriptor of a place, and mount the other on APP (places.py)."""
     _copy(program, size_bytes, os.open(os.path.basename(PROGRAM), _NEW_FILE, EXECUTE_ONLY, dir_fd=to_write))
     kernel.move_mount(to_mount, APP)
 
 
 def _copy(program: int, size_bytes: int, to: int) -> None:
-    """All of it; `to` is closed."""
+    """Copy the whole program, and close `to`. OSError EIO if it is shorter than announced."""
     try:
         offset = 0
         while offset < size_bytes:

@@ -1,4 +1,4 @@
-"""Giving up privilege: no new ones, no capabilities in any set, no keyring, no terminal, no core, no tracer.
+"""The steps that give up privilege: no new privileges, no keyring, no terminal, no core, no tracer.
 
 Source: prctl(2), capabilities(7), keyctl(2), setsid(2).
 """
@@ -13,16 +13,18 @@ __all__ = ["leave_session", "refuse_new_privileges", "set_dumpable"]
 
 
 def refuse_new_privileges() -> None:
-    """No exec gains anything from here on; seccomp and Landlock ask for this."""
+    """Set no_new_privs: no exec gains privileges from here on. seccomp and Landlock require it."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
 
 
 def leave_session() -> None:
-    """A session of its own has no controlling terminal, so no TIOCSTI and no kill(0) that reaches the host's group."""
+    """Start a new session, without a controlling terminal, so that neither TIOCSTI nor kill(0) reaches the host's group. Leave
+    the session keyring, too.
+    """
     os.setsid()
     kernel.join_new_session_keyring()
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Whether another process of the same user may attach and whether /proc/self/*_map may be written, prctl(2)."""
+    """Set whether another process of the same user may attach, and whether /proc/self/*_map may be written, prctl(2)."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, int(dumpable))

@@ -1,10 +1,10 @@
-"""The program itself: a zip application, run as `__main__` in a child that is confined by now.
+"""The run of a zip application as `__main__` in a confined child.
 
-What `python PROGRAM` does, with less: `runpy` asks every path hook and compiles the program twice, and what a child touches
-it must first copy (0.1 ms of 0.7, measured).
+It does what `python PROGRAM` does, with less work: `runpy` asks every path hook and compiles the program twice, and each page
+that a child touches must first be copied (0.1 ms of 0.7, measured).
 
 Rules
-- It ends as os._exit(2) does: no atexit functions, and threads that still run are not waited for.
+- The program ends as with os._exit(2): no atexit functions run, and threads that still run are not waited for.
 - `zlib` is imported here because most archives are compressed; `random` is seeded again in each child, because a preloaded
   module may have imported it and its state would be the same in all of them.
 
@@ -29,7 +29,7 @@ _THREAD_STACK_BYTES: Final = 1 << 20  # 1 MiB: sixteen of glibc's 8 MiB would us
 
 
 def get_ready() -> None:
-    """What is this process's own, and the same whatever it will run."""
+    """Set up what each process needs of its own, independent of the program: gc, thread stacks, the seed of `random`."""
     gc.enable()
     _thread.stack_size(_THREAD_STACK_BYTES)
     random = sys.modules.get("random")
@@ -38,7 +38,7 @@ def get_ready() -> None:
 
 
 def run(path: str) -> int:
-    """Run the zip application at `path`, after `get_ready`; its exit status, as the interpreter would have it."""
+    """Run the zip application at `path`, after `get_ready`. Return the exit status that the interpreter would have."""
     try:
         _run_as_main(path)
     except SystemExit as exit_:
@@ -53,21 +53,21 @@ def run(path: str) -> int:
 
 
 def has_threads() -> bool:
-    """Whether others than this one are left of the program, as far as it lets the interpreter know."""
+    """Return whether the program left other threads than this one, as far as the interpreter knows."""
     return _thread._count() > 0
 
 
 def rehearse(path: str, times: int) -> None:
-    """Run the program at `path`, which leaves nothing behind, and take back what it changed.
+    """Run the program at `path`, which leaves nothing behind, and undo the changes that running it made here.
 
-    In the template often enough that the interpreter has specialised what runs every program (CPython 3.11 does so at the
-    eighth call, PEP 659): otherwise each child does that again, in pages it then has to copy, 0.9 ms of 1.5 (measured). In a
-    child that waits for its program once more, so that what can be copied before has been: 0.3 ms.
+    The template does so often enough that the interpreter has specialised the code that runs every program (CPython 3.11 does
+    so at the eighth call, PEP 659): otherwise each child does that again, in pages it then has to copy, 0.9 ms of 1.5 (measured).
+    A child that waits for its program does so once more, so that pages are copied beforehand: 0.3 ms.
     """
     import_path, main = list(sys.path), sys.modules["__main__"]
     for _ in range(times):
         _run_as_main(path)
-        # What zipimport has read of an archive it keeps, and would not read again.
+        # zipimport caches what it has read of an archive, and would not read it again.
         getattr(zipimport, "_zip_directory_cache", {}).pop(path, None)
     sys.path[:], sys.modules["__main__"] = import_path, main
     del sys.path_importer_cache[path]
