@@ -19,8 +19,8 @@ __all__ = ["UNSUPPORTED", "__version__"]
 __version__ = "0.2.0"
 
 UNSUPPORTED = None
-"""Why this Python cannot run Aileron, and what to do: for the entry points to say. Which versions can, pip sees to; what it does
-not see is a free-threaded build of one (`t` among its flags, PEP 703): docs/adr/0038-python-versions.md."""
+"""Message for the entry points: why this Python cannot run Aileron and what to do; None if it can. pip checks the versions, but
+does not see a free-threaded build (`t` among its flags, PEP 703): docs/adr/0038-python-versions.md."""
 if "t" in sys.abiflags:
     _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
     UNSUPPORTED = (

@@ -1,7 +1,7 @@
-"""`aileron` and `python -m aileron`: which command, before anything dear is imported.
+"""`aileron` and `python -m aileron`: finds the command before anything expensive is imported.
 
-`run` and `console` are dispatched here by their first word, and for `launch` the process of a cell is begun, if it will have one;
-what a daemon knows is completed without typer (cli/completing.py); everything else is app.py's.
+This module dispatches `run` and `console` by their first word. For `launch` it starts the process of a cell early, if a cell is
+likely. cli/completing.py completes what a daemon knows without typer. app.py handles everything else.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from aileron.client import is_in_cell
 __all__ = ["main"]
 
 _COMPLETING = "_AILERON_COMPLETE"
-"""Set by the shell's completion script while words are completed; cli/completing.py has it too, and is imported only then."""
+"""Environment variable that the shell's completion script sets while words are completed. cli/completing.py has it too, but is
+imported only then."""
 _COLLECT_AFTER: Final = 20_000
-"""New objects before a search for cycles, 2 MB of them: at Python's 700 each command made dozens while it imported, 2 ms."""
+"""New objects before a search for cycles, 2 MB of them. With Python's 700, each command searched dozens of times during its
+imports: 2 ms."""
 
 
 def main() -> int:
-    """The exit code of the command in sys.argv."""
-    # What the interpreter's last search for cycles frees, the kernel frees anyway, and it took a quarter of a short command.
+    """Run the command in sys.argv and return its exit code."""
+    # The kernel frees what the interpreter's last search for cycles would free, and that search took a quarter of a short
+    # command.
     atexit.register(gc.freeze)
     gc.set_threshold(_COLLECT_AFTER)
     words = sys.argv[1:]
@@ -47,7 +50,7 @@ def main() -> int:
     except output.UnwritableError as error:
         output.note(f"error: {error}")
         return FAILED
-    except Exception:  # noqa: BLE001 - the end of the process: a bug of ours is told as one, its text made harmless
+    except Exception:  # noqa: BLE001 - the last handler: report our bug, with its text made harmless
         return _bug()
 
 
@@ -78,7 +81,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _complete(words: list[str]) -> int:
-    """Words for a shell, and never a line beside what somebody is typing: standard error goes nowhere."""
+    """Print completions for the shell; return the exit code. Nothing goes to standard error, which would disturb the person."""
     os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 2)
     try:
         output.prepare()
@@ -91,7 +94,7 @@ def _complete(words: list[str]) -> int:
 
         call_of(words, as_json=False)  # which ends the process
         return FAILED
-    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - whatever went wrong: no words are offered
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - on any failure no words are offered
         return FAILED
 
 
@@ -134,6 +137,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     finally:
-        # `python -m` ends as killed by SIGINT if KeyboardInterrupt ever left a string that was executed, although it was caught
-        # then, and an import that makes a named tuple executes one. The next such string resets it (CPython, pythonrun.c).
+        # `python -m` ends as if killed by SIGINT if KeyboardInterrupt ever left an executed string, even if it was caught then;
+        # and importing a named tuple executes one. Executing another string resets that (CPython, pythonrun.c).
         exec("")  # noqa: S102 - our own text, and there is nothing in it

@@ -1,16 +1,17 @@
-"""The only way a front door reaches the daemon: HTTP over the sockets in `run/`, and starting the daemon when there is none.
+"""The only way from a front door to the daemon: HTTP over the sockets in `run/`. Starts the daemon if none runs.
 
-Runs in short-lived commands, so it imports little, and what only a request needs with the first one: every millisecond here is
-in front of each command, and of each page of help. The daemon is trusted (same user, 0700 directory); its answers are JSON.
+Runs in short-lived commands, so it imports little, and imports what only a request needs with the first request: every
+millisecond here delays each command and each page of help. The daemon is trusted (same user, 0700 directory); its answers are
+JSON.
 
-What an agent asks, it asks as its session where AILERON_SESSION_TOKEN says which. In a container there is no socket: with
-AILERON_URL it asks a daemon elsewhere, over TLS (AILERON_CA_FILE adds an authority), or without on loopback. The person's own
+An agent's requests belong to the session that AILERON_SESSION_TOKEN names. In a container there is no socket: if AILERON_URL is
+set, requests go to a daemon elsewhere, over TLS (AILERON_CA_FILE adds an authority), or on loopback without TLS. The person's own
 requests never go there.
 
 Rules
 - Every wait has a deadline; a daemon that does not answer is `DaemonUnreachable`, exit 69.
-- A request is sent once. Nothing is retried here: the caller cannot know what had happened. Where any of it may have been read,
-  and no answer came, that is `AnswerLost`.
+- A request is sent once. Nothing is retried here, because the caller cannot know what happened. If the daemon may have read any
+  of it and no answer came, the error is `AnswerLost`.
 
 Source: docs/reference/sessions.md. Not here: what the answers mean (api/), exit codes (cli/).
 """
@@ -44,20 +45,20 @@ __all__ = [
 ]
 
 START_DEADLINE_S: Final = 30.0
-"""From exec to ready takes 0.6 s; a machine under load takes ten times that."""
+"""Seconds for the daemon to become ready: it needs 0.6 s from exec, and ten times that on a machine under load."""
 ANSWER_MARGIN_S: Final = 15.0
-"""On top of the wait a request asks for: a daemon that is later than that is stuck."""
+"""Seconds added to the wait that a request asks for; a daemon that has not answered by then is stuck."""
 _GIVE_UP_S: Final = 5.0
-"""For a daemon that said why it cannot start to be gone."""
+"""Seconds for a daemon to exit after it said why it cannot start."""
 _LOOK_AGAIN_S: Final = 0.05
-"""Between two looks whether the daemon that somebody else has just started listens."""
+"""Seconds between two checks whether a daemon that another client has just started is listening."""
 _SECRET_VARIABLES: Final = (
     "AILERON_VAULT_PASSPHRASE",
     "AILERON_NEW_VAULT_PASSPHRASE",
     "AILERON_SESSION_TOKEN",
     "AILERON_SIGNING_KEY",
 )
-"""Meant for this command alone: the daemon, and what can read its environment, must not keep them."""
+"""Variables meant for this command alone. They are removed from the daemon's environment, because others can read it."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)
 """Errors from connecting if no daemon runs."""
@@ -73,11 +74,11 @@ class DaemonUnreachable(Exception):
 
 
 class AnswerLost(DaemonUnreachable):
-    """The daemon was reached, and what it answered did not come: it may have done what was asked."""
+    """The daemon was reached, but its answer did not arrive: it may have done what was requested."""
 
 
 class Answer:
-    """Status and decoded JSON body of one answer."""
+    """Status and decoded JSON body of an answer."""
 
     __slots__ = ("body", "status")
 
@@ -87,12 +88,12 @@ class Answer:
 
     @property
     def is_error(self) -> bool:
-        """The body is a failure (`{"error": …}`)."""
+        """True if the body is a failure (`{"error": …}`)."""
         return self.status >= 400
 
 
 class _Exchange(Protocol):
-    """One request to one daemon, and its response: status and body."""
+    """A request to a daemon and its response: status and body."""
 
     def connect(self) -> None: ...
 
@@ -102,19 +103,19 @@ class _Exchange(Protocol):
 
 
 class StartedDaemon(Protocol):
-    """The process of a daemon that begins, as far as whoever began it has to do with it: subprocess.Popen."""
+    """The process of a starting daemon, as far as its starter uses it; subprocess.Popen satisfies this."""
 
     returncode: int | None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status. subprocess.TimeoutExpired."""
+        """Wait for the process and return its exit status. subprocess.TimeoutExpired."""
         ...
 
 
 class Client:
-    """Requests to one socket of one home. `operator` chooses the socket, and so what may be asked.
+    """A client of one socket of one home. `operator` chooses the socket, and thereby which requests are allowed.
 
-    An agent's may be to a daemon elsewhere, and of a session: the environment says so.
+    An agent's client may talk to a daemon elsewhere and belong to a session, as the environment says.
     """
 
     def __init__(self, home: Path | str, *, operator: bool = True, answer_margin_s: float = ANSWER_MARGIN_S) -> None:
@@ -127,7 +128,7 @@ class Client:
     def request(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
-        """One request to a daemon that is started if need be. DaemonUnreachable."""
+        """Send a request to the daemon and return its answer. Starts the daemon if none runs. DaemonUnreachable."""
         try:
             return self.ask(method, path, body, wait_s=wait_s, headers=headers)
         except _NOBODY as error:
@@ -139,8 +140,8 @@ class Client:
             try:
                 return self.ask(method, path, body, wait_s=wait_s, headers=headers)
             except _NOBODY as error:
-                # 1 two clients find nobody; 2 both start a daemon; 3 one daemon has the lock, and does not listen yet;
-                # 4 the other gives way to it, and says that there is one
+                # 1 two clients find no daemon; 2 both start one; 3 one daemon has the lock, and does not listen yet;
+                # 4 the other gives way to it, and says that one runs
                 if time.monotonic() > until:
                     raise DaemonUnreachable(f"the daemon was started and does not answer: {error}") from error
                 time.sleep(_LOOK_AGAIN_S)
@@ -150,7 +151,10 @@ class Client:
     def ask(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
-        """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs; AnswerLost."""
+        """Send a request to a running daemon and return its answer.
+
+        FileNotFoundError or ConnectionRefusedError if none runs; AnswerLost.
+        """
         import json
 
         exchange = self._exchange(method, path, body, headers or {}, wait_s + self._answer_margin_s)
@@ -196,7 +200,7 @@ class Client:
         return {**ours, **headers}
 
     def start(self) -> None:
-        """Start the daemon and wait until it is ready. Harmless when one runs. DaemonUnreachable says why not."""
+        """Start the daemon and wait until it is ready. Harmless if one runs. DaemonUnreachable says why it did not start."""
         ready, told = os.pipe()
         try:
             process = self.execute(
@@ -214,10 +218,10 @@ class Client:
                 word.rpartition("\n")[2]
                 or f"the daemon did not start; see {os.path.join(self._home, 'logs', 'daemon.log')}"
             )
-        process.returncode = 0  # it is not ours to wait for: it outlives us, and Popen would warn
+        process.returncode = 0  # the daemon outlives this process, which need not wait for it; Popen would warn
 
     def announced_pid(self) -> int | None:
-        """The process id that the running daemon announced; None where it has not yet, or none runs."""
+        """Return the process id that the running daemon announced. None if it has not announced one yet, or none runs."""
         import json
 
         announced = os.path.join(self._home, "run", "daemon.json")
@@ -226,15 +230,15 @@ class Client:
         return None
 
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
-        """Begin the daemon's process, with this environment. It says `ready`, or why not, on the pipe `told`."""
-        import subprocess  # 10 ms, and only where none runs yet
+        """Start the daemon's process with this environment. It writes `ready`, or why it cannot start, to the pipe `told`."""
+        import subprocess  # 10 ms, needed only if no daemon runs yet
 
         # A session of its own: the daemon outlives this terminal.
         return subprocess.Popen(
             [sys.executable, "-m", "aileron.daemon", self._home, str(told)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=told,  # until it has a log of its own: what an interpreter says that cannot even import it
+            stderr=told,  # until it has its own log: errors of an interpreter that cannot even import it
             env=environment,
             pass_fds=[told],
             start_new_session=True,
@@ -250,13 +254,13 @@ class Client:
 
 
 class Elsewhere:
-    """Where AILERON_URL says that a daemon is, and how it is verified: the system's authorities, and those of a PEM file."""
+    """The daemon's address from AILERON_URL, and how it is verified: by the system's authorities and those of a PEM file."""
 
     def __init__(self, url: str, ca_file: str = "") -> None:
-        """ValueError, which says what to set."""
+        """Parse and check the address. Raises ValueError that says what to set."""
         from urllib.parse import urlsplit
 
-        has_password = ":" in url.rpartition("@")[0].partition("//")[2]  # nobody's to read
+        has_password = ":" in url.rpartition("@")[0].partition("//")[2]  # never shown
         what = "has a password in it" if has_password else f"is {url!r}"
         wrong = ValueError(f"AILERON_URL {what}: https://HOST:PORT, or http://localhost:PORT, is needed")
         try:
@@ -272,7 +276,7 @@ class Elsewhere:
         self._tls = _verified(ca_file) if parts.scheme == "https" else None
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """One that is not connected yet."""
+        """Return a connection that is not connected yet."""
         import http.client
 
         if self._tls is None:
@@ -281,7 +285,7 @@ class Elsewhere:
 
 
 class _TcpExchange:
-    """The same with a daemon elsewhere."""
+    """An exchange with a daemon elsewhere, over TCP."""
 
     def __init__(
         self,
@@ -301,7 +305,8 @@ class _TcpExchange:
         import http.client
 
         try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
+            # The daemon answered before it read the body
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._connection.request(*self._request)
             found = self._connection.getresponse()
             return found.status, found.read()
@@ -325,26 +330,26 @@ def _verified(ca_file: str) -> ssl.SSLContext:
 
 
 def home_path() -> str:
-    """`$AILERON_HOME`, else `~/.aileron`; always absolute. The same rule as home.Home, without pathlib: 3 ms."""
+    """Return `$AILERON_HOME`, else `~/.aileron`; always absolute. The same rule as home.Home, without pathlib: 3 ms."""
     configured = os.environ.get("AILERON_HOME")
     path = os.path.join(os.getcwd(), configured) if configured else os.path.expanduser("~/.aileron")
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
 def home_directory() -> Path:
-    """`home_path` as a path."""
+    """Return `home_path` as a Path."""
     from pathlib import Path
 
     return Path(home_path())
 
 
 def is_in_cell() -> bool:
-    """Whether this is a cell: nothing of the home is here but sockets for agents, and whoever types may be one."""
+    """Return whether this is a cell: it has nothing of the home but sockets for agents, and an agent may be typing."""
     return os.environ.get("AILERON_SESSION_TOKEN") == CELL_PLACEHOLDER
 
 
 def path_of(*segments: str) -> str:
-    """An absolute URL path; each segment is percent-encoded whole, so that a name cannot name another route."""
+    """Return an absolute URL path. Each segment is percent-encoded whole, so that a name cannot lead to another route."""
     return "".join("/" + (segment if _UNRESERVED.issuperset(segment) else _quoted(segment)) for segment in segments)
 
 
@@ -355,7 +360,7 @@ def _quoted(segment: str) -> str:
 
 
 def _give_up(process: StartedDaemon) -> None:
-    """Wait for a daemon that has said why it cannot start; not for long."""
+    """Wait a short time for the exit of a daemon that has said why it cannot start."""
     from subprocess import TimeoutExpired
 
     with contextlib.suppress(TimeoutExpired):

@@ -1,16 +1,16 @@
 """Every setting, frozen, with its unit, its default and the reason for the default.
 
-Read once when the daemon starts from `config.toml` in the home, by the reader of all documents with a closed schema
-(model/document.py): a key that is not in SCHEMA is an error with its line and the nearest valid one. Where a value comes from the
-environment, it is `AILERON_HOME` and nothing else.
+They are read once, when the daemon starts, from `config.toml` in the home, by the reader of all documents with a closed schema
+(model/document.py): a key that is not in SCHEMA is an error with its line and the nearest valid one. The environment gives
+`AILERON_HOME` and nothing else.
 
-Some settings decide what may be reached, how strong a jail is and where something is sent by itself. Anybody who can write the
-file could change them, so where an approver exists, those are in force as a person agreed to them last: `CONSENTED` lists them,
-`Settings.consented` says what a person is shown, `Settings.with_consented` puts what was agreed to in place of the file's. The
-certificates of `egress.ca_file` and `daemon.certificate` are read here, once: what was agreed to is those bytes, not what lies at
-the path by then.
+Some settings decide what can be reached, how strong a jail is and where something is sent without asking. Anybody who can write
+the file could change them, so if there is an approver, these settings are in force as a person consented to them last:
+`CONSENTED` lists them, `Settings.consented` returns what a person is shown, `Settings.with_consented` puts the values with
+consent in place of the file's. The certificates of `egress.ca_file` and `daemon.certificate` are read here, once: the consent is
+to those bytes, not to whatever is at the path later.
 
-Source: docs/reference/configuration.md, checked against `Settings`; docs/reference/consents.md. Not here: what was agreed to (the
+Source: docs/reference/configuration.md, checked against `Settings`; docs/reference/consents.md. Not here: the stored consent (the
 vault), asking (daemon/).
 """
 
@@ -66,37 +66,37 @@ _T = TypeVar("_T")
 _D = TypeVar("_D")
 
 LOCK_S: Final = 5.0
-"""Whoever writes config.toml waits as long for another: they read and write a small file meanwhile, and wait for nobody."""
+"""Seconds that a writer of config.toml waits for another, which only reads and writes a small file and waits for nobody."""
 MAX_CONFIG_BYTES: Final = 1 << 20
 """1 MiB: a file that a person writes by hand."""
 MAX_CERTIFICATE_CHARS: Final = 1 << 16
-"""Of a certificate with its chain: it goes to ingress in one packet (ingress/messages.py); four of 4096 bits are 10 KiB."""
+"""64 KiB for a certificate with its chain, sent to ingress in one packet (ingress/messages.py); four of 4096 bits are 10 KiB."""
 MAX_CA_BYTES: Final = 1 << 20
 """1 MiB: all authorities of a distribution take about a fifth of that."""
 _MAX_URL: Final = 2048
-"""Characters of a URL; what servers and proxies take at least (RFC 9110 section 4.1 asks for 8000)."""
+"""Characters of a URL. Servers and proxies take at least as many (RFC 9110 section 4.1 asks for 8000)."""
 _MAX_FIND_ABOVE: Final = 1000
-"""As many actions as there may be: then all are listed, always."""
+"""The number of actions that there can be: with this value all are always listed."""
 _MAX_FOLDERS: Final = 256
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _MAX_PLACES: Final = 64
 """Paths in one list of what a cell shows: each is a mount, and a cell has room for 256 (aileron_sandbox/cell/policy.py)."""
 _MAX_VARIABLES: Final = 64
 _VARIABLE: Final = re.compile(r"(?!AILERON_)[A-Za-z_][A-Za-z0-9_]{0,127}")
-"""Those that begin with AILERON_ are Aileron's own: it makes them for the agent."""
+"""Name of a variable. Names that begin with AILERON_ are Aileron's own: it makes them for the agent."""
 _PRESET: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
-"""A host without a dot has its port beside it in this list, so that the two cannot be mixed up."""
+"""Name of a preset. In this list a host without a dot must have its port, so that the two cannot be confused."""
 _WEBHOOK: Final = re.compile(r"https://([a-z0-9.-]+)(?::([0-9]+))?(?:/[!-\"$-\[\]-~]*)?")
 _UPSTREAM: Final = re.compile(r"(https?)://([a-z0-9.-]+)(?::([0-9]+))?((?:/[A-Za-z0-9._~-]+)*)/?")
-"""A path is plain segments: nothing in it that two programs could read differently."""
+"""URL of an upstream. Its path is plain segments: nothing in it that two programs could read differently."""
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
 _LONGEST_S: Final = 24 * 3600
 _SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-"""As vault/bindings.py has it."""
+"""Name of a secret, as vault/bindings.py has it."""
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """Where to listen beside loopback: the address of one interface, IPv4 or IPv6 in its one spelling, and a port."""
+    """Address to listen on beside loopback: that of one interface, IPv4 or IPv6 in its one spelling, and a port."""
 
     address: str
     port: int
@@ -125,9 +125,10 @@ class ListenAddress(msgspec.Struct, frozen=True):
 
 
 class Upstream(msgspec.Struct, frozen=True):
-    """Where requests for one provider's API go. `url` is https, or http on loopback, with a path to put before theirs or none.
+    """Destination of requests for one provider's API. `url` is https, or http on loopback, and may have a path to put before
+    theirs.
 
-    `secret` names what is sent there in place of the client's key; None: the client's own key passes.
+    `secret` names the secret that is sent there in place of the client's key; None: the client's own key passes.
     """
 
     url: str
@@ -135,18 +136,18 @@ class Upstream(msgspec.Struct, frozen=True):
 
 
 class GatewaySettings(msgspec.Struct, frozen=True):
-    """The way to the models' APIs."""
+    """Settings of the gateway to the models' APIs."""
 
     anthropic: Upstream = Upstream("https://api.anthropic.com")
-    """For `/v1/messages`, and for `/v1/models` where `anthropic-version` is sent."""
+    """Upstream for `/v1/messages`, and for `/v1/models` if the request has `anthropic-version`."""
     openai: Upstream = Upstream("https://api.openai.com")
-    """For all else."""
+    """Upstream for all other requests."""
     require_vault: bool = True
-    """Whether a locked vault stops it. Default yes: an agent that thinks and cannot act wastes what its model costs."""
+    """True if a locked vault stops the gateway. Default yes: an agent that thinks and cannot act wastes what its model costs."""
 
 
 class GitHubSettings(msgspec.Struct, frozen=True):
-    """What `github://` means. `storage` are the origins that its downloads are redirected to; `token` names a secret."""
+    """Servers of `github://`. `storage` are the origins that its downloads are redirected to; `token` names a secret."""
 
     url: str = "https://github.com"
     api: str = "https://api.github.com"
@@ -156,7 +157,7 @@ class GitHubSettings(msgspec.Struct, frozen=True):
 
 
 class GitLabSettings(msgspec.Struct, frozen=True):
-    """What `gitlab://` means; as for GitHub."""
+    """Servers of `gitlab://`; the fields are those of GitHubSettings."""
 
     url: str = "https://gitlab.com"
     storage: tuple[str, ...] = ("https://cdn.artifacts.gitlab-static.net", "https://storage.googleapis.com")
@@ -164,13 +165,13 @@ class GitLabSettings(msgspec.Struct, frozen=True):
 
 
 class HubSettings(msgspec.Struct, frozen=True):
-    """What `hub://` means: the address of a directory that `aileron hub build` made. None: nothing."""
+    """Server of `hub://`: the address of a directory that `aileron hub build` made. None: there is no Hub."""
 
     url: str | None = None
 
 
 class ForgeSettings(msgspec.Struct, frozen=True):
-    """Where artifacts are published. The schemes are a closed list; a server of one's own takes the place of the public one."""
+    """Servers where artifacts are published. The schemes are a closed list; a private server replaces the public one."""
 
     github: GitHubSettings = GitHubSettings()
     gitlab: GitLabSettings = GitLabSettings()
@@ -178,24 +179,25 @@ class ForgeSettings(msgspec.Struct, frozen=True):
 
 
 class McpSettings(msgspec.Struct, frozen=True):
-    """What agents are shown of many actions, and in which folder they have which."""
+    """Limit above which agents must search for actions, and the actions that agents can use by folder."""
 
     find_above: int = 40
-    """So many actions are listed as tools; of more, agents find them by words. Default 40: their descriptions and schemas are
-    7,000 tokens in each request to a model (docs/reference/mcp.md#many-actions), and many services together are still below it.
+    """Largest number of actions that are listed as tools; if there are more, agents find them by words. Default 40: their
+    descriptions and schemas are 7,000 tokens in each request to a model (docs/reference/mcp.md#many-actions), and many services
+    together are still below it.
     """
     keep_listed: tuple[Selector, ...] = ()
-    """The actions that are listed all the same. Default none."""
+    """Actions that are listed even if there are more than find_above. Default none."""
     folders: tuple[tuple[str, tuple[Selector, ...]], ...] = ()
-    """By folder, all that a session can use that works in it or below it; sorted. Default: everything, everywhere."""
+    """Per folder, the actions that a session in it or below it can use; sorted. Default: everything, everywhere."""
 
     def of_folder(self, folder: str) -> tuple[Selector, ...] | None:
-        """What a session that works there can use: as the innermost of the folders says. None: everything."""
+        """Return the selectors for a session in `folder`: those of the innermost configured folder. None: everything."""
         around = [one for one in self.folders if folder == one[0] or folder.startswith(one[0].rstrip("/") + "/")]
         return max(around, key=lambda one: len(one[0]))[1] if around else None
 
     def as_values(self) -> dict[str, Any]:
-        """By their names in the file, as JSON values."""
+        """Return these settings by their names in the file, as JSON values."""
         return {
             "mcp.find_above": self.find_above,
             "mcp.folders": [f"{folder}={one}" for folder, selectors in self.folders for one in selectors],
@@ -204,40 +206,40 @@ class McpSettings(msgspec.Struct, frozen=True):
 
 
 class CellSettings(msgspec.Struct, frozen=True):
-    """What an agent sees, reaches and may use in its cell, beside what it needs anyway and what its command says."""
+    """Settings of an agent's cell: what it sees, reaches and can use beyond its basic needs and the options of its command."""
 
     allow_read: tuple[str, ...] = ()
-    """Absolute paths that it sees. Default none."""
+    """Absolute paths that the agent sees. Default none."""
     allow_write: tuple[str, ...] = ()
-    """Absolute paths that it sees and changes. Default none."""
+    """Absolute paths that the agent sees and changes. Default none."""
     allow_hosts: tuple[str, ...] = ()
-    """`NAME`, `NAME:PORT`, `*.NAME` or the name of a preset. Default none."""
+    """Hosts that the agent reaches: `NAME`, `NAME:PORT`, `*.NAME` or the name of a preset. Default none."""
     allow_env: tuple[str, ...] = ()
-    """Names of variables that it gets. Default none: variables hold credentials."""
+    """Names of environment variables that the agent gets. Default none: variables hold credentials."""
     ask_hosts: bool = True
-    """Whether a person is asked about another host. Default yes: refused, a tool only says that it cannot connect."""
+    """True if a person is asked about any other host. Default yes: a tool that is refused only says that it cannot connect."""
     memory_mb: int = 8192
-    """MiB, of all its processes together. The numbers are those of the cell's policy, with their reasons there."""
+    """MiB of all processes of the cell together. The numbers are those of the cell's policy, with their reasons there."""
     processes: int = 4096
-    """Processes and threads."""
+    """Processes and threads in the cell."""
     open_files: int = 65536
     """Descriptors of one process."""
     file_mb: int = 65536
     """MiB of one file."""
     scratch_mb: int = 4096
-    """MiB of its /tmp, and of its home; both are memory."""
+    """MiB of the cell's /tmp, and of its home; both are memory."""
 
 
 class LaunchSettings(msgspec.Struct, frozen=True):
-    """How `aileron launch` starts agents."""
+    """Settings of `aileron launch`, which starts agents."""
 
     jail: bool | None = None
-    """Whether in a cell, where its command does not say. None: nobody was asked yet, and they are not."""
+    """True to start agents in a cell if the command does not say. None: the person was not asked yet, and there is no cell."""
     cell: CellSettings = CellSettings()
-    """What there is in it."""
+    """Settings of the cell."""
 
     def consented(self) -> dict[str, Any]:
-        """What lets an agent see, change or reach more, by its name in the file, as JSON values."""
+        """Return the settings that let an agent see, change or reach more, by their names in the file, as JSON values."""
         return {
             "launch.cell.allow_env": list(self.cell.allow_env),
             "launch.cell.allow_hosts": list(self.cell.allow_hosts),
@@ -248,11 +250,11 @@ class LaunchSettings(msgspec.Struct, frozen=True):
         }
 
     def limits(self) -> dict[str, Any]:
-        """The others, in the same way."""
+        """Return the cell's limits, which need no consent, by their names in the file."""
         return {f"launch.cell.{name}": getattr(self.cell, name) for name in _CELL_LIMITS}
 
     def with_limits_of(self, other: LaunchSettings) -> LaunchSettings:
-        """The same with the other's limits."""
+        """Return these settings with the limits of `other`."""
         limits = {name: getattr(other.cell, name) for name in _CELL_LIMITS}
         return msgspec.structs.replace(self, cell=msgspec.structs.replace(self.cell, **limits))
 
@@ -264,7 +266,7 @@ _CELL_LIMITS: Final = {
     "file_mb": range(1, (1 << 25) + 1),
     "scratch_mb": range(1, (1 << 25) + 1),
 }
-"""What each may be: as the cell's policy checks it."""
+"""Allowed values of each limit, as the cell's policy checks it."""
 _TEXT: Final = Field(Kind.STRING)
 _TEXTS: Final = Field(Kind.STRINGS)
 _SECRET: Final = Field(Kind.STRING, pattern=_SECRET_NAME.pattern)
@@ -311,11 +313,11 @@ SCHEMA: Final = {
     "notify": _table(desktop=_SWITCH, details=_SWITCH, webhook=_TEXT, webhook_secret=_SECRET),
     "vault": _table(lock_after=_TEXT),
 }
-"""The whole file. What the values mean beyond their kind, `_meaning` below says."""
+"""Schema of the whole file. `_meaning` below says what the values mean beyond their kind."""
 FIELDS: Final = {f"{row.table[1:-1]}.{row.key}": row.field for row in rows(SCHEMA)}
-"""The same, by the dotted names."""
+"""Fields of SCHEMA by their dotted names."""
 SETTINGS: Final = tuple(FIELDS)
-"""Every setting, by its name in the file, in the order of the page."""
+"""Names of all settings in the file, in the order of the page."""
 _NEVER_CONSENTED: Final = frozenset(
     {
         "daemon.port",
@@ -327,11 +329,11 @@ _NEVER_CONSENTED: Final = frozenset(
     }
 )
 _DIGESTS: Final = ("daemon.certificate_sha256", "egress.ca_file_sha256")
-"""What is agreed to and stands in no file: of the certificates, what was in theirs."""
+"""Names for consent that stand in no file: the digests of the certificates' content."""
 CONSENTED: Final = tuple(sorted({*SETTINGS, *_DIGESTS} - _NEVER_CONSENTED))
-"""What is in force only as a person agreed to it, where an approver exists: the closed list."""
+"""Names of the settings that, if there is an approver, are in force only with a person's consent: the closed list."""
 NAMING_A_SECRET: Final = tuple(sorted(key for key, field in FIELDS.items() if field is _SECRET))
-"""Those whose value is the name of a secret in the vault."""
+"""Names of the settings whose value is the name of a secret in the vault."""
 _FIRST_CONSENTED: Final = frozenset(
     {
         "egress.ca_file",
@@ -343,52 +345,52 @@ _FIRST_CONSENTED: Final = frozenset(
         "sandbox.mode",
     }
 )
-"""Those that were there when the first home's settings were agreed to: in every digest of them, with their defaults."""
+"""Settings of the first home whose settings got consent: they are in every digest, with their defaults."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the user may set. Everything else is a constant beside the code that uses it, with its reason."""
+    """Settings of the user. Everything else is a constant beside the code that uses it, with its reason."""
 
     egress_private: frozenset[HostPort] = frozenset()
-    """host:port pairs that may resolve to an address that is not public. Default none: promise 3."""
+    """Pairs host:port that may resolve to an address that is not public. Default none: promise 3."""
     egress_private_plain: frozenset[HostPort] = frozenset()
-    """host:port pairs spoken to without TLS, on loopback only. Default none."""
+    """Pairs host:port that are reached without TLS, on loopback only. Default none."""
     egress_ca_file: Path | None = None
-    """PEM file of one more certificate authority for what leaves. Default none: the system's."""
+    """PEM file of an additional certificate authority for egress. Default none: only the system's."""
     egress_ca_pem: str | None = None
-    """What was in that file when it was read. No setting of its own; without it the file has no effect."""
+    """Content of that file when it was read. Not a setting of its own; without it the file has no effect."""
     sandbox_mode: SandboxMode = "namespaces"
-    """What jails are made of. Default all layers; `landlock` is weaker, and for machines that forbid user namespaces."""
+    """Confinement of jails. Default all layers; `landlock` is weaker, and for machines that forbid user namespaces."""
     daemon_port: int | None = None
     """TCP port of the pages, on loopback only. Default: chosen once, and kept here by the daemon."""
     daemon_listen: ListenAddress | None = None
-    """One more address for agents elsewhere, in containers above all, over TLS. Default none: loopback only."""
+    """Additional address, over TLS, for agents elsewhere, in containers above all. Default none: loopback only."""
     daemon_certificate: Path | None = None
-    """PEM file of the certificate shown there, with its chain. Default none; needed to listen."""
+    """PEM file of the certificate that is presented there, with its chain. Default none; needed to listen."""
     daemon_certificate_key: Path | None = None
     """PEM file of its private key. Default none; needed to listen. Not read here: TLS takes only the certificate's own."""
     daemon_certificate_pem: str | None = None
-    """What was in the certificate's file when it was read. No setting of its own; without it nothing is listened on."""
+    """Content of the certificate's file when it was read. Not a setting of its own; without it nothing is listened on."""
     gateway: GatewaySettings = GatewaySettings()
-    """Where the models' APIs are."""
+    """Addresses of the models' APIs."""
     forges: ForgeSettings = ForgeSettings()
-    """Where artifacts are published. Default: the public forges, and no Hub."""
+    """Servers where artifacts are published. Default: the public forges, and no Hub."""
     connectors_require_signature: bool = False
-    """Whether only what is signed by a trusted key may be installed. Default no: a signature is information (seed 003)."""
+    """True if only artifacts signed by a trusted key can be installed. Default no: a signature is information (seed 003)."""
     launch: LaunchSettings = LaunchSettings()
-    """How agents are started."""
+    """Settings of agents that Aileron starts."""
     mcp: McpSettings = McpSettings()
-    """What agents are shown."""
+    """Settings of the actions that agents are shown."""
     notify_desktop: bool = True
-    """Whether a question is announced on the desktop, where there is one. Default yes: a question nobody sees expires."""
+    """True if questions are announced on the desktop, if there is one. Default yes: a question nobody sees expires."""
     notify_details: bool = False
-    """Whether notices say what the agent gave. Default no: a webhook takes them elsewhere, a locked screen shows them."""
+    """True if notices show the agent's arguments. Default no: a webhook takes them elsewhere, a locked screen shows them."""
     notify_webhook: str | None = None
-    """https URL that is told of each question, by id. Default none: nothing is sent that nobody asked for."""
+    """https URL that is told of each question, by id. Default none: nothing is sent that nobody requested."""
     notify_webhook_secret: str | None = None
     """Name of the secret in the vault that signs what is sent there. Default none; needed with a webhook."""
     vault_lock_after_s: float | None = None
-    """Seconds after which a vault that nobody used locks itself. Default never: agents act while nobody is there to unlock it."""
+    """Seconds after which an unused vault locks itself. Default never: agents act while nobody is there to unlock it."""
 
     def __repr__(self) -> str:
         """Show every field but the text of certificates, which is long."""
@@ -396,7 +398,7 @@ class Settings(msgspec.Struct, frozen=True):
         return f"Settings({fields})"
 
     def consented(self) -> dict[str, Any]:
-        """The settings a person agrees to, by the names of CONSENTED, as JSON values; lists are sorted, defaults are there."""
+        """Return the settings that need consent, by the names of CONSENTED, as JSON values; lists sorted, defaults included."""
         github, gitlab = self.forges.github, self.forges.gitlab
         return {
             "connectors.require_signature": self.connectors_require_signature,
@@ -431,7 +433,7 @@ class Settings(msgspec.Struct, frozen=True):
         }
 
     def values(self) -> dict[str, Any]:
-        """Every setting by its name, as JSON values; `vault.lock_after` in seconds, and None for what is not set."""
+        """Return every setting by its name, as JSON values; `vault.lock_after` in seconds, and None if it is not set."""
         mine = {
             "daemon.port": self.daemon_port,
             "notify.desktop": self.notify_desktop,
@@ -441,12 +443,11 @@ class Settings(msgspec.Struct, frozen=True):
         return {key: found[key] for key in SETTINGS}
 
     def with_consented(self, values: dict[str, Any]) -> Settings:
-        """The same with what `consented` gave at another time in place of its own; what is absent there is at its default.
+        """Return these settings with the values of an earlier `consented`; a setting that is absent there is at its default.
 
-        The certificates are those of the digest that was agreed to: of these settings, or read from the file that is named. Where
-        neither has them any more there are none, `consented` then says so, the file's authority is not trusted, and nothing is
-        listened on.
-        AileronError(invalid_request) for values that `consented` cannot have given.
+        The certificates are those with the digest that got consent: from these settings, or read from the file that is named. If
+        neither has them any longer there are none, `consented` then says so, the file's authority is not trusted, and nothing is
+        listened on. AileronError(invalid_request) for values that `consented` cannot have returned.
         """
         unknown = sorted(set(values) - set(CONSENTED))
         if unknown:
@@ -471,10 +472,10 @@ _AGREED: Final = "what was agreed to"
 
 
 def agreed_form(values: dict[str, Any]) -> dict[str, Any]:
-    """What of `Settings.consented` counts when two sets of settings are compared by their digest.
+    """Return the part of `Settings.consented` that counts when two sets of settings are compared by their digest.
 
-    A setting that came later and is at its default says what an agreement of before it said, which did not name it: a new version
-    does not ask about what nobody changed. So a default of those must not change either.
+    A newer setting at its default means the same as in an older consent, which did not name it: so a new version does not ask
+    about settings that nobody changed. Therefore a default of those must not change either.
     """
     defaults = Settings().consented()
     return {key: value for key, value in values.items() if key in _FIRST_CONSENTED or value != defaults.get(key)}
@@ -494,7 +495,7 @@ def load_settings(path: Path) -> Settings:
 
 
 def written_settings(text: str, path: Path) -> dict[str, Any]:
-    """What `text`, the content of `path`, says of each setting by its dotted name, unchecked. AileronError(invalid_request)."""
+    """Return each setting in `text`, the content of `path`, by its dotted name, unchecked. AileronError(invalid_request)."""
     try:
         return dict(_flat(tomllib.loads(text)))
     except (ValueError, RecursionError) as error:
@@ -502,7 +503,7 @@ def written_settings(text: str, path: Path) -> dict[str, Any]:
 
 
 def parse_settings(text: str, path: Path) -> Settings:
-    """`text` as `load_settings` reads it from `path`. AileronError(invalid_request) for anything not understood."""
+    """Parse `text` as `load_settings` reads it from `path`. AileronError(invalid_request) for anything not understood."""
     document = read_document(
         text.replace("\r\n", "\n"), SCHEMA, file=str(path), boundary=Boundary.RUNTIME, most_bytes=MAX_CONFIG_BYTES
     )
@@ -524,7 +525,7 @@ def keep_port(path: Path, port: int) -> None:
             except FileNotFoundError:
                 text = ""
             files.replace(opened, path, _with_port(text, port).encode())
-    except (AileronError, OSError, ValueError) as error:  # tomlkit's own is a ValueError, and that of UTF-8
+    except (AileronError, OSError, ValueError) as error:  # tomlkit's errors and UTF-8 decoding errors are ValueErrors
         why = f"the port of the pages could not be saved ({error}): add `port = {port}` under [daemon] yourself"
         raise _refused(path, why) from error
 
@@ -549,7 +550,7 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """The inverse."""
+    """Nest dotted names into tables: the inverse of `_flat`."""
     found: dict[str, Any] = {}
     for key, value in flat.items():
         *tables, name = key.split(".")
@@ -560,11 +561,11 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-# What the values mean. Their kinds were checked.
+# The meaning of the values. Their kinds were already checked.
 
 
 def _meaning(document: Table) -> Settings:
-    """Of each value. What is in the certificates' files is not read here."""
+    """Return the settings that the document's values mean. The files of the certificates are not read here."""
     webhook, secret = _webhook(document)
     listen, certificate, certificate_key = _listen(document)
     hosts = frozenset[HostPort]()
@@ -591,7 +592,7 @@ def _meaning(document: Table) -> Settings:
 
 
 def _value(document: Table, key: str, parse: Callable[[Any], _T], default: _D) -> _T | _D:
-    """What a setting's value means to `parse`, whose ValueError is the end of a sentence that the setting begins."""
+    """Return a setting's value, parsed. The text of `parse`'s ValueError continues a sentence that begins with the key."""
     *tables, name = key.split(".")
     table = document
     for one in tables:
@@ -656,7 +657,7 @@ def _launch(document: Table) -> LaunchSettings:
 
 
 def _places(values: list[str]) -> tuple[str, ...]:
-    """Sorted, like all lists of which the order means nothing."""
+    """Return the paths sorted, like all lists in which the order means nothing."""
     for value in values:
         is_plain = os.path.normpath(value) == value and not value.startswith("//")  # POSIX lets // mean something else
         if not Path(value).is_absolute() or not is_plain or len(value) > _MAX_FOLDER:
@@ -665,7 +666,7 @@ def _places(values: list[str]) -> tuple[str, ...]:
 
 
 def _reached(values: list[str]) -> tuple[str, ...]:
-    """Each in its one spelling; what has neither a dot nor a port is the name of a preset, which `aileron launch` knows."""
+    """Return each host in its one spelling; a word with neither a dot nor a port is a preset, which `aileron launch` knows."""
     return _each_once(map(_spelled_host, values), MAX_HOST_PATTERNS)
 
 
@@ -705,7 +706,7 @@ def _selectors(values: list[str]) -> tuple[Selector, ...]:
 
 
 def _each_selector(values: list[str]) -> tuple[Selector, ...]:
-    """Sorted: their order means nothing, and what is agreed to has one spelling."""
+    """Return the selectors sorted: their order means nothing, and a consent has one spelling."""
     try:
         return tuple(sorted(parse_selectors(values), key=str))
     except ValueError as error:
@@ -728,7 +729,7 @@ def _folders(values: list[str]) -> tuple[tuple[str, tuple[Selector, ...]], ...]:
 
 
 def _webhook(document: Table) -> tuple[str | None, str | None]:
-    """The URL and the name of the secret: both or neither."""
+    """Return the URL and the name of the secret: both or neither."""
     url = _value(document, "notify.webhook", _webhook_url, None)
     secret = _value(document, "notify.webhook_secret", _secret_name, None)
     if (url is None) != (secret is None):
@@ -752,7 +753,7 @@ def _webhook_url(url: str) -> str:
 
 
 def _listen(document: Table) -> tuple[ListenAddress | None, Path | None, Path | None]:
-    """Address, certificate, key: all or none."""
+    """Return address, certificate and key: all or none."""
     address = _value(document, "daemon.listen", _listen_address, None)
     certificate = _value(document, "daemon.certificate", _absolute, None)
     key = _value(document, "daemon.certificate_key", _absolute, None)
@@ -813,7 +814,7 @@ def _upstream_problem(url: str) -> str | None:
 
 
 def _forges(document: Table) -> ForgeSettings:
-    """A server of one's own has its API and its files below its own address, as GitHub Enterprise Server and GitLab do."""
+    """Return the forges. A private server has API and files below its own address, as GitHub Enterprise Server and GitLab do."""
     public, public_gitlab = GitHubSettings(), GitLabSettings()
     url = _value(document, "forges.github.url", _base, public.url)
     other = _value(document, "forges.gitlab.url", _base, public_gitlab.url)
@@ -837,7 +838,7 @@ def _forges(document: Table) -> ForgeSettings:
 
 
 def _base(text: str) -> str:
-    """An address that paths are put behind, without the last slash."""
+    """Check an address that paths are appended to, and return it without the last slash."""
     found = _UPSTREAM.fullmatch(text) if len(text) <= _MAX_URL else None
     if found is None or found[1] != "https" or not {".", ".."}.isdisjoint(found[4].split("/")):
         raise ValueError("is not an https address such as https://forge.example.com, without user, query or fragment")
@@ -878,7 +879,7 @@ def _maybe_public_pem(table: Table, certificate: Path | None) -> str | None:
 
 
 def _read_regular(file: Path, limit_bytes: int) -> str:
-    """The text of a file, whosever it is and wherever its links lead. OSError, or ValueError of an end to "FILE …"."""
+    """Return a file's text, no matter its owner or its links. OSError; ValueError, whose text continues "FILE …"."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
     with open(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -893,7 +894,7 @@ def _read_regular(file: Path, limit_bytes: int) -> str:
 
 
 def _maybe_agreed_pem(read: str | None, file: Path | None, digest: object) -> str | None:
-    """The text of this digest: the one that was read already, or what is in the file."""
+    """Return the certificate with this digest: the one that was read already, or the file's content."""
     if file is None or digest is None:
         return None
     if read is not None and _maybe_digest(read) == digest:

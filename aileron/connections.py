@@ -1,9 +1,9 @@
-"""The kernel's table of TCP connections: whose end of one it is, and which socket. For the pages and for sign-ins.
+"""The kernel's table of TCP connections: the user and the socket of each end. For the pages and for sign-ins.
 
-Runs in whatever asks. Lines that are not as proc_pid_net(5) has them are passed over.
+Runs in the caller's process. Lines that do not follow proc_pid_net(5) are skipped.
 
-Source: proc_pid_net(5), /proc/net/tcp and tcp6; Linux, net/ipv4/tcp_ipv4.c. Not here: which process holds a socket
-(daemon/http/peer.py), what is done about another user's (oauth/callback.py).
+Source: proc_pid_net(5), /proc/net/tcp and tcp6; Linux, net/ipv4/tcp_ipv4.c. Not here: the process that holds a socket
+(daemon/http/peer.py), the reaction to another user's (oauth/callback.py).
 
 >>> spellings_of("127.0.0.1", 8080)[0]
 '0100007F:1F90'
@@ -26,18 +26,22 @@ _TIME_WAIT: Final = "06"  # include/net/tcp_states.h
 
 
 class Connection(NamedTuple):
-    """One end of a connection: addresses as the kernel spells them, its user, and its socket (0: nobody holds it any more)."""
+    """An end of a connection: addresses as the kernel spells them, its user, and its socket (0: no process holds it any
+    more).
+    """
 
     local: str
     remote: str
     uid: int
     inode: int
     is_waiting: bool
-    """It is over, and belongs to no process any more (TIME_WAIT)."""
+    """True if the connection is over, and belongs to no process any more (TIME_WAIT)."""
 
 
 def connections() -> Iterator[Connection]:
-    """Every end on this machine, read line by line, so that no number of others hides one. OSError; no IPv6 is none."""
+    """Yield every end on this machine, read line by line, so that no number of others hides one. OSError; a missing IPv6 is
+    no error.
+    """
     for table in _TABLES:
         with (
             contextlib.suppress(FileNotFoundError),
@@ -52,7 +56,9 @@ def connections() -> Iterator[Connection]:
 
 
 def spellings_of(address: str, port: int) -> tuple[str, ...]:
-    """An address and a port as they are listed: a socket of IPv6 that speaks IPv4 is in the other table. ValueError."""
+    """Return an address and a port as the tables list them. IPv4 has two spellings: an IPv6 socket that speaks it is in the
+    other table. ValueError.
+    """
     found = ipaddress.ip_address(address)
     packed = [found.packed]
     if found.version == 4:
@@ -61,6 +67,6 @@ def spellings_of(address: str, port: int) -> tuple[str, ...]:
 
 
 def _hex(packed: bytes) -> str:
-    """Words of 32 bits in the machine's own order."""
+    """Return 32-bit words in the machine's byte order, in hexadecimal."""
     words = (packed[at : at + 4] for at in range(0, len(packed), 4))
     return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)

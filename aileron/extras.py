@@ -22,12 +22,12 @@ _DISTRIBUTION = "aileron"
 
 
 def install_command(extra: str) -> str:
-    """The shell command that adds the packages of `extra`. ValueError where there is no such extra."""
+    """Return the shell command that adds the packages of `extra`. Raises ValueError if there is no such extra."""
     return shlex.join([*_installer(), *_requirements(extra)])
 
 
 def repair_command(*packages: str) -> str:
-    """The shell command that puts back packages which everybody has."""
+    """Return the shell command that reinstalls packages that every installation needs."""
     return shlex.join([*_installer(), *packages])
 
 

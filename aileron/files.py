@@ -1,16 +1,16 @@
-"""How files in the home are read and replaced: no symbolic links, no other owner, all of it or nothing.
+"""Safe reading and replacing of files in the home: no symbolic links, no other owner, all of it or nothing.
 
-Actions, connectors and the vault are files that a run trusts, beside files that an agent with a shell may
+Actions, connectors and the vault are files that a run trusts, beside files that an agent with a shell can
 write. So every access goes through an open directory (never a path twice), refuses links and special files,
 and is bounded; every write is a new file, flushed, then renamed over the old one.
 
 Runs in the daemon and in commands. Rules
 - A missing file is FileNotFoundError, for the caller to explain. Everything else is an AileronError with its
-  cure.
+  fix.
 - After a crash at any point the old or the new content is there, whole; a leftover `NAME.….tmp` is never
   read.
 
-Source: open(2), rename(2), fsync(2). Not here: where files live (config.py), what they mean.
+Source: open(2), rename(2), fsync(2). Not here: where files live (home.py), what they mean.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = [
 ]
 
 OTHERS_MAY_USE: Final = 0o077
-"""Permission bits a file or directory with secrets must not have."""
+"""Permission bits that a file or directory with secrets must not have."""
 OTHERS_MAY_WRITE: Final = 0o022
-"""Permission bits a directory that is trusted but not secret must not have."""
+"""Permission bits that a trusted directory without secrets must not have."""
 _POLL_S: Final = 0.01
-"""Between two tries for a lock: flock(2) has no deadline of its own."""
+"""Seconds between two tries for a lock: flock(2) has no deadline of its own."""
 
 
 def make_directory(path: Path) -> None:
-    """Create `path` and what is missing above it, each 0700. One that exists is left as it is."""
+    """Create `path` and its missing parents, each with mode 0700. Leave existing directories as they are."""
     with translated(path, "cannot be created"):
         for directory in (*reversed(path.parents), path):
             with contextlib.suppress(FileExistsError):
@@ -58,7 +58,7 @@ def make_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def open_directory(path: Path, forbidden: int) -> Iterator[int]:
-    """A descriptor of the directory itself, checked: ours, no link, no permission bit of `forbidden`."""
+    """Open a directory and yield its descriptor, checked: it is ours, no link, and has no permission bit of `forbidden`."""
     with translated(path, "cannot be opened"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -69,11 +69,14 @@ def open_directory(path: Path, forbidden: int) -> Iterator[int]:
 
 
 Stamp = tuple[int, int, int, int]
-"""Of a file: inode, size, and when its bytes and its inode were changed, in ns."""
+"""Stamp of a file: inode, size, and the times of the last changes of its bytes and of its inode, in ns."""
 
 
 def stamp(path: Path | str, *, follow_symlinks: bool = False) -> Stamp | None:
-    """What is other whenever the file is written to or replaced; None where there is none. No user can set the last of it."""
+    """Return a value that differs whenever the file is written to or replaced; None if there is no file.
+
+    Users cannot set its last part, the time at which the inode was changed.
+    """
     try:
         found = os.stat(path, follow_symlinks=follow_symlinks)
     except OSError:
@@ -82,9 +85,9 @@ def stamp(path: Path | str, *, follow_symlinks: bool = False) -> Stamp | None:
 
 
 def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> bytes:
-    """All bytes of the regular file `path.name` in `directory`; `path` is for messages only.
+    """Return all bytes of the regular file `path.name` in `directory`; `path` is for messages only.
 
-    O_NONBLOCK so that a FIFO in the file's place cannot hold us; it is refused with every other special file.
+    O_NONBLOCK so that a FIFO in the file's place cannot block us; it is refused like every other special file.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with translated(path, "cannot be read"):
@@ -115,8 +118,9 @@ def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def create(directory: int, name: str, data: bytes, mode: int) -> None:
-    """A new file, flushed to disk, with exactly `mode` whatever the umask is. OSError when it exists or
-    fails.
+    """Create a file, flush it to disk, and give it exactly `mode` whatever the umask is.
+
+    Raises OSError if it exists or on failure.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o600, dir_fd=directory)
@@ -131,7 +135,7 @@ def create(directory: int, name: str, data: bytes, mode: int) -> None:
 
 
 def remove_leftovers(directory: int, path: Path) -> None:
-    """Remove temporary files a crash left beside `path`. Only for whoever holds its lock."""
+    """Remove temporary files that a crash left beside `path`. Call this only while holding the lock of `path`."""
     with translated(path, "cannot be tidied"):
         for name in os.listdir(directory):
             if name.startswith(f"{path.name}.") and name.endswith(".tmp"):
@@ -141,10 +145,9 @@ def remove_leftovers(directory: int, path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(directory: int, path: Path, deadline_s: float) -> Iterator[None]:
-    """Hold `NAME.lock` beside `path` against every other process; AileronError(busy) after `deadline_s`
-    seconds.
+    """Hold `NAME.lock` beside `path` against every other process. Raises AileronError(busy) after `deadline_s` seconds.
 
-    A file of its own, because `replace` gives `path` a new inode and a lock belongs to the inode.
+    The lock is a file of its own, because `replace` gives `path` a new inode and a lock belongs to the inode.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with translated(path, "cannot be locked"):

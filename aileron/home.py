@@ -1,6 +1,6 @@
-"""Where everything of one user lives: the names of what is in the home, and nothing of what they mean.
+"""The names of the files of one user's home, without their meaning.
 
-Imported by every command, and so by itself: the settings (config.py) take 10 ms to import.
+Every command imports this module, so it is separate from the settings (config.py), which take 10 ms to import.
 
 Not here: how files in it are read and written (files.py).
 """
@@ -16,29 +16,29 @@ __all__ = ["Home"]
 
 
 class Home(msgspec.Struct, frozen=True):
-    """Where everything of one user lives: `~/.aileron`, or `AILERON_HOME`. Directories are 0700."""
+    """The directory with all files of one user: `~/.aileron`, or `AILERON_HOME`. Directories in it are 0700."""
 
     path: Path
 
     @classmethod
     def from_environment(cls) -> Home:
-        """`$AILERON_HOME`, else `~/.aileron`; always absolute."""
+        """Return the home at `$AILERON_HOME`, else at `~/.aileron`. Its path is always absolute."""
         configured = os.environ.get("AILERON_HOME")
         return cls(Path(configured).absolute() if configured else Path.home() / ".aileron")
 
     @property
     def actions(self) -> Path:
-        """One `NAME.md` per action."""
+        """Directory of actions, with a `NAME.md` for each."""
         return self.path / "actions"
 
     @property
     def action_state(self) -> Path:
-        """Which actions are switched off."""
+        """File that says which actions are disabled."""
         return self.path / "action-state.json"
 
     @property
     def agreed(self) -> Path:
-        """What a person agreed to, by its digest: texts of actions, certificates, settings."""
+        """Directory of texts that a person consented to, by digest: of actions, certificates, settings."""
         return self.path / "agreed"
 
     @property
@@ -48,85 +48,85 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def fetched(self) -> Path:
-        """Archives that were fetched and are not installed yet."""
+        """Directory of archives that were fetched and are not installed yet."""
         return self.path / "store" / "fetched"
 
     @property
     def installing(self) -> Path:
-        """What is being installed together, while it is."""
+        """Journal of the installation under way; the file is removed when that is complete."""
         return self.path / "store" / "installing.json"
 
     @property
     def published(self) -> Path:
-        """Action files as they were published, for the next update to be merged with."""
+        """Directory of action files as they were published, which the next update is merged with."""
         return self.path / "store" / "actions"
 
     @property
     def vault(self) -> Path:
-        """Encrypted secrets."""
+        """File of encrypted secrets."""
         return self.path / "vault.json"
 
     @property
     def approver_key(self) -> Path:
-        """The private half of the approver's key, under their passphrase."""
+        """File of the approver's private key, encrypted with their passphrase."""
         return self.path / "approver.json"
 
     @property
     def ledger(self) -> Path:
-        """What happened."""
+        """Database of the ledger: everything that happened."""
         return self.path / "ledger.db"
 
     @property
     def config(self) -> Path:
-        """The settings (config.py)."""
+        """File of the settings (config.py)."""
         return self.path / "config.toml"
 
     @property
     def run(self) -> Path:
-        """Sockets, lock, pid, `daemon.json`."""
+        """Directory of sockets, the lock, the pid and `daemon.json`."""
         return self.path / "run"
 
     @property
     def mcp_answers(self) -> Path:
-        """What agents are answered first, for the relay that starts the next daemon."""
+        """File with the first answers to agents, for the relay that starts the next daemon."""
         return self.run / "mcp-answers.json"
 
     @property
     def cells(self) -> Path:
-        """What agents in cells changed, one `SESSION/` each."""
+        """Directory of changes by agents in cells, with a `SESSION/` for each."""
         return self.path / "cells"
 
     @property
     def logs(self) -> Path:
-        """The daemon's own log."""
+        """Directory of the daemon's own log."""
         return self.path / "logs"
 
     @property
     def agent_socket(self) -> Path:
-        """HTTP, agent scope."""
+        """Socket for HTTP in the agent scope."""
         return self.run / "agent.sock"
 
     @property
     def cell_socket(self) -> Path:
-        """HTTP, agent scope and the gateway: for the process of a cell, known by itself."""
+        """Socket for HTTP in the agent scope and for the gateway. The process of a cell uses it, and is identified by that."""
         return self.run / "cell.sock"
 
     @property
     def tunnel_socket(self) -> Path:
-        """CONNECT, to hosts that a cell's agent reaches: for the process of a cell, known by itself."""
+        """Socket for CONNECT to hosts that a cell's agent can reach. The process of a cell uses it, and is identified by that."""
         return self.run / "tunnel.sock"
 
     @property
     def keyring(self) -> Path:
-        """Whose signatures count."""
+        """Path of the publisher keyring."""
         return self.path / "keyring.json"
 
     @property
     def operator_socket(self) -> Path:
-        """HTTP, every route."""
+        """Socket for HTTP with every route."""
         return self.run / "operator.sock"
 
     @property
     def mcp_socket(self) -> Path:
-        """The Model Context Protocol, agent scope: for `aileron-mcp`."""
+        """Socket for the Model Context Protocol in the agent scope: for `aileron-mcp`."""
         return self.run / "mcp.sock"

@@ -1,15 +1,15 @@
-"""A passphrase on a small key: what makes guessing dear, and the seal itself.
+"""Seals a small key under a passphrase: the cost that makes guessing expensive, and the seal itself.
 
 Shared by the vault (vault/envelope.py, in the daemon) and the approver's key file (approver/keyfile.py, in commands), so that
-there is one cost, one bound on it and one place that pays it. Knows nothing of files or JSON, and trusts no number it is given:
-what an attacker may have written into a file is checked before it costs anything.
+there is one cost, one bound on it and one place that pays it. Knows nothing of files or JSON, and trusts no number it is
+given: a number that an attacker may have written into a file is checked before it costs anything.
 
     passphrase ── Argon2id(salt, cost) ──▶ wrapping key ── AES-256-GCM ──▶ a key of 32 bytes
 
 Rules
-- `context`, the additional data of AES-GCM, says what a sealed key is for, and all that is said openly beside it.
+- `context`, the additional data of AES-GCM, says what a sealed key is for, and covers all the plain text stored beside it.
 - `EnvelopeError` never says which of passphrase, numbers, context and bytes was wrong: nobody could know.
-- A key is a `bytearray`, to be overwritten by whoever holds it; the wrapping key is overwritten here.
+- A key is a `bytearray`, which its holder must overwrite; the wrapping key is overwritten here.
 - cryptography is imported when it is first used: 9 MB, which a daemon whose vault is locked does without.
 
 Source: RFC 9106 (Argon2), NIST SP 800-38D (GCM). Not here: what the contexts are, where the sealed keys lie.
@@ -50,18 +50,18 @@ TAG_BYTES: Final = 16  # GCM's full tag
 
 
 class EnvelopeError(Exception):
-    """The key, the context or the bytes are not those of the sealing."""
+    """Raised when the key, the context or the bytes are not those of the sealing."""
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one guess of a passphrase costs: Argon2id's memory in KiB, passes over it, and lanes."""
+    """The cost of one guess of a passphrase: Argon2id's memory in KiB, passes over it, and lanes."""
 
     memory_kib: int
     passes: int
     lanes: int
 
     def check(self) -> None:
-        """ValueError for less than `COST`, which would make guessing cheap, or for what no machine should be made to pay."""
+        """Raise ValueError if the cost is below `COST`, which makes guessing cheap, or above what a machine should pay."""
         if not COST.memory_kib <= self.memory_kib <= _MOST.memory_kib:
             raise ValueError(f"argon2id memory of {self.memory_kib} KiB, not {COST.memory_kib} to {_MOST.memory_kib}")
         if not COST.passes <= self.passes <= _MOST.passes:
@@ -71,26 +71,31 @@ class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 COST: Final = Cost(memory_kib=64 << 10, passes=3, lanes=4)
-"""RFC 9106, section 4, the second recommended option: 64 MiB, 3 passes, 4 lanes. About 0.1 s on two cores. The first (2 GiB,
-1 pass) is more than a daemon on a small machine or in a container can take without being killed for it. Also the floor."""
+"""The second recommended option of RFC 9106, section 4: 64 MiB, 3 passes, 4 lanes. About 0.1 s on two cores.
+
+The first option (2 GiB, 1 pass) is more than a daemon on a small machine or in a container can use without being killed. Also
+the lowest cost that is accepted.
+"""
 _MOST: Final = Cost(memory_kib=1 << 20, passes=8, lanes=16)
-"""1 GiB and 8 passes are some eight seconds: dearer than anybody chose so far, and bearable if an attacker chose it."""
+"""The highest cost that is accepted. 1 GiB and 8 passes take about eight seconds: more than anyone has chosen so far, and
+bearable if an attacker chose it.
+"""
 
 
 class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What AES-256-GCM made: its nonce, and the ciphertext with the tag behind it."""
+    """The output of AES-256-GCM: its nonce, and the ciphertext followed by the tag."""
 
     nonce: bytes
     ciphertext: bytes
 
 
 def new_salt() -> bytes:
-    """A salt for a key that is sealed now."""
+    """Return a random salt for a new sealed key."""
     return os.urandom(SALT_BYTES)
 
 
 def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) -> None:
-    """Argon2id into these 32 bytes. MemoryError if the machine cannot."""
+    """Derive a key with Argon2id into the 32 bytes of `wrapping`. MemoryError if the machine has too little memory."""
     from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
     derive = Argon2id(
@@ -100,8 +105,9 @@ def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) ->
 
 
 def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
-    """Seal `key` under a passphrase. Takes as long as `cost` says; ValueError for its bounds,
-    MemoryError if the machine cannot.
+    """Seal `key` under a passphrase. Takes as long as `cost` says.
+
+    Raise ValueError if the cost is out of its bounds, MemoryError if the machine has too little memory.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -111,7 +117,7 @@ def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, con
 
 
 def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> bytearray:
-    """The inverse of `seal_key` for a key of 32 bytes; EnvelopeError for another passphrase (or any other difference)."""
+    """Unseal a key of 32 bytes, as `seal_key` sealed it. Raise EnvelopeError if the passphrase or anything else differs."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:
@@ -124,7 +130,7 @@ def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, c
 
 @contextlib.contextmanager
 def scratch() -> Iterator[bytearray]:
-    """Room for a key that is overwritten at the end."""
+    """Yield room for a key, which is overwritten at the end."""
     room = bytearray(KEY_BYTES)
     try:
         yield room
@@ -134,7 +140,7 @@ def scratch() -> Iterator[bytearray]:
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """What a cipher says of bytes that do not open, as EnvelopeError."""
+    """Turn a cipher's errors about bytes that do not open into EnvelopeError."""
     from cryptography.exceptions import InvalidTag
 
     try:
@@ -145,7 +151,7 @@ def translated() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stretched(passphrase: Secret, salt: bytes, cost: Cost) -> Iterator[bytearray]:
-    cost.check()  # again, whoever called: no path leads from a number in a file to work that it asks for
+    cost.check()  # checked again here: no path may lead from a number in a file to that much work
     with scratch() as wrapping:
         stretch(passphrase, salt, cost, wrapping)
         yield wrapping

@@ -1,7 +1,7 @@
-"""Run blocking work in a worker thread, and treat a thread that cannot be had as what it is: a lack of resources.
+"""Run blocking work in a worker thread, and report a thread that cannot be started as a lack of resources.
 
-Runs in the daemon. clone(2) fails with EAGAIN where the user has as many threads as RLIMIT_NPROC allows, or its container as
-many as pids.max; an agent's build may bring that about. Python makes a RuntimeError of it, which looks like a bug of ours.
+Runs in the daemon. clone(2) fails with EAGAIN if the user has as many threads as RLIMIT_NPROC allows, or its container as
+many as pids.max; an agent's build can cause that. Python raises RuntimeError for it, which looks like a bug of ours.
 
 Source: pthread_create(3), EAGAIN; CPython, Modules/_threadmodule.c. Not here: look-ups of names (egress/lookup.py).
 """
@@ -26,7 +26,7 @@ async def in_thread(
 ) -> T:
     """Run `work` in a thread and return its result. Not cancelled halfway.
 
-    OSError(EAGAIN) where there is no thread for it: nothing was begun. And whatever `work` raises.
+    Raises OSError(EAGAIN) if no thread can be started, so that nothing was begun; and the errors of `work`.
     """
     try:
         return await anyio.to_thread.run_sync(work, *arguments, limiter=limiter)

@@ -1,4 +1,4 @@
-"""How every service outside is verified: TLS as a client. For egress and the gateway, in the daemon.
+"""TLS as a client: the verification of every outside service. For egress and the gateway, in the daemon.
 
 Rules
 - TLS 1.2 or newer, the name of the URL verified against subjectAltName only.
@@ -32,10 +32,10 @@ _CA_BUNDLES: Final = (  # where distributions keep them when OpenSSL was built w
 def client_context(
     ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1"), *, at_once: bool = False
 ) -> ssl.SSLContext:
-    """How every upstream is verified; `protocols` are offered by ALPN, `ca_pem` are certificates trusted beside the system's.
-    `at_once`: all of these are read now, for a process that soon can open no file.
+    """Return TLS settings that verify an upstream. `protocols` are offered by ALPN, `ca_pem` are certificates trusted beside the
+    system's. `at_once`: read all of these now, for a process that soon can open no file.
 
-    AileronError(invalid_request) if there is none in it.
+        AileronError(invalid_request) if `ca_pem` holds no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name; see the rules for why not by default
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -54,7 +54,9 @@ def client_context(
 
 
 def was_cut(error: ssl.SSLError) -> bool:
-    """Whether the peer closed the connection without saying so. Python before 3.11.4 has no class for OpenSSL 3's word for it."""
+    """Return whether the peer closed the connection without close_notify. Python before 3.11.4 has no class for OpenSSL 3's
+    reason.
+    """
     return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 
 
@@ -82,12 +84,13 @@ def _hashed_certificates(directory: str) -> list[str]:
 
 def _load_files(context: ssl.SSLContext, paths: Sequence[str]) -> None:
     for path in paths:
-        with contextlib.suppress(OSError):  # a link to nowhere, or no certificate: not found when needed either
+        with contextlib.suppress(OSError):  # a broken link, or no certificate: OpenSSL would not find it later either
             context.load_verify_locations(cafile=path)
 
 
 def _load_authorities(context: ssl.SSLContext, ca_pem: str) -> bool:
-    text = ca_pem.encode("ascii", "ignore").decode()  # Python takes no other; names beside a certificate may have more
+    # Python accepts no other; names beside a certificate may have others
+    text = ca_pem.encode("ascii", "ignore").decode()
     if not text:
         return False
     try:

@@ -1,16 +1,17 @@
-"""One request and its response over a Unix socket: as much of HTTP/1.1 as the daemon speaks to commands, and no more.
+"""A request and its response over a Unix socket: as much of HTTP/1.1 as the daemon speaks to commands, and no more.
 
 Runs in front of each `aileron run`. http.client reads any server, and imports mail and TLS for it: more than the rest of the
-command together. What listens may be hostile; its response is bounded, and refused where it is not what the daemon sends.
+command together. The listener may be hostile; its response is bounded, and refused if it is not what the daemon sends.
 
 Rules
 - One deadline for all of it, from connecting to the last byte: TimeoutError.
-- The head has at most MAX_HEAD_BYTES and the body MAX_BODY_BYTES. Only what has arrived takes memory, whatever length was said.
-- Refused as UnreadableResponse: another version, an interim response, a line that is no header, a length that is said twice or
-  never, a body in chunks. The daemon's responses to commands have a Content-Length. One is read of each connection.
-- What is sent is checked before: no target, name or value can end its line.
+- The head has at most MAX_HEAD_BYTES and the body MAX_BODY_BYTES. Only what has arrived takes memory, whatever length was
+  announced.
+- Refused as UnreadableResponse: another version, an interim response, a line that is no header, a length that is given twice or
+  never, a body in chunks. The daemon's responses to commands have a Content-Length. One response is read from each connection.
+- A request is checked before it is sent: no target, name or value can end its line.
 
-Source: RFC 9112, sections 2 to 6; RFC 9110, sections 5.5, 5.6.2 and 15. Not here: what is asked and what it means (client.py).
+Source: RFC 9112, sections 2 to 6; RFC 9110, sections 5.5, 5.6.2 and 15. Not here: the requests and their meaning (client.py).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from typing import Final
 __all__ = ["MAX_BODY_BYTES", "MAX_HEAD_BYTES", "UnixExchange", "UnreadableResponse", "request_bytes"]
 
 MAX_HEAD_BYTES: Final = 16 << 10
-"""16 KiB: the daemon's have a hundredth of it."""
+"""16 KiB: the daemon's response heads have a hundredth of it."""
 MAX_BODY_BYTES: Final = 64 << 20
 """64 MiB: the longest is a page of the audit trail, 8 MiB of records that are escaped once more."""
 _CHUNK: Final = 1 << 18
 _AGAIN_S: Final = 0.01
-"""Between two tries where too many others wait to be accepted: the daemon takes ten a millisecond."""
+"""Seconds between two tries to connect while too many others wait to be accepted: the daemon takes ten a millisecond."""
 _END: Final = b"\r\n\r\n"
 _VERSION: Final = b"HTTP/1.1 "
 _MAX_LENGTH_DIGITS: Final = 18
@@ -39,11 +40,11 @@ _HAS_BODY: Final = ("POST", "PUT", "PATCH")
 
 
 class UnreadableResponse(ValueError):
-    """What came is no response as the daemon sends it."""
+    """A response that is not as the daemon sends it."""
 
 
 class UnixExchange:
-    """One request, as `request_bytes` makes it, and its response. Close it, whatever becomes of it."""
+    """A request, as `request_bytes` makes it, and its response. The caller must always close it."""
 
     def __init__(self, path: str, timeout_s: float, request: bytes) -> None:
         self._path = path
@@ -52,20 +53,20 @@ class UnixExchange:
         self._socket = socket(AF_UNIX, SOCK_STREAM)
 
     def connect(self) -> None:
-        """Nothing is sent yet. OSError; TimeoutError."""
+        """Connect, without sending anything yet. OSError; TimeoutError."""
         while True:
             self._wait()
             try:
                 self._socket.connect(self._path)
             except (
                 BlockingIOError
-            ):  # its backlog is full, which is not waited for where there is a timeout: connect(2) EAGAIN
+            ):  # its backlog is full, which a socket with a timeout does not wait for: connect(2) EAGAIN
                 time.sleep(_AGAIN_S)
             else:
                 return
 
     def response(self) -> tuple[int, bytes]:
-        """Status and body. OSError, UnreadableResponse."""
+        """Send the request and return the response's status and body. OSError, UnreadableResponse."""
         self._wait()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
             self._socket.sendall(self._request)
@@ -83,7 +84,7 @@ class UnixExchange:
         return status, bytes(received)
 
     def close(self) -> None:
-        """Harmless when it is closed."""
+        """Close the socket. Safe to call again."""
         self._socket.close()
 
     def _receive(self, most: int, when: str) -> bytes:
@@ -94,7 +95,7 @@ class UnixExchange:
         return data
 
     def _wait(self) -> None:
-        """The next system call may take what is left."""
+        """Give the next system call the time that is left. TimeoutError if there is none."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
@@ -102,7 +103,7 @@ class UnixExchange:
 
 
 def request_bytes(method: str, target: str, payload: bytes | None, headers: Mapping[str, str]) -> bytes:
-    r"""A request as it is sent. ValueError, which does not repeat a value: it may be a token.
+    r"""Return a request's bytes as sent. ValueError, which does not repeat a value: it may be a token.
 
     >>> request_bytes("GET", "/healthz", None, {})
     b'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'
@@ -119,7 +120,7 @@ def request_bytes(method: str, target: str, payload: bytes | None, headers: Mapp
 
 
 def parsed_head(head: bytes) -> tuple[int, int]:
-    r"""Status and length of the body, of a head without its last two line ends. UnreadableResponse.
+    r"""Return the status and the body's length from a head without its last two line ends. UnreadableResponse.
 
     >>> parsed_head(b"HTTP/1.1 200 \r\ncontent-length: 2")
     (200, 2)
@@ -140,7 +141,7 @@ def parsed_head(head: bytes) -> tuple[int, int]:
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
-    """Name, in lower case, and value."""
+    """Return the name, in lower case, and the value."""
     name, colon, value = line.partition(b":")
     if not colon or not name or not _TOKEN.issuperset(name) or not _TEXT.issuperset(value):
         raise UnreadableResponse(f"not a header: {line[:40]!r}")
