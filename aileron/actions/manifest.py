@@ -19,7 +19,7 @@ step asks (resolve.py), and what an agent is shown (mcp/).
 >>> parse_action("name = 1", file="a.md")
 Traceback (most recent call last):
     ...
-aileron.model.failure.AileronError: a.md:1: the first line is not +++, which opens the frontmatter
+aileron.model.failure.AileronError: a.md:1: the first line is not +++, which starts the frontmatter
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Runs in commands; pure, except that it reads the file or standard input that --args names. A value is read only as the type that
 the action declares for its input: `true` for a string input is the word, not the truth value.
 
->>> typed({"days": "7", "note": "7"}, [{"name": "days", "type": "integer"}, {"name": "note", "type": "string"}])
+>>> typed({"days": "7", "note": "7"}, {"days": "integer", "note": "string"})
 {'days': 7, 'note': '7'}
 
 Source: docs/reference/cli.md. Not here: checking that required inputs are given (the daemon does).

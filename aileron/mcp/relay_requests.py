@@ -11,10 +11,10 @@ Rules
   client, which has had one. A `subscriptions/listen` of the 2026 protocol is opened again under its own id.
 - Bounds: `MAX_OPEN` requests, `MAX_KEPT_BYTES` of requests that may be sent again.
 
->>> told = Conversation()
->>> told.sent(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_mail"}}')
->>> told.lost()
-b'{"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "the daemon went away …"}}'
+>>> conversation = ClientConversation()
+>>> conversation.sent(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_mail"}}')
+>>> json.loads(conversation.lost())["error"]["data"]
+{'retriable': False, 'class': 'outcome_unknown'}
 
 Source: the MCP specification, 2025-11-25 (lifecycle) and 2026-07-28 (server/discover, subscriptions); JSON-RPC 2.0.
 Not here: sockets and when to reconnect (relay.py), HTTP (relay_http.py).

@@ -10,7 +10,7 @@ Pure. The text is harmless already (visible.py). The table is the same whatever 
 Source: Unicode Standard Annex 11 (East Asian Width), EastAsianWidth.txt of 17.0; wcwidth(3). Not here: cutting and folding
 by it.
 
->>> cells_of("abc"), cells_of("日本"), cells_of("e\u0301"), cells_of("\u2601\ufe0f")
+>>> text_width("abc"), text_width("日本"), text_width("e\u0301"), text_width("\u2601\ufe0f")
 (3, 4, 2, 2)
 """
 

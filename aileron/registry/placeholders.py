@@ -11,7 +11,8 @@ nothing is replaced in prose, and nothing is left. Every error names file and li
 
 Used by `aileron connector build` and `release`, on an author's machine. Source: docs/reference/connector-manifest.md.
 
->>> bind(b'version = "0.0.0-dev"', "manifest.toml", Place("version", UNRELEASED), "1.2.0", Boundary.CONNECTOR_MANIFEST)
+>>> site = PlaceholderSite("version", UNRELEASED)
+>>> bind(b'version = "0.0.0-dev"', "manifest.toml", site, "1.2.0", Boundary.CONNECTOR_MANIFEST)
 b'version = "1.2.0"'
 """
 

@@ -15,7 +15,7 @@ Source: docs/reference/console.md (What a key needs). Not here: the signature (k
 >>> guard = Guard()
 >>> guard.show("a", "sha256:1", now=10.0)
 >>> guard.refusal(now=10.1)
-'it has only just come up: look at it, then press the key again'
+'this only just appeared: look, then press the key again'
 >>> guard.read_to_end()
 >>> guard.refusal(now=10.5) is None
 True
